@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
+from admin.cluster_watcher import ClusterWatcher
 from admin.files import ConfigPath
-from admin.record_lines import printable
-from admin.state import StateClient, Store
 from admin.terminal import show
-from admin.times import parse_time, shown_time
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, shorten
+from operations.record_lines import printable
+from operations.state import StateClient, Store
+from operations.times import parse_time, shown_time
 
 _LONGEST = 100
 
@@ -46,7 +48,7 @@ def list_stores(config: ConfigPath, as_json: AsJson = False) -> None:
     Exit codes: 0 done, 2 wrong arguments, or no state_port in config.yaml, 3 Kafka or a TaskManager
     does not answer.
     """
-    with closing(StateClient(load_config(config))) as client:
+    with _client(config) as client:
         found = client.listed()
     if as_json:
         typer.echo(json.dumps(found, indent=2))
@@ -110,7 +112,7 @@ def get_entry(
         )
         if text
     }
-    with closing(StateClient(load_config(config))) as client:
+    with _client(config) as client:
         wanted = client.store(processor, store)
         data = wanted.key(key) if key is not None else _hex("--key-hex", key_hex)
         found = client.get(wanted, data, partition, {**times, "limit": limit})
@@ -145,7 +147,7 @@ def scan(
 
     Exit codes: 0 done, 2 wrong arguments, 3 Kafka or a TaskManager that has a task does not answer.
     """
-    with closing(StateClient(load_config(config))) as client:
+    with _client(config) as client:
         wanted = client.store(processor, store)
         query: dict[str, Any] = {
             f"{name}_hex": wanted.key(text).hex()
@@ -161,6 +163,13 @@ def scan(
             typer.echo(json.dumps(rows, indent=2))
         else:
             _print(wanted, pages)
+
+
+@contextmanager
+def _client(config: Path) -> Iterator[StateClient]:
+    with closing(ClusterWatcher(load_config(config))) as watcher:
+        watcher.read_until_fresh()
+        yield StateClient(watcher)
 
 
 def _print(store: Store, answers: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from admin.cluster_watcher import ClusterWatcher
 from admin.daemons import command_path
-from admin.state import StateClient
+from operations.state import StateClient
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -67,7 +68,9 @@ def test_counts_only_grow_and_are_exact_wherever_their_task_runs(job: Engine) ->
         is_over.set()
 
     writer = threading.Thread(target=write)
-    with closing(StateClient(job.config)) as client:
+    with closing(ClusterWatcher(job.config)) as watcher:
+        watcher.read_until_fresh()
+        client = StateClient(watcher)
         store = client.store("Counter", None)
 
         def ask(key: bytes) -> int:

@@ -8,8 +8,6 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from admin import state
-from admin.state import StateClient, Store
 from common.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
@@ -20,6 +18,8 @@ from common.cluster_status import (
 from common.errors import ConfigError, UnavailableError
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from operations import state
+from operations.state import StateClient, Store
 from streams.partitioning import default_partition
 
 ABOUT = {
@@ -50,14 +50,10 @@ class Cluster:
         """The TaskManagers that were asked, and for which partitions."""
         self.on_read: Callable[[], None] = lambda: None
         self.reads = 0
-        monkeypatch.setattr(state, "ClusterWatcher", lambda _: self)
         monkeypatch.setattr(state, "_get", self._get)
         monkeypatch.setattr(state, "_ROUTE_TIMEOUT_S", 0.2)
 
-    # As a watcher
-
-    def read_until_fresh(self) -> None:
-        pass
+    # As heartbeats
 
     def read(self, wait_s: float) -> None:
         self.reads += wait_s > 0
@@ -121,7 +117,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 @pytest.fixture
 def client(cluster: Cluster) -> StateClient:
-    return StateClient(cluster)  # type: ignore[arg-type]
+    return StateClient(cluster)
 
 
 def test_the_owner_of_the_partition_of_a_key_is_asked(

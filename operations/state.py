@@ -8,12 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from admin.cluster_watcher import ClusterWatcher
 from common.cluster_status import ClusterStatus, Presence, TaskInfo
-from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from common.status import TaskState
 from common.suggest import did_you_mean
@@ -67,17 +65,22 @@ class _WaitError(Exception):
     """The task cannot be asked now; the message says why. Look at the heartbeats again."""
 
 
+class Heartbeats(Protocol):
+    """Follows the heartbeats of a job; see `ClusterWatcher`."""
+
+    def read(self, wait_s: float) -> None:
+        """Read the heartbeats that have arrived, waiting up to `wait_s` for the first one."""
+
+    def status(self) -> ClusterStatus:
+        """Return the status of the cluster, according to the heartbeats read so far."""
+
+
 class StateClient:
     """Finds who has a task by the heartbeats, and asks that TaskManager over HTTP."""
 
-    def __init__(self, config: Config) -> None:
-        """Read the last heartbeats. Blocks and raises as `admin.status.read_status`."""
-        self._watcher = ClusterWatcher(config)
-        self._watcher.read_until_fresh()
-
-    def close(self) -> None:
-        """Disconnect."""
-        self._watcher.close()
+    def __init__(self, heartbeats: Heartbeats) -> None:
+        """Take heartbeats, of which the last ones have been read."""
+        self._heartbeats = heartbeats
 
     def listed(self) -> list[_Json]:
         """Return the stores of all tasks and standbys that run, each with who has it.
@@ -141,7 +144,7 @@ class StateClient:
             if time.monotonic() >= until_s:
                 reason = f": {silent}" if silent is not None else ""
                 raise UnavailableError(f"no task of {processor} can be asked{reason}")
-            self._watcher.read(_POLL_S)
+            self._heartbeats.read(_POLL_S)
         if not stores:
             raise ConfigError(f"{processor} has no stores")
         if name is None and len(stores) > 1:
@@ -205,7 +208,7 @@ class StateClient:
             except _WaitError as error:
                 if time.monotonic() >= until_s:
                     raise UnavailableError(f"{task} cannot be asked: {error}") from error
-            self._watcher.read(_POLL_S)
+            self._heartbeats.read(_POLL_S)
 
     def _ask_once(self, task: TaskId, path: str) -> _Json:
         status = self._status()
@@ -232,8 +235,8 @@ class StateClient:
         raise _WaitError(reason)
 
     def _status(self) -> ClusterStatus:
-        self._watcher.read(0)
-        return self._watcher.status()
+        self._heartbeats.read(0)
+        return self._heartbeats.status()
 
 
 def _candidates(status: ClusterStatus, task: TaskId) -> list[TaskInfo]:
