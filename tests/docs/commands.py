@@ -33,7 +33,7 @@ TYPER_APPS = {
 }
 # Programs that are not ours. An example with any other program is a mistake.
 OTHERS = {
-    *("cat", "cd", "echo", "export", "git", "kafka-consumer-groups.sh", "source"),
+    *("cat", "cd", "curl", "echo", "export", "git", "kafka-consumer-groups.sh", "source"),
     *("kubectl", "pip", "podman", "spark-class"),
 }
 _PYTEST_OPTIONS = {"-k", "-m", "-n", "-v", "-x"}

@@ -9,9 +9,11 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
 from common.messages import ProcessorReplica
-from common.specs import CountSpec
+from common.specs import COUNT_STORE, CountSpec
 from common.status import TaskState, TaskStatus
+from taskmanager.channel_messages import Ask
 from taskmanager.standby_task import StandbyTask
+from taskmanager.state_answers import StateAnswers
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
@@ -57,6 +59,10 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
         first,
         second,
     )
+    asked = Ask(1, "get", copy_of(count).task, COUNT_STORE, {"key": "k0"})
+    answers = StateAnswers(second.thread._tasks, lambda _: 0, lambda _: None)
+    found = answers.answer(asked).body
+    assert (found["standby"], found["entries"]) == (True, [{"key": "k0", "value": 4}])
     first.close()
     # As the JobManager sends it: in one command, the revocation first.
     second.revoke(copy_of(count).task)

@@ -43,6 +43,7 @@ from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskContext
 from tests.memory.broker import CLUSTER_ID, Broker
+from tests.memory.channel import QuietChannel
 from tests.memory.clients import MemoryClients
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
@@ -395,7 +396,7 @@ class ThreadOwner(Owner):
 
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
-        self._channel = _Channel(self._clock)
+        self._channel = QuietChannel(self._clock)
         self._background = BackgroundInTurn(self._clock, world.faults.random)
         channel: Any = self._channel
         self._thread = PipelineThread(self._context, channel, self._background)
@@ -476,30 +477,6 @@ class ThreadOwner(Owner):
             super()._act_beside_call()
         else:
             self.step()
-
-
-class _Channel:
-    """A driver's channel whose other end sends only what a test asks for."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.commands: list[channel_messages.Command] = []
-        self.is_lost = False
-        self.silent_since_s: float | None = None
-        self._clock = clock
-
-    @property
-    def last_heard_s(self) -> float:
-        since_s = self.silent_since_s
-        return self._clock.now_s if since_s is None else since_s
-
-    def receive(self, wait_s: float = 0) -> channel_messages.Command | None:
-        if self.commands:
-            return self.commands.pop(0)
-        self._clock.advance(wait_s)
-        return None
-
-    def send(self, message: channel_messages.ToDriver) -> None:
-        pass
 
 
 class _NoAnswers:
