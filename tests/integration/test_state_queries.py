@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 PIPELINE = "- {id: Counter, type: count, to: [sink]}\n"
 KEYS = [b"k%d" % number for number in range(7)]
-BATCHES = 40
+BATCHES = 20
 
 
 @pytest.fixture
@@ -103,7 +103,6 @@ def test_counts_only_grow_and_are_exact_wherever_their_task_runs(job: Engine) ->
     assert code == 0
     assert {row["value"] for row in json.loads(printed)} == {BATCHES * 50}
     assert len(json.loads(printed)) == 5
-    assert state(job, "get", "Counter", "none") == (1, "0 entries of Counter, counts\n")
     code, printed = state(job, "list", "--json")
     stores = json.loads(printed)
     assert [(s["store"], s["partition"], s["task_manager"]) for s in stores] == [
