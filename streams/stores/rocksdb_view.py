@@ -58,11 +58,10 @@ class RocksDBView(CommittedBytes):
         return value
 
     def _entries(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
-        changes = {self._local(key): value for key, value in self._unwritten.items()}
-        chosen = [key for key in changes if low <= key and (high is None or key < high)]
-        chosen.sort(reverse=reverse)
-        ordered = ((key, changes[key]) for key in chosen)
-        return merged(self._written(low, high, reverse), ordered, reverse)
+        local = ((self._local(key), value) for key, value in self._unwritten.items())
+        changes = [c for c in local if low <= c[0] and (high is None or c[0] < high)]
+        changes.sort(reverse=reverse)
+        return merged(self._written(low, high, reverse), iter(changes), reverse)
 
     def _written(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
         """Yield the entries of a range that RocksDB has, without the others."""

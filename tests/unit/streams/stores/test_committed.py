@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import StateStoreError
-from streams.stores import rocksdb
+from streams.stores import rocksdb, rocksdb_view
 from streams.stores.bytes_store import BytesStore
 from streams.stores.committed import CommittedBytes, ReadLimitError
 from streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
@@ -146,6 +146,26 @@ def test_a_store_that_closes_ends_views_and_can_be_opened_again_at_once(tmp_path
     again.close()
 
 
+def test_a_store_closes_only_when_its_views_hold_nothing_any_more(tmp_path: Path) -> None:
+    store = RocksDBStore(tmp_path / "store", IDENTITY)
+    commit(store, 1, a=b"1", b=b"1")
+    closer = threading.Thread(target=store.close)
+    with view(store) as seen:
+        entries = seen.scan(b"", None)
+        next(entries)
+        closer.start()
+        closer.join(0.1)
+        assert closer.is_alive()
+        with pytest.raises(StateStoreError, match="closed"):
+            next(entries)
+        with pytest.raises(StateStoreError, match="closed"):
+            seen.get(b"a")
+        with pytest.raises(StateStoreError, match="closed"):
+            view(store)
+    closer.join(30)
+    RocksDBStore(tmp_path / "store", IDENTITY).close()
+
+
 def test_a_store_that_is_closed_gives_no_views(store: BytesStore) -> None:
     store.close()
     with pytest.raises(StateStoreError, match="closed"):
@@ -169,6 +189,21 @@ def test_a_view_reads_no_more_than_it_may(store: BytesStore) -> None:
             next(entries)
     with store.committed(MANY, -1) as seen, pytest.raises(ReadLimitError):
         seen.get(b"a")
+
+
+def test_a_view_does_not_step_over_any_number_of_deleted_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_view, "_MOST_DELETED", 100)
+    store = RocksDBStore(tmp_path / "store", IDENTITY)
+    keys = [b"%06d" % n for n in range(1000)]
+    store.restore(dict.fromkeys(keys, b"v"), 1)
+    store.restore(dict.fromkeys(keys[10:], None), 2)
+    with view(store) as seen:
+        assert seen.range(keys[0], keys[5]) == [(key, b"v") for key in keys[:5]]
+        with pytest.raises(ReadLimitError):
+            list(seen.scan(b"", None))
+    store.close()
 
 
 def test_a_view_cannot_be_written(store: BytesStore) -> None:
