@@ -86,14 +86,16 @@ class StateAnswers:
 
     def _serve(self, ask: Ask) -> None:
         try:
-            answer = self.answer(ask)
+            try:
+                answer = self.answer(ask)
+            finally:
+                # Before the answer, or who asks again at once might be refused.
+                self._free.release()
+            self._send(answer)
         except Exception:
             logger.exception("a query of state failed", task=str(ask.task), store=ask.store)
             reason = "see the log of the TaskManager"
-            answer = _refusal(ask, HTTPStatus.INTERNAL_SERVER_ERROR, reason)
-        finally:
-            self._free.release()
-        self._send(answer)
+            self._send(_refusal(ask, HTTPStatus.INTERNAL_SERVER_ERROR, reason))
 
     def answer(self, ask: Ask) -> Answer:
         """Return the answer to a query, which reads for two seconds at most."""

@@ -25,7 +25,8 @@ from taskmanager.channel_messages import Answer, Ask
 ANSWER_TIMEOUT_S = 5.0
 MOST_ASKED = 4
 """How many queries wait for one worker at a time; more are refused."""
-LONGEST_PATH = 8192
+LONGEST_PATH = 4096
+"""So that a question always fits into the send buffer of a worker that takes more."""
 
 _PATH = re.compile(r"/state/([^/]+)/([^/]+)/(0|[1-9][0-9]{0,9})/(get|scan)")
 _PATHS = "/state and /state/<processor>/<store>/<partition>/get or /scan"

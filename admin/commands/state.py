@@ -121,7 +121,7 @@ def get_entry(
     else:
         _print(wanted, [found])
         if found["more"]:
-            typer.echo("there are more: give a shorter interval, or a larger --limit")
+            typer.echo("there are more: give a shorter interval")
     if not found["entries"]:
         raise SystemExit(1)
 

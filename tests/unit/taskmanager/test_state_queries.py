@@ -306,6 +306,24 @@ def test_without_a_port_nothing_listens() -> None:
     assert StateServer.of(CONFIG) is None
 
 
+def test_an_answer_that_cannot_be_made_or_sent_is_an_error_of_this_query_only(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(job.run(P0), a=1)
+    with monkeypatch.context() as broken:
+        broken.setattr(state_answers, "look_up", lambda *_: 1 / 0)
+        assert job.get("/state/P/counts/0/get?key=a")[0] == 500
+    send = job.take
+
+    def too_deep(answer: Answer) -> None:
+        job.take = send
+        raise RecursionError
+
+    job.take = too_deep
+    assert job.get("/state/P/counts/0/get?key=a")[0] == 500
+    assert job.value() == [1]
+
+
 def test_answers_that_nobody_waits_for_are_dropped(job: Job) -> None:
     job.server.take(Answer(1234, 200, {}))
     commit(job.run(P0), a=1)
