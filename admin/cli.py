@@ -18,6 +18,7 @@ from admin.commands.rescale import rescale
 from admin.commands.reset import reset
 from admin.commands.savepoint import savepoint_app
 from admin.commands.schema import schema
+from admin.commands.state import state_app
 from admin.commands.status import status
 from admin.commands.test import test
 from admin.commands.top import top
@@ -46,6 +47,7 @@ app.add_typer(dlq_app, name="dlq")
 app.add_typer(topic_app, name="topic")
 app.add_typer(savepoint_app, name="savepoint")
 app.add_typer(transactions_app, name="transactions")
+app.add_typer(state_app, name="state")
 app.add_typer(broker_app, name="broker")
 
 

@@ -60,6 +60,8 @@ class TaskManagerInfo:
     age_ms: int | None = None
     code: Mapping[str, str] = field(default_factory=dict, hash=False)
     """The fingerprints of the user's modules, by module."""
+    state_address: str = ""
+    """The host and port at which it answers queries of state; "" if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,7 @@ class ClusterStatus:
                     "threads": [str(state) for state in info.threads],
                     "age_ms": info.age_ms,
                     "code": dict(info.code),
+                    "state_address": info.state_address,
                 }
                 for info in self.task_managers
             ],
@@ -279,7 +282,14 @@ def _task_manager(
     if report.leaving:
         presence = Presence.LEFT
     return TaskManagerInfo(
-        tm_id, presence, report.host, report.pid, report.thread_states, age_ms, report.code
+        tm_id,
+        presence,
+        report.host,
+        report.pid,
+        report.thread_states,
+        age_ms,
+        report.code,
+        report.state_address,
     )
 
 

@@ -55,14 +55,15 @@ class Config:
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. `state_dir` is absolute. `metrics_port` (0..65535) is where each
-    daemon shows its metrics, at `metrics_host`, and `console_port` where the JobManager serves its
-    console; 0 is a free port, `None` is off. `console_names` are further host names that the
-    console answers to, and `console_token_file` has the token for its actions; `None` is read-only.
-    With `console_records`, which needs a token, it shows records. `modules` are the Python modules
-    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
-    the absolute folders that are searched for them first. `tables` says what lookup tables may be
-    read from, regardless of pipelines and control records. `kafka` holds librdkafka settings, some
-    with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    daemon shows its metrics, at `metrics_host`, `state_port` where a TaskManager answers queries of
+    state, at `state_host`, and `console_port` where the JobManager serves its console; 0 is a free
+    port, `None` is off. `console_names` are further host names that the console answers to, and
+    `console_token_file` has the token for its actions; `None` is read-only. With `console_records`,
+    which needs a token, it shows records. `modules` are the Python modules and packages with user
+    code; nothing else is ever imported for a pipeline. `python_path` holds the absolute folders
+    that are searched for them first. `tables` says what lookup tables may be read from, regardless
+    of pipelines and control records. `kafka` holds librdkafka settings, some with the prefix
+    `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -83,6 +84,8 @@ class Config:
     log_level: LogLevel = "info"
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    state_port: int | None = None
+    state_host: str = "127.0.0.1"
     console_port: int | None = None
     console_host: str = "127.0.0.1"
     console_names: tuple[str, ...] = ()
@@ -209,6 +212,8 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         log_level=fields.choice(keys.LOG_LEVEL),
         metrics_port=fields.number_or_none(keys.METRICS_PORT),
         metrics_host=_own_address(fields, keys.METRICS_HOST, problems),
+        state_port=fields.number_or_none(keys.STATE_PORT),
+        state_host=_own_address(fields, keys.STATE_HOST, problems, ', such as "127.0.0.1"'),
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
         console_host=_own_address(fields, keys.CONSOLE_HOST, problems, ', such as "127.0.0.1"'),
         console_names=_console_names(fields, problems),

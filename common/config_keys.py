@@ -131,6 +131,20 @@ METRICS_HOST = Text(
     default="127.0.0.1",
     pattern=r"^\S+$",
 )
+STATE_PORT = Number(
+    name="state_port",
+    doc="where each TaskManager answers queries of its tasks' state; 0 is a free port, which "
+    "`pipeline state` finds; off if it is left out",
+    low=0,
+    high=65535,
+)
+STATE_HOST = Text(
+    name="state_host",
+    doc="the address that `state_port` listens on; everyone who reaches it can read all keys and "
+    "values",
+    default="127.0.0.1",
+    pattern=r"^[^\s/]+$",
+)
 CONSOLE_PORT = Number(
     name="console_port",
     doc="port of the JobManager's console; 0 takes a free one, which is logged; without it, there "
@@ -210,6 +224,8 @@ CONFIG_KEYS: tuple[Key, ...] = (
     LOG_LEVEL,
     METRICS_PORT,
     METRICS_HOST,
+    STATE_PORT,
+    STATE_HOST,
     CONSOLE_PORT,
     CONSOLE_HOST,
     CONSOLE_NAMES,

@@ -255,6 +255,8 @@ class Report:
     base: int | None = None
     closed: tuple[TaskId, ...] = ()
     code: Mapping[str, str] = field(default_factory=dict, hash=False)
+    state_address: str = ""
+    """The host and port at which it answers queries of state; "" if it does not."""
 
 
 @dataclass(frozen=True, slots=True)

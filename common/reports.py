@@ -39,7 +39,7 @@ def dump(body: Any) -> bytes:
 
 def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
     """Return the facts to act on and the figures of each part. Long reasons are shortened."""
-    facts = {
+    facts: dict[str, Any] = {
         "tm_id": report.tm_id,
         "incarnation": report.incarnation,
         "threads": report.threads,
@@ -52,9 +52,11 @@ def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
         "pid": report.pid,
         "thread_states": report.thread_states,
     }
+    # Readers of earlier versions ignore the fields that they do not know.
     if report.code:
-        # Readers of earlier versions ignore the fields that they do not know.
         facts["code"] = dict(report.code)
+    if report.state_address:
+        facts["state_address"] = report.state_address
     closed = [str(task) for task in report.closed]
     return _encode_parts(facts, _with_short_reasons(report.tasks), closed)
 
@@ -103,7 +105,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 
     Raises ValueError on anything that `encode_report` did not write.
     """
-    fields = JsonObject(json.loads(acted_on), {"code": {}})
+    fields = JsonObject(json.loads(acted_on), {"code": {}, "state_address": ""})
     code = JsonObject(fields.object("code"))
     columns = JsonObject(fields.object("tasks"))
     known = [columns.texts(name) for name in _ACTED_ON]
@@ -127,6 +129,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
         base=base,
         closed=tuple(TaskId.parse(task) for task in fields.texts("closed")),
         code={module: code.text(module) for module in fields.object("code")},
+        state_address=fields.text("state_address"),
     )
 
 

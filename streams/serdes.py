@@ -87,6 +87,27 @@ def by_name(name: str) -> Serde[Any]:
         raise InvalidArgumentError(f'there is no serde "{name}"{hint}') from None
 
 
+def is_built_in(serde: Serde[Any]) -> bool:
+    """Return whether a serde is one of those that `by_name` returns, and so no user code."""
+    return _BY_NAME.get(serde.name) is serde
+
+
+def key_bytes(serde: Serde[Any], text: str) -> Data:
+    """Return the bytes of a key that is given as text: numbers and JSON as JSON writes them.
+
+    Raises `SerializationError`, with a message for the user, if the text is not a key of the serde,
+    or if only user code can write it.
+    """
+    if not is_built_in(serde):
+        raise SerializationError(f"keys have the serde {serde.name}: give them in hexadecimal")
+    if serde is string or serde is bytes:
+        return text.encode(errors="surrogateescape")
+    try:
+        return serde.serialize(UUID(text) if serde is uuid else _decode_json(text))
+    except (ValueError, RecursionError):
+        raise SerializationError(f'"{text}" is not a key of the serde {serde.name}') from None
+
+
 def _cannot_write(name: str, reason: str) -> NoReturn:
     raise SerializationError(f"the serde {name} cannot write this: {reason}") from None
 

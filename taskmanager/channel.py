@@ -24,6 +24,7 @@ import structlog
 
 from common.messages import MalformedMessageError
 from taskmanager.channel_messages import (
+    Ask,
     Assign,
     Command,
     Die,
@@ -76,7 +77,7 @@ class _Worker:
 class DriverChannel:
     """The driver's side: accepts the workers and passes their messages on.
 
-    `ping` may be called from a different thread than the other methods.
+    `ping` and `ask` may be called from different threads than the other methods.
     """
 
     def __init__(self, host: str, on_message: Callable[[int, ToDriver], None]) -> None:
@@ -122,6 +123,25 @@ class DriverChannel:
                 pass  # The worker has just hung up; `_serve` notices.
             finally:
                 worker.sending.release()
+
+    def ask(self, thread: int, question: Ask) -> bool:
+        """Send a query of state; return False if the worker is not there, or takes no more now.
+
+        May be called from any thread. It waits for a second at most, so that no query can keep a
+        command from a worker that hangs.
+        """
+        worker = self._workers.get(thread)
+        if worker is None or not worker.sending.acquire(timeout=BUSY_WAIT_S):
+            return False
+        try:
+            if not worker.takes_more:
+                return False
+            worker.connection.send_bytes(encode(question))
+        except (OSError, ValueError):
+            return False  # The worker has just hung up; `_serve` notices.
+        finally:
+            worker.sending.release()
+        return True
 
     def dump(self, thread: int) -> None:
         """Have a worker write its stacks: by SIGUSR1 if it is on this host, which needs no GIL."""
@@ -221,15 +241,20 @@ class WorkerChannel:
         self._connection = connect(address, authkey)
         self._inbox: SimpleQueue[Command | MalformedMessageError] = SimpleQueue()
         self._closed = threading.Event()
+        self._sending = threading.Lock()
+        self.on_ask: Callable[[Ask], None] = lambda _: None
+        """Called with each query of state, on the thread that reads; it must not block."""
         self.is_lost = False
         self.last_heard_s = time.monotonic()
         self.send(Hello(thread, os.getpid(), here()))
         threading.Thread(target=self._read, name="channel", daemon=True).start()
 
     def send(self, message: ToDriver) -> None:
-        """Send to the driver; drop the message if the connection is gone."""
+        """Send to the driver, from any thread; drop the message if the connection is gone."""
+        data = encode(message)
         try:
-            self._connection.send_bytes(encode(message))
+            with self._sending:
+                self._connection.send_bytes(data)
         except OSError:
             self.is_lost = True
 
@@ -277,6 +302,8 @@ class WorkerChannel:
                 faulthandler.dump_traceback(all_threads=True)
             case Die():
                 os._exit(1)
+            case Ask():
+                self.on_ask(message)
             case Assign() | Revoke() | Stop():
                 self._inbox.put(message)
             case _:

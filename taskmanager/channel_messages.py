@@ -60,10 +60,25 @@ class Dump:
     """Write the stacks of all Python threads to the log."""
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Answer a query of state; `number` is that of the `Answer`.
+
+    `kind` is `stores`, `get` or `scan`. `stores` asks for all stores of the thread; its `task` is
+    `None`, and its `store` is "". `parameters` come from the URL, unchecked.
+    """
+
+    number: int
+    kind: str
+    task: TaskId | None
+    store: str
+    parameters: Mapping[str, str]
+
+
 Command = Assign | Revoke | Stop
 """The commands for the loop of a PipelineThread; the channel handles the other messages."""
 
-ToWorker = Command | Die | Ping | Dump
+ToWorker = Command | Die | Ping | Dump | Ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,15 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to the `Ask` with this number: a status of HTTP, and a JSON object."""
+
+    number: int
+    status: int
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """The thread no longer has a task: it was revoked, or lost (lease, fence)."""
 
@@ -116,7 +140,7 @@ class Stopped:
     """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
-ToDriver = Hello | Status | Measured | Closed | Stopped
+ToDriver = Hello | Status | Measured | Answer | Closed | Stopped
 
 ChannelMessage = ToWorker | ToDriver
 
@@ -137,6 +161,15 @@ def encode(message: ChannelMessage) -> bytes:
             return _dump("ping")
         case Dump():
             return _dump("dump")
+        case Ask(number, kind, task, store, parameters):
+            return _dump(
+                "ask",
+                number=number,
+                query=kind,
+                task=None if task is None else str(task),
+                store=store,
+                parameters=dict(parameters),
+            )
         case Hello(thread, pid, place):
             return _dump("hello", thread=thread, pid=pid, place=place)
         case Status(tasks):
@@ -150,6 +183,8 @@ def encode(message: ChannelMessage) -> bytes:
                     for task, of in times.items()
                 },
             )
+        case Answer(number, status, body):
+            return _dump("answer", number=number, status=status, body=dict(body))
         case Closed(task):
             return _dump("closed", task=str(task))
         case Stopped():
@@ -192,6 +227,16 @@ def _read(kind: str, fields: JsonObject) -> ChannelMessage:
             return Ping()
         case "dump":
             return Dump()
+        case "ask":
+            task = None if fields.raw("task") is None else TaskId.parse(fields.text("task"))
+            parameters = JsonObject(fields.object("parameters"))
+            return Ask(
+                fields.integer("number"),
+                fields.text("query"),
+                task,
+                fields.text("store"),
+                {name: parameters.text(name) for name in fields.object("parameters")},
+            )
         case "hello":
             # The driver sends signals to this id, and 0 would mean the driver and its children.
             pid = fields.integer("pid", low=1)
@@ -201,6 +246,9 @@ def _read(kind: str, fields: JsonObject) -> ChannelMessage:
         case "measured":
             times = {TaskId.parse(t): _times(of) for t, of in fields.object("tasks").items()}
             return Measured(fields.integer("resident_bytes"), times)
+        case "answer":
+            status = fields.integer("status", low=100)
+            return Answer(fields.integer("number"), status, fields.object("body"))
         case "closed":
             return Closed(TaskId.parse(fields.text("task")))
         case "stopped":

@@ -32,8 +32,8 @@ def taskmanager(
 
     SIGTERM or Ctrl-C: commits, hands its tasks back and ends. SIGUSR1: prints all stacks.
     Exit codes: 0 stopped, 2 wrong argument or configuration, 3 Kafka, Java or the state
-    directory is not there or metrics_port is taken, 4 the id is taken by a TaskManager that is
-    alive.
+    directory is not there, or metrics_port or state_port is taken, 4 the id is taken by a
+    TaskManager that is alive.
     """
     signals: StopSignals = context.obj
     settings = load_config(config)

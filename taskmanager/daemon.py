@@ -33,6 +33,7 @@ from common.monitoring.metric import Sample
 from common.monitoring.monitoring import Monitoring
 from common.open_files import raise_limit
 from common.stop_signals import StopSignals
+from common.tasks import TaskId
 from common.tick import Tick
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
@@ -64,6 +65,7 @@ from taskmanager.open_files import OpenFiles
 from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
 from taskmanager.state import TaskManagerState
+from taskmanager.state_server import StateServer
 from taskmanager.task_stores import check_writable
 from taskmanager.worker import ThreadSettings, spark_body
 
@@ -91,7 +93,9 @@ class TaskManagerDaemon:
         code.import_all()
         self._config = config
         self._monitoring = monitoring
+        self._state_server = StateServer.of(config)
         self._tm_id = tm_id
+        self._threads = threads
         self._signals = signals
         self._open_files = OpenFiles(threads, raise_limit())
         # Bound to the logger: messages also come from threads that do not share this context.
@@ -121,6 +125,7 @@ class TaskManagerDaemon:
             host=socket.gethostname(),
             pid=os.getpid(),
             code=code_fingerprints(config.modules, config.python_path),
+            state_address=self._state_server.address if self._state_server else "",
         )
         self._open_files.check(tasks=0)
         # From here on, there is a JVM that must be ended.
@@ -146,6 +151,7 @@ class TaskManagerDaemon:
                 self._log.info("TaskManager runs")
                 self._leases.start()
                 self._monitoring.begin(self._samples, self._not_ready)
+                self._serve_state()
             while self._exit is None:
                 self._tick()
                 if not self._spark.is_alive:
@@ -161,6 +167,8 @@ class TaskManagerDaemon:
             self._spark.stop()
             self._reader.close()
             self._monitoring.close()
+            if self._state_server is not None:
+                self._state_server.close()
         if self._exit.refusal:
             raise SupersededError(f"the JobManager refuses this TaskManager: {self._exit.refusal}")
         self._log.info("TaskManager stopped")
@@ -262,11 +270,25 @@ class TaskManagerDaemon:
                 self._events.put(ThreadReported(thread, tasks))
             case channel_messages.Measured():
                 self._measured.add(thread, message)
+            case channel_messages.Answer():
+                if self._state_server is not None:
+                    self._state_server.take(message)
             case channel_messages.Closed(task):
                 self._measured.forget_task(thread, task)
                 self._events.put(TaskClosed(thread, task))
             case channel_messages.Stopped():
                 self._events.put(ThreadStopped(thread))
+
+    def _serve_state(self) -> None:
+        if self._state_server is None:
+            return
+        self._log.info("state is served", address=self._state_server.address)
+        self._state_server.show(self._threads, self._places, self._channel.ask)
+
+    def _places(self) -> dict[TaskId, int]:
+        """Return the tasks that this TaskManager has, each with its thread."""
+        with self._changing:
+            return self._state.tasks
 
     def _samples(self) -> list[Sample]:
         with self._changing:

@@ -20,6 +20,7 @@ from taskmanager.channel import WorkerChannel
 from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext
 from taskmanager.shared_consumers import SharedConsumers
+from taskmanager.state_answers import StateAnswers
 from taskmanager.task import REFRESH_INTERVAL_S
 from taskmanager.task_entry import Phase
 from taskmanager.task_operations import TaskOperations, attempt
@@ -95,11 +96,16 @@ class PipelineThread:
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
         self._sent_times: dict[TaskId, channel_messages.TaskTimes] = {}
+        if config.state_port is not None:
+            channel.on_ask = StateAnswers(self._tasks, self._lag_of, channel.send).take
 
     @property
     def tasks(self) -> list[TaskId]:
         """The tasks that were assigned and are not closed yet."""
         return list(self._tasks)
+
+    def _lag_of(self, task_id: TaskId) -> int | None:
+        return self._context.lag_watch.figures(task_id).get("lag")
 
     def status(self, task_id: TaskId) -> TaskStatus:
         """Return the status of a task. Raises KeyError for a task that is not here."""

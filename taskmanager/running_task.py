@@ -22,6 +22,7 @@ from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.query_channel import RemoteQueries
+from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import UserErrorLog
 
 
@@ -95,7 +96,9 @@ class RunningTask(ABC):
     state: TaskState
     """RUNNING, or STANDBY for a copy."""
 
-    def __init__(self, positions: dict[Partition, int]) -> None:
+    def __init__(self, positions: dict[Partition, int], stores: TaskStores) -> None:
+        self.stores = stores
+        """The stores, of which other threads may read what is committed."""
         self.partitions = tuple(positions)
         """The partitions that the task reads; they never change."""
         self.read = dict(positions)

@@ -65,8 +65,7 @@ class StandbyTask(RunningTask):
         memory: TaskMemory,
         log: Any,
     ) -> None:
-        super().__init__(positions)
-        self._stores = stores
+        super().__init__(positions, stores)
         self._segmented = segmented
         self._note = note
         """Called with the current positions."""
@@ -84,7 +83,7 @@ class StandbyTask(RunningTask):
         partition = (batch.topic, batch.partition)
         last = dict(zip(batch.keys, batch.values, strict=True))
         changes = {key: value for key, value in last.items() if key is not None}
-        self._stores.follow(batch.topic, changes, batch.offsets[-1] + 1)
+        self.stores.follow(batch.topic, changes, batch.offsets[-1] + 1)
         self.read[partition] = batch.offsets[-1] + 1
         self._note(self.read)
         self._memory.figures.records_in += len(batch)
@@ -106,7 +105,7 @@ class StandbyTask(RunningTask):
         """Close the stores, which keep their positions."""
         try:
             for (topic, _), position in self.read.items():
-                self._stores.follow(topic, {}, position)
+                self.stores.follow(topic, {}, position)
         except Exception as error:  # a damaged store, or a full disk
             self._log.warning("the last position of a standby was not saved", reason=str(error))
-        self._stores.close()
+        self.stores.close()

@@ -99,13 +99,23 @@ class TaskManagerState:
         host: str = "",
         pid: int = 0,
         code: Mapping[str, str] = {},
+        state_address: str = "",
     ) -> None:
         self._interval_ms = heartbeat_interval_ms
         # A transaction is lost when it is open for longer than its timeout, and a commit that
         # began just before may block for as long again. PipelineThreads report after each batch
         # and each commit. The margin covers closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
-        self._identity = Report(tm_id, incarnation, threads, beat=0, host=host, pid=pid, code=code)
+        self._identity = Report(
+            tm_id,
+            incarnation,
+            threads,
+            beat=0,
+            host=host,
+            pid=pid,
+            code=code,
+            state_address=state_address,
+        )
         self._reporter = Reporter(heartbeat_interval_ms)
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}

@@ -92,13 +92,12 @@ class Task(RunningTask):
         positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
-        super().__init__(offsets_of(positions))
+        super().__init__(offsets_of(positions), stores)
         self._replica = replica
         self._context = context
         self._memory = memory
         self._log = log
         self._producer = producer
-        self._stores = stores
         self._nodes = nodes
         self._group_metadata = group_metadata
         self._sends_early = kind_of(replica.spec).is_inline
@@ -229,7 +228,7 @@ class Task(RunningTask):
     def has_uncommitted(self) -> bool:
         """Whether the task has done anything since its last commit that can be committed now."""
         has_sent = self._opened_at_s is not None
-        has_changed = self._stores.have_changed and self._nodes.is_committable
+        has_changed = self.stores.have_changed and self._nodes.is_committable
         return has_sent or self._nodes.has_uncommitted or has_changed
 
     @property
@@ -270,7 +269,7 @@ class Task(RunningTask):
     def release(self) -> None:
         """Close the clients and the stores; an open transaction is left for the next fence."""
         self.abandon()
-        self._stores.close()
+        self.stores.close()
 
     def abandon(self) -> None:
         """Close the clients, and leave the rest to a call of user code that does not return."""
@@ -280,7 +279,7 @@ class Task(RunningTask):
 
     def end_abandoned(self, _result: object = None) -> None:
         """Close the stores, because the next start or a standby needs their folders."""
-        self._stores.close()
+        self.stores.close()
 
     # Transactions
 
@@ -327,7 +326,7 @@ class Task(RunningTask):
 
     def _commit(self) -> None:
         memory = self._memory
-        self._stores.send(self._producer, self._replica.task.partition)
+        self.stores.send(self._producer, self._replica.task.partition)
         state_offsets = self._producer.commit(self._positions, self._group_metadata)
         offsets = offsets_of(self._positions)
         memory.committed.update(offsets)
@@ -346,9 +345,9 @@ class Task(RunningTask):
                 total=memory.figures.dead_letters,
             )
         self._figures = Figures()
-        if not self._stores.commit(state_offsets) or self._producer.is_suspect:
+        if not self.stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
-        memory.state_bytes = self._stores.disk_bytes()
+        memory.state_bytes = self.stores.disk_bytes()
 
     def _note_oldest(self) -> None:
         oldest_ms = self._nodes.oldest_waiting_ms

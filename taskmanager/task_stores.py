@@ -36,6 +36,11 @@ class TaskStores:
         self._resources = resources
         self.stores: dict[str, BytesStore] = {}
 
+    @property
+    def definitions(self) -> Sequence[StoreBuilder[Any, Any]]:
+        """The definitions of the stores, by which to read their bytes."""
+        return self._builders
+
     def open(
         self, directory: Path, identities: Mapping[str, str], topic_ids: Mapping[str, str]
     ) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 from streams.errors import StateStoreError
+from streams.stores.committed import CommittedBytes, Views
 from streams.stores.iterators import Readers, StoreIterator
 from streams.stores.sorted_keys import SortedKeys
 
@@ -50,7 +51,7 @@ class BytesStore(ABC):
     """Key-value pairs of bytes that change with a transaction.
 
     Writes of the open transaction stay in `uncommitted` until `commit`. `mark` and `undo` take
-    back the writes of one record. Only one thread uses a store.
+    back the writes of one record. Only one thread uses a store; others use `committed`.
 
     A key has two forms. `get`, `put`, `restore` and `uncommitted` take the key as it is in the
     state topic. If a store is divided into segments (`segment_of`), `scan`, `range` and
@@ -86,6 +87,7 @@ class BytesStore(ABC):
         self._segment_of = segment_of
         self._key_start = 0 if segment_of is None else SEGMENT_BYTES
         self._scans: WeakSet[StoreIterator[Entry]] = WeakSet()
+        self._views = Views()
         self._closed = False
         self.generation = 0
         self._begin(NO_TIMESTAMP)
@@ -155,7 +157,7 @@ class BytesStore(ABC):
             return StoreIterator(iter(()))
         entries = self._scan_committed(low, high, reverse)
         if self.uncommitted:
-            entries = _merged(entries, self._scan_changes(low, high, reverse), reverse)
+            entries = merged(entries, self._scan_changes(low, high, reverse), reverse)
         scan = StoreIterator(entries)
         self._scans.add(scan)
         return scan
@@ -208,8 +210,9 @@ class BytesStore(ABC):
 
     def commit(self, offset: int) -> None:
         """Apply the open transaction; `offset` is the one after its last state topic record."""
-        self._apply(self.uncommitted, offset, self.max_timestamp)
-        self._begin(self.max_timestamp)
+        with self._views.changing:
+            self._apply(self.uncommitted, offset, self.max_timestamp)
+            self._begin(self.max_timestamp)
 
     def rollback(self) -> None:
         """Forget what the open transaction wrote."""
@@ -226,10 +229,28 @@ class BytesStore(ABC):
         if self._timestamp_of is not None:
             latest = max(map(self._timestamp_of, entries), default=latest)
         latest = max(latest, self.committed_timestamp)
-        self._apply(entries, offset, latest)
-        self.committed_timestamp = latest
+        with self._views.changing:
+            self._apply(entries, offset, latest)
+            self.committed_timestamp = latest
         self.max_timestamp = max(self.max_timestamp, latest)
         self._saved_timestamp = max(self._saved_timestamp, latest)
+
+    def committed(self, most_entries: int, most_s: float) -> CommittedBytes:
+        """Return a view of what is committed, for any thread; it reads at most `most_entries`.
+
+        Raises `StateStoreError` once the store closes. Closing a store ends its views, so they
+        never delay a task that moves.
+        """
+        self._views.enter()
+        try:
+            return self._view(most_entries, most_s)
+        except BaseException:
+            self._views.leave()
+            raise
+
+    @abstractmethod
+    def _view(self, most_entries: int, most_s: float) -> CommittedBytes:
+        """Return a view, which was counted already."""
 
     @abstractmethod
     def drop_range(self, low: bytes, high: bytes | None) -> None:
@@ -299,9 +320,7 @@ class BytesStore(ABC):
         self._begin(NO_TIMESTAMP)
 
 
-def _merged(
-    committed: Iterator[Entry], changes: Iterator[Change], reverse: bool
-) -> Iterator[Entry]:
+def merged(committed: Iterator[Entry], changes: Iterator[Change], reverse: bool) -> Iterator[Entry]:
     """Yield committed entries merged with the changes to them; both come in the same order."""
     change = next(changes, None)
     for entry in committed:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 
 from streams.errors import StateStoreError
 from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
+from streams.stores.committed import CommittedBytes, Views
 from streams.stores.iterators import Readers
 from streams.stores.sorted_keys import SortedKeys
+
+_READ_AT_ONCE = 500
 
 
 class MemoryStore(BytesStore):
@@ -53,19 +57,23 @@ class MemoryStore(BytesStore):
         if self._closed:
             raise StateStoreError("the store is closed")
         self._committed_readers.read_all()
-        for key in list(self._keys.between(low, high)):
-            del self._committed[key]
-            self._keys.discard(key)
+        with self._views.changing:
+            for key in list(self._keys.between(low, high)):
+                del self._committed[key]
+                self._keys.discard(key)
 
     def wipe(self) -> None:
         """Drop the content; the store is then like new."""
+        self._views.end()
         self._close_scans()
         self.generation += 1
         self._forget()
         self._begin(NO_TIMESTAMP)
+        self._views.begin()
 
     def close(self) -> None:
         """Drop the content and close the iterators."""
+        self._views.end()
         self._end()
         self._forget()
 
@@ -73,6 +81,12 @@ class MemoryStore(BytesStore):
         self._committed = {}
         self._keys = SortedKeys()
         self._offset = None
+
+    def _view(self, most_entries: int, most_s: float) -> CommittedBytes:
+        timestamp = self.committed_timestamp
+        return _View(
+            self._committed, self._keys, self._local, self._views, timestamp, most_entries, most_s
+        )
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         self._committed_readers.read_all()
@@ -95,3 +109,41 @@ class MemoryStore(BytesStore):
     def _committed_range(self, low: bytes, high: bytes) -> list[Entry]:
         committed = self._committed
         return [(key, committed[key]) for key in self._keys.range(low, high)]
+
+
+class _View(CommittedBytes):
+    """What is committed now, whenever it is read: a copy would take too long."""
+
+    def __init__(
+        self,
+        committed: Mapping[bytes, bytes],
+        keys: SortedKeys,
+        local: Callable[[bytes], bytes],
+        views: Views,
+        timestamp: int,
+        most_entries: int,
+        most_s: float,
+    ) -> None:
+        super().__init__(views, timestamp, most_entries, most_s)
+        self._committed = committed
+        self._keys = keys
+        self._local = local
+
+    def _value(self, key: bytes) -> bytes | None:
+        return self._committed.get(self._local(key))
+
+    def _entries(self, low: bytes, high: bytes | None, reverse: bool) -> Iterator[Entry]:
+        while True:
+            with self._views.changing:
+                keys = list(islice(self._keys.between(low, high, reverse), _READ_AT_ONCE))
+                entries = [(key, self._committed[key]) for key in keys]
+            yield from entries
+            if len(entries) < _READ_AT_ONCE:
+                return
+            if reverse:
+                high = entries[-1][0]
+            else:
+                low = entries[-1][0] + b"\x00"
+
+    def _release(self) -> None:
+        """Hold nothing: the content is the store's."""

@@ -22,6 +22,7 @@ from streams.stores.rocksdb_directory import (
     is_shortage,
     open_directory,
 )
+from streams.stores.rocksdb_view import RocksDBView
 
 FORMAT_VERSION = 1
 
@@ -160,11 +161,12 @@ class RocksDBStore(BytesStore):
         """Apply the open transaction; `offset` is the one after its last state topic record."""
         self.require_open()
         changes = self.uncommitted
-        self._unwritten |= changes
         self._unwritten_offset = offset
         self._unwritten_bytes += sum(map(len, filter(None, changes.values())))
         self._unwritten_commits += 1
-        self._begin(self.max_timestamp)
+        with self._views.changing:
+            self._unwritten |= changes
+            self._begin(self.max_timestamp)
         if (
             self._unwritten_commits >= MOST_COMMITS
             or len(self._unwritten) >= MOST_KEYS
@@ -177,8 +179,9 @@ class RocksDBStore(BytesStore):
         if self._unwritten_offset is None:
             return
         entries, offset = self._unwritten, self._unwritten_offset
-        self._apply(entries, offset, self.committed_timestamp)
-        self._forget_unwritten()
+        with self._views.changing:
+            self._apply(entries, offset, self.committed_timestamp)
+            self._forget_unwritten()
         self._cache.add(entries)
 
     def _forget_unwritten(self) -> None:
@@ -200,14 +203,17 @@ class RocksDBStore(BytesStore):
         self._write()
         self.require_open()
         self._cursor = None
+        end = _END_OF_DATA if high is None else _DATA + high
         try:
-            self._db.delete_range(_DATA + low, _END_OF_DATA if high is None else _DATA + high)
+            with self._views.changing:
+                self._db.delete_range(_DATA + low, end)
         except Exception as error:  # rocksdict raises bare Exceptions
             self._give_up(error)
         self._cache.clear()
 
     def wipe(self) -> None:
         """Drop the content; the store is then like new."""
+        self._views.end()
         self._close_scans()
         self._cursor = None
         self.generation += 1
@@ -219,9 +225,11 @@ class RocksDBStore(BytesStore):
         self._begin(NO_TIMESTAMP)
         self._db = self._open()
         self._db.put(_IDENTITY_KEY, self._written_identity())
+        self._views.begin()
 
     def close(self) -> None:
         """Release the directory. Uncommitted writes are lost."""
+        self._views.end()
         try:
             self._write()
         except EngineError as error:
@@ -269,6 +277,7 @@ class RocksDBStore(BytesStore):
         """Give up the unreadable directory, unless the error is only a shortage on the host."""
         if is_shortage(error):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
+        self._views.end()
         self._end()
         self._cursor = None
         self._cache.clear()
@@ -278,6 +287,19 @@ class RocksDBStore(BytesStore):
         shutil.rmtree(self._directory)
         self._damage = f"{self._directory} was damaged: {error}"
         raise StoreCorruptedError(self._damage) from error
+
+    def _view(self, most_entries: int, most_s: float) -> RocksDBView:
+        with self._views.changing:
+            return RocksDBView(
+                self._db,
+                dict(self._unwritten),
+                self._local,
+                (_DATA, _END_OF_DATA),
+                self._views,
+                self.committed_timestamp,
+                most_entries,
+                most_s,
+            )
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         batch = WriteBatch(raw_mode=True)

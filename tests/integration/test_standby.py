@@ -9,9 +9,11 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import TransactionFailedError
 from common.messages import ProcessorReplica
-from common.specs import CountSpec
+from common.specs import COUNT_STORE, CountSpec
 from common.status import TaskState, TaskStatus
+from taskmanager.channel_messages import Ask
 from taskmanager.standby_task import StandbyTask
+from taskmanager.state_answers import StateAnswers
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration
@@ -57,6 +59,10 @@ def test_task_goes_on_where_its_copy_is_and_reads_next_to_nothing(job: Job) -> N
         first,
         second,
     )
+    asked = Ask(1, "get", copy_of(count).task, COUNT_STORE, {"key": "k0"})
+    answers = StateAnswers(second.thread._tasks, lambda _: 0, lambda _: None)
+    found = answers.answer(asked).body
+    assert (found["standby"], found["entries"]) == (True, [{"key": "k0", "value": 4}])
     first.close()
     # As the JobManager sends it: in one command, the revocation first.
     second.revoke(copy_of(count).task)
@@ -77,7 +83,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     dying = job.task(count)
     dying.start()
     drain(dying)
-    dying.running._stores.send(dying.running._producer, 0)
+    dying.running.stores.send(dying.running._producer, 0)
     copy, owner = Thread(job, 1), Thread(job, 0)
     copy.assign(copy_of(count))
     step_until(lambda: copy.state() is TaskState.RESTORING, copy)
@@ -89,7 +95,7 @@ def test_copy_shows_nothing_of_a_transaction_that_was_dropped(job: Job) -> None:
     task = copy.thread._tasks[copy_of(count).task].running
     assert isinstance(task, StandbyTask)
     assert isinstance(task, StandbyTask)
-    (store,) = task._stores.stores.values()
+    (store,) = task.stores.stores.values()
     step_until(lambda: store.get(b"late") == b"1", copy)
     assert {store.get(b"k%d" % n) for n in range(KEYS)} == {b"1"}
     copy.close()

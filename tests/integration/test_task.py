@@ -120,7 +120,7 @@ def test_task_that_is_dropped_leaves_no_producer_behind(job: Job) -> None:
     def begin_a_commit() -> None:
         task.start()
         drain(task)
-        task.running._stores.send(task.running._producer, 0)
+        task.running.stores.send(task.running._producer, 0)
         task.drop()
 
     gc.collect()
@@ -262,9 +262,9 @@ def test_restore_sees_committed_state_behind_a_dead_writers_open_transaction(job
     dead.start()
     job.write(*(Record(b"k", b"", 2) for _ in range(3)))
     drain(dead)
-    dead.running._stores.send(dead.running._producer, 0)
+    dead.running.stores.send(dead.running._producer, 0)
     dead.running._producer._producer.client.flush(10)  # type: ignore[attr-defined]
-    dead.running._stores.close()
+    dead.running.stores.close()
     elsewhere = job.task(replica, tm_id=1)
     run_once(elsewhere)
     assert [r.value for r in job.read(job.config.sink_topic)] == [b"%d" % n for n in range(1, 7)]
@@ -277,7 +277,7 @@ def test_store_ahead_of_its_topic_is_wiped_and_restored(job: Job) -> None:
     run_once(job.task(replica))
     tampered = job.task(replica)
     tampered.start()
-    tampered.running._stores.stores[COUNT_STORE].restore({b"k": b"99"}, 1000)
+    tampered.running.stores.stores[COUNT_STORE].restore({b"k": b"99"}, 1000)
     tampered.drop()
     job.write(Record(b"k", b"", 2))
     run_once(job.task(replica))

@@ -6,7 +6,7 @@ Only this module knows how they are started, fed and committed.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +43,7 @@ from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskContext
 from tests.memory.broker import CLUSTER_ID, Broker
+from tests.memory.channel import QuietChannel
 from tests.memory.clients import MemoryClients
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
@@ -166,6 +167,11 @@ class Owner(ABC):
         """Whether it has something to do apart from the calls that it is in."""
 
     @property
+    @abstractmethod
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """The tasks that have started."""
+
+    @property
     def failed(self) -> Sequence[TaskId]:
         """The tasks that have failed because a call of user code did not return."""
         return ()
@@ -264,6 +270,11 @@ class TaskOwner(Owner):
         """See `Owner.is_busy`."""
         task = self._task
         return task is not None and (task.has_uncommitted or task.has_calls or task.has_records)
+
+    @property
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """See `Owner.running`."""
+        return {} if self._task is None else {self._replica.task: self._task}
 
     @property
     def can_act(self) -> bool:
@@ -385,7 +396,7 @@ class ThreadOwner(Owner):
 
     def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
         super().__init__(name, tm_id, world)
-        self._channel = _Channel(self._clock)
+        self._channel = QuietChannel(self._clock)
         self._background = BackgroundInTurn(self._clock, world.faults.random)
         channel: Any = self._channel
         self._thread = PipelineThread(self._context, channel, self._background)
@@ -399,6 +410,12 @@ class ThreadOwner(Owner):
         return self._background.is_busy or any(
             task.has_uncommitted or task.has_calls for task in running if task is not None
         )
+
+    @property
+    def running(self) -> Mapping[TaskId, RunningTask]:
+        """See `Owner.running`."""
+        found = {task_id: task.running for task_id, task in self._thread._tasks.items()}
+        return {task_id: running for task_id, running in found.items() if running is not None}
 
     @property
     def can_act(self) -> bool:
@@ -460,30 +477,6 @@ class ThreadOwner(Owner):
             super()._act_beside_call()
         else:
             self.step()
-
-
-class _Channel:
-    """A driver's channel whose other end sends only what a test asks for."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.commands: list[channel_messages.Command] = []
-        self.is_lost = False
-        self.silent_since_s: float | None = None
-        self._clock = clock
-
-    @property
-    def last_heard_s(self) -> float:
-        since_s = self.silent_since_s
-        return self._clock.now_s if since_s is None else since_s
-
-    def receive(self, wait_s: float = 0) -> channel_messages.Command | None:
-        if self.commands:
-            return self.commands.pop(0)
-        self._clock.advance(wait_s)
-        return None
-
-    def send(self, message: channel_messages.ToDriver) -> None:
-        pass
 
 
 class _NoAnswers:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from common.config import Config
 from common.kafka.clients import Partition
 from common.tasks import TaskId
+from taskmanager.task_stores import TaskStores
 from tests.memory.broker import Broker
 from tests.memory.disk import Disk
-from tests.memory.partition_log import is_visible
+from tests.memory.partition_log import Entry, is_visible
 from tests.memory.pipelines import Expected, Pipeline, pairs
 
 Values = dict[bytes, list[bytes]]
+_MANY = 1_000_000
 
 
 class Judge:
@@ -68,6 +70,22 @@ class Judge:
             found = {k: v[-1:] for k, v in self._by_key(pipeline.state_topic(config)).items()}
             self._compare("state", found, _states(expected))
 
+    def check_queries(self, task: TaskId, stores: TaskStores) -> None:
+        """Check that queries of a task's state see what is committed up to its offset, and no more.
+
+        A transaction of the task may be open.
+        """
+        if task.processor != self._pipeline.id or not self._pipeline.store:
+            return
+        store = stores.stores.get(self._pipeline.store)
+        if store is None or store.is_closed:
+            return
+        log = self._broker.log((self._pipeline.state_topic(self._config), task.partition))
+        expected = _fold(log.entries[: store.offset or 0])
+        with store.committed(_MANY, _MANY) as view, view.scan(b"", None) as entries:
+            found = dict(entries)
+        assert found == expected, f"a query of {task} sees {found}, not {expected}"
+
     def check_end(self, disk: Disk | None) -> None:
         """Check that all work is done, and that no transaction is left open."""
         self.check()
@@ -88,11 +106,8 @@ class Judge:
             if task.processor != self._pipeline.id:
                 continue
             log = self._broker.log((topic, task.partition))
-            state: dict[bytes, bytes] = {}
-            for offset, entry in enumerate(log.entries[: folder.offset or 0]):
-                if is_visible(entry) and entry.key is not None and entry.value is not None:
-                    state[entry.key] = entry.value
-                assert offset < log.end
+            assert (folder.offset or 0) <= log.end
+            state = _fold(log.entries[: folder.offset or 0])
             assert folder.content == state, f"{directory.name} is not the state at {folder.offset}"
 
     def _expected(self, committed: dict[Partition, int]) -> dict[bytes, Expected]:
@@ -125,6 +140,18 @@ class Judge:
         for key in sorted(found.keys() | expected.keys()):
             ours, theirs = found.get(key, []), expected.get(key, [])
             assert ours == theirs, f"{what} of {key!r}: {ours}, not {theirs}"
+
+
+def _fold(entries: Iterable[Entry]) -> dict[bytes, bytes]:
+    """Return the state that the committed records of a state topic make."""
+    state: dict[bytes, bytes] = {}
+    for entry in entries:
+        if is_visible(entry) and entry.key is not None:
+            if entry.value is None:
+                state.pop(entry.key, None)
+            else:
+                state[entry.key] = entry.value
+    return state
 
 
 def _states(expected: dict[bytes, Expected]) -> Values:

@@ -15,6 +15,8 @@ from streams.engine.async_calls import AsyncCalls
 from streams.engine.group_task import GroupTask
 from streams.engine.runtime import GroupRuntime
 from streams.stores.bytes_store import BytesStore
+from streams.stores.memory import MemoryStore
+from streams.stores.sorted_keys import SortedKeys
 from streams.timestamps import UNKNOWN_TIME
 from taskmanager.shared_consumers import SharedConsumers
 from taskmanager.task import Task
@@ -225,6 +227,19 @@ def locked_folders(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Task, "end_abandoned", lambda *_: None)
 
 
+def queries_of_open_work(patch: pytest.MonkeyPatch) -> None:
+    """Queries see what the open transaction has written."""
+
+    def view(original: Any, self: Any, *limits: Any) -> Any:
+        seen = original(self, *limits)
+        written = {key: value for key, value in self.uncommitted.items() if value is not None}
+        seen._committed = {**self._committed, **written}
+        seen._keys = SortedKeys(seen._committed)
+        return seen
+
+    _instead_of(patch, MemoryStore, "_view", view)
+
+
 SABOTAGES: tuple[Sabotage, ...] = (
     random_ids,
     offsets_first,
@@ -243,6 +258,7 @@ SABOTAGES: tuple[Sabotage, ...] = (
     forgotten_times,
     times_of_what_waits,
     time_of_whole_batches,
+    queries_of_open_work,
 )
 SABOTAGES_OF_THREADS: tuple[tuple[Sabotage, Pipeline], ...] = (
     (forgotten_pause, FOLD_OF_TWO),

@@ -122,6 +122,14 @@ class World:
             self._judged = self.broker.decisions
             for judge in self._judges:
                 judge.check()
+        if self.broker.is_settled:
+            self._check_queries()
+
+    def _check_queries(self) -> None:
+        for owner in self._owners:
+            for task_id, task in owner.running.items():
+                for judge in self._judges:
+                    judge.check_queries(task_id, task.stores)
 
     def _act(self) -> None:
         random = self._random

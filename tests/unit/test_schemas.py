@@ -49,6 +49,8 @@ CONFIG: Mapping[str, Any] = {
     "log_level": "info",
     "metrics_port": 9400,
     "metrics_host": "0.0.0.0",
+    "state_port": 9480,
+    "state_host": "0.0.0.0",
     "console_port": 0,
     "console_host": "127.0.0.1",
     "console_names": ["console.example"],

@@ -427,6 +427,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "threads": ["RUNNING", "DEAD"],
         "age_ms": 200,
         "code": {},
+        "state_address": "",
     }
     assert data["tasks"][1] == {
         "id": "Count_0",

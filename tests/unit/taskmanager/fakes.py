@@ -20,12 +20,14 @@ from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from streams.engine.event_loop import EventLoop
 from streams.engine.runtime import Call
+from streams.stores.resources import StoreResources
 from taskmanager import channel_messages, pipeline_thread
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskMemory, Turn
 from taskmanager.task_start import TaskStart
+from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import UserErrorLog
 
 TIMEOUT_S = 20
@@ -120,6 +122,7 @@ class FakeChannel:
         self.commands: list[channel_messages.Command] = []
         self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
+        self.on_ask: Callable[[channel_messages.Ask], None] = lambda _: None
         self._clock = clock
 
     @property
@@ -189,7 +192,7 @@ class FakeTask(RunningTask):
     state = TaskState.RUNNING
 
     def __init__(self, task_id: TaskId) -> None:
-        super().__init__({("in", task_id.partition): 0})
+        super().__init__({("in", task_id.partition): 0}, TaskStores((), {}, StoreResources()))
         self.task_id = task_id
         self.on_start: Callable[[], object] = lambda: None
         self.on_turn: Callable[[], object] = lambda: None

@@ -18,7 +18,17 @@ import pytest
 from common.messages import MalformedMessageError
 from common.tasks import TaskId
 from taskmanager.channel import DriverChannel, WorkerChannel
-from taskmanager.channel_messages import Hello, Revoke, Status, Stop, Stopped, ToDriver, encode
+from taskmanager.channel_messages import (
+    Answer,
+    Ask,
+    Hello,
+    Revoke,
+    Status,
+    Stop,
+    Stopped,
+    ToDriver,
+    encode,
+)
 from taskmanager.listening import connect
 
 ROOT = Path(__file__).parents[3]
@@ -51,6 +61,12 @@ import ctypes
 ctypes.PyDLL(None).sleep(600)
 """
 FREEZE = "os.kill(os.getpid(), signal.SIGSTOP)"
+REPLY = """
+from taskmanager.channel_messages import Answer
+worker.on_ask = lambda ask: worker.send(Answer(ask.number, 200, dict(ask.parameters)))
+worker.send(Stopped())
+time.sleep(600)
+"""
 
 
 ECHO = """
@@ -201,6 +217,24 @@ def test_ping_does_not_wait_for_a_worker_that_does_not_read(driver: Driver) -> N
         process.kill()
         sender.join(TIMEOUT_S)
         assert not sender.is_alive()
+
+
+def test_a_query_is_answered_while_the_worker_does_something_else(driver: Driver) -> None:
+    with driver.worker(REPLY):
+        assert driver.heard.get(timeout=TIMEOUT_S) == Stopped()
+        assert driver.channel.ask(7, Ask(3, "get", TaskId("P", 0), "counts", {"key": "k"}))
+        assert driver.heard.get(timeout=TIMEOUT_S) == Answer(3, 200, {"key": "k"})
+
+
+def test_queries_do_not_wait_for_a_worker_that_does_not_read(driver: Driver) -> None:
+    question = Ask(0, "get", TaskId("P", 0), "counts", {"key": "k" * 4096})
+    with driver.worker(FREEZE) as process:
+        os.waitpid(process.pid, os.WUNTRACED)
+        while driver.channel.ask(7, question):
+            pass
+        process.kill()
+        driver.wait_until_left()
+    assert not driver.channel.ask(7, question)
 
 
 def test_killing_a_worker_does_not_wait_for_what_it_is_being_sent(driver: Driver) -> None:

@@ -13,6 +13,8 @@ from common.messages import MalformedMessageError
 from common.monitoring.times import BOUNDS_S, Times
 from common.tasks import TaskId
 from taskmanager.channel_messages import (
+    Answer,
+    Ask,
     Assign,
     ChannelMessage,
     Closed,
@@ -49,6 +51,10 @@ messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(Hello, numbers, st.integers(1, 2**22), texts),
     st.builds(Status, st.lists(statuses, max_size=3).map(tuple)),
     st.builds(Measured, numbers, st.dictionaries(tasks, task_times, max_size=3)),
+    st.builds(
+        Ask, numbers, texts, st.none() | tasks, texts, st.dictionaries(texts, texts, max_size=3)
+    ),
+    st.builds(Answer, numbers, st.integers(100, 599), st.dictionaries(texts, json_values)),
     st.builds(Closed, tasks),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
@@ -64,6 +70,8 @@ EXAMPLES: dict[str, ChannelMessage] = {
     "measured": Measured(4096, {TaskId("Counter", 0): TaskTimes(Times(), Times(sum_us=7))}),
     "closed": Closed(TaskId("Counter", 0, 1)),
     "stopped": Stopped(),
+    "ask": Ask(7, "get", TaskId("Counter", 0), "counts", {"key": "k"}),
+    "answer": Answer(7, 200, {"entries": []}),
 }
 MISSING = object()
 

@@ -15,8 +15,10 @@ from common.kafka.data import Fetched
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from common.tasks import TaskId
+from streams.stores.resources import StoreResources
 from taskmanager.running_task import RunningTask
 from taskmanager.shared_consumers import SharedConsumers
+from taskmanager.task_stores import TaskStores
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 
@@ -112,7 +114,7 @@ class QueueTask(RunningTask):
     state = TaskState.RUNNING
 
     def __init__(self, name: str, positions: dict[Partition, int]) -> None:
-        super().__init__(positions)
+        super().__init__(positions, TaskStores((), {}, StoreResources()))
         self.id = TaskId(name, 0)
         self.got: dict[Partition, list[int]] = {partition: [] for partition in positions}
         self.waiting = dict.fromkeys(positions, 0)

@@ -1,0 +1,115 @@
+"""Serves pages of a daemon over HTTP: GET only, on threads of their own."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+import structlog
+
+from common.errors import ConfigError, UnavailableError
+
+REQUEST_TIMEOUT_S = 10.0
+
+logger = structlog.get_logger()
+
+
+class Page(NamedTuple):
+    """The answer to a request."""
+
+    status: HTTPStatus
+    body: bytes
+    content_type: str = "application/json"
+
+
+Answer = Callable[[str, Mapping[str, str]], Page]
+"""Makes the page of a path with its query; the headers of the request have names in lower case."""
+
+
+class HttpServer:
+    """A server with a port of its own. A page that cannot be made is an error of its request."""
+
+    def __init__(self, name: str, host: str, port: int, answer: Answer) -> None:
+        """Listen on a port, 0 for a free one; `name` is that of the keys, such as `metrics`.
+
+        Raises `UnavailableError` if another process listens there, `ConfigError` if this host does
+        not have the address.
+        """
+        try:
+            self._server = _listen(host, port, answer)
+        except OSError as error:
+            raise _refusal(name, host, port, error) from error
+        threading.Thread(target=self._server.serve_forever, name=name, daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        """The port that the pages are on."""
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def server_bind(self) -> None:
+            # The base class looks the host's name up, which may take long.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.socket.bind(self.server_address)
+            self.server_address = self.socket.getsockname()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Do nothing: the reader has hung up."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = REQUEST_TIMEOUT_S
+
+        def do_GET(self) -> None:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            page = _page_or_error(answer, self.path, headers)
+            self.send_response(page.status)
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(len(page.body)))
+            self.end_headers()
+            self.wfile.write(page.body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Log nothing: a scrape every few seconds is no news."""
+
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    Server.address_family = found[0][0]
+    return Server((host, port), Handler)
+
+
+def _page_or_error(answer: Answer, path: str, headers: Mapping[str, str]) -> Page:
+    try:
+        return answer(path, headers)
+    except Exception:
+        logger.exception("a page could not be made", path=path.partition("?")[0])
+        body = {"status": "failing", "problems": ["see the daemon's log"]}
+        return Page(HTTPStatus.INTERNAL_SERVER_ERROR, json.dumps(body).encode() + b"\n")
+
+
+def _refusal(name: str, host: str, port: int, error: OSError) -> ConfigError | UnavailableError:
+    if error.errno == errno.EADDRINUSE:
+        variable = f"{name.upper()}_PORT"
+        return UnavailableError(
+            f"{name}_port {port} of {host} is taken, perhaps by another daemon on this host that "
+            "reads the same config.yaml. Give each daemon a port of its own, such as "
+            f"{name}_port: ${{{variable}:-9400}} and {variable}=9401 in the environment of this "
+            "one; or use 0 for a free port, which is logged."
+        )
+    return ConfigError(
+        f"{name}_port {port} cannot be opened at {name}_host {host} ({error.strerror}): "
+        "correct them in config.yaml."
+    )

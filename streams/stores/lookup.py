@@ -1,0 +1,303 @@
+"""Looks keys up in the committed content of a store, and shows it as JSON. Runs no user code.
+
+Keys and values go through the serdes of `streams.serdes` only. What another serde has written is
+shown as text if it is UTF-8, and in hexadecimal otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import UUID
+
+from streams import serdes
+from streams.errors import SerializationError
+from streams.serdes import Serde
+from streams.stores.builder import StoreBuilder
+from streams.stores.bytes_store import SEGMENT_BYTES
+from streams.stores.committed import CommittedBytes, ReadLimitError
+from streams.stores.key_value import KeyValueStore
+from streams.stores.layout import (
+    MAX_TIME,
+    SESSION_BYTES,
+    TIME_BYTES,
+    WINDOW_BYTES,
+    pack_time,
+    prefix_end,
+    range_end,
+    session_end,
+    session_start,
+    version_time,
+    window_start,
+)
+from streams.stores.segments import segment_ms
+from streams.stores.session import SessionStore
+from streams.stores.versioned import VersionedKeyValueStore
+from streams.stores.window import WindowStore
+
+Row = dict[str, Any]
+"""An entry as plain values for `json.dumps`."""
+
+MOST_ROWS = 1000
+MOST_BYTES = 400_000
+"""The most entries, and bytes of keys and values, of one answer; a larger entry comes alone. As
+JSON, that is about 1 MB at most, unless text has many control characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some entries, in order, and where the next page begins; `None` after the last one."""
+
+    rows: list[Row]
+    next: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which windows, sessions or versions are wanted, in ms; both ends are included.
+
+    Of a window, its start is meant. Sessions overlap the interval. `as_of` is for versions.
+    """
+
+    first: int = 0
+    last: int = MAX_TIME
+    as_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The keys from `low` to `high`, both included, that begin with `prefix`, as bytes."""
+
+    low: bytes = b""
+    high: bytes | None = None
+    prefix: bytes = b""
+
+    def has(self, key: bytes) -> bool:
+        """Return whether a key is in the range."""
+        is_low = key < self.low or (self.high is not None and key > self.high)
+        return not is_low and key.startswith(self.prefix)
+
+
+def described(builder: StoreBuilder[Any, Any]) -> Row:
+    """Return what a store is, as plain values for `json.dumps`."""
+    return {
+        "store": builder.name,
+        "type": builder.family,
+        "key_serde": builder.key_serde.name,
+        "value_serde": builder.value_serde.name,
+        "keys_readable": serdes.is_built_in(builder.key_serde),
+        "values_readable": serdes.is_built_in(builder.value_serde),
+        "persistent": builder.persistent,
+        "logged": builder.logged,
+        **{name: value for name, value in builder.options.items() if name.endswith("_ms")},
+    }
+
+
+def look_up(
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: Times, most: int
+) -> tuple[list[Row], bool]:
+    """Return up to `most` entries of a key, oldest first, and whether there are more.
+
+    Raises `StateStoreError` once the store closes, and `ReadLimitError` if the times have too many
+    entries of other keys between them.
+    """
+    rows: list[Row] = []
+    size = 0
+    for row_bytes, row in _found(builder, view, key, times):
+        size += row_bytes
+        if rows and (len(rows) >= most or size > MOST_BYTES):
+            return rows, True
+        rows.append(row)
+    return rows, False
+
+
+def page(
+    builder: StoreBuilder[Any, Any],
+    view: CommittedBytes,
+    wanted: KeyRange,
+    start: bytes | None,
+    most: int,
+) -> Page:
+    """Return up to `most` entries of a range of keys, from the `next` of the page before.
+
+    Key-value stores give their keys in order, versioned ones the latest version of each key.
+    Windows and sessions come in the order of their segments of time, and in each in the order of
+    keys. A page may be empty and have a next one: as much was read as one page may. Raises
+    `StateStoreError` once the store closes, and `ReadLimitError` if not one entry was read in time.
+    """
+    rows: list[Row] = []
+    size, position = 0, start
+    shower = _Shower(builder, view)
+    try:
+        for stored, value in _stored(builder, view, wanted, start):
+            if rows and (len(rows) >= most or size + len(stored) + len(value) > MOST_BYTES):
+                return Page(rows, position)
+            row = shower.row(stored, value, wanted)
+            if row is not None:
+                rows.append(row)
+                size += len(stored) + len(value)
+            position = stored + b"\x00"
+    except ReadLimitError:
+        if position == start:
+            raise
+        return Page(rows, position)
+    return Page(rows, None)
+
+
+def _found(
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: Times
+) -> Iterator[tuple[int, Row]]:
+    """Yield the size and the row of each entry of a key."""
+    shown_key = _shown("key", builder.key_serde, key)
+
+    def row(value: bytes, **more: Any) -> tuple[int, Row]:
+        return len(key) + len(value), {
+            **shown_key,
+            **more,
+            **_shown("value", builder.value_serde, value),
+        }
+
+    store = _over_bytes(builder, view)
+    match store:
+        case WindowStore():
+            with store.fetch(key, times.first, times.last) as windows:
+                for start, value in windows:
+                    yield row(value, window=_window(start, start + store.window_size_ms))
+        case SessionStore():
+            with store.find_sessions(key, times.first, times.last) as sessions:
+                for session, value in sessions:
+                    yield row(value, window=_window(*session.window))
+        case VersionedKeyValueStore():
+            version = store.get(key, times.as_of)
+            if version is not None:
+                yield row(
+                    version.value, valid_from_ms=version.timestamp, valid_to_ms=version.valid_to
+                )
+        case KeyValueStore():
+            value = store.get(key)
+            if builder.family == "key-value" and value is not None:
+                yield row(value)
+            elif value is not None:
+                yield row(value.value, timestamp_ms=value.timestamp)
+
+
+def _over_bytes(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> Any:
+    """Return the store over a view, with keys and values as bytes."""
+    return replace(builder, key_serde=serdes.bytes, value_serde=serdes.bytes).build(view)
+
+
+def _stored(
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, wanted: KeyRange, start: bytes | None
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield stored entries from `start` on: all of a range of keys, and maybe others."""
+    low = max(wanted.low, wanted.prefix)
+    ends = [prefix_end(wanted.prefix)]
+    if wanted.high is not None:
+        is_plain = builder.family in ("key-value", "timestamped-key-value")
+        ends.append(wanted.high + b"\x00" if is_plain else range_end(wanted.high))
+    high = min((end for end in ends if end is not None), default=None)
+    for segment in _segments(builder, view):
+        first = segment + low
+        if high is not None:
+            end: bytes | None = segment + high
+        else:
+            end = prefix_end(segment)
+        with view.scan(first if start is None else max(first, start), end) as entries:
+            yield from entries
+
+
+def _segments(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> list[bytes]:
+    """Return what keys begin with, for each segment that has not expired."""
+    if builder.family not in ("window", "session"):
+        return [b""]
+    length = segment_ms(builder.options["retention_ms"])
+    first, last = _live_from(builder, view) // length, view.committed_timestamp // length
+    return [pack_time(number) for number in range(first, last + 1)]
+
+
+def _live_from(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> int:
+    """Return the first time of a window or session that has not expired."""
+    return max(0, view.committed_timestamp - builder.options["retention_ms"] + 1)
+
+
+class _Shower:
+    """Makes rows of the stored entries of a store."""
+
+    def __init__(self, builder: StoreBuilder[Any, Any], view: CommittedBytes) -> None:
+        self._builder = builder
+        self._store = _over_bytes(builder, view)
+        is_segmented = builder.family in ("window", "session")
+        self._live_from = _live_from(builder, view) if is_segmented else 0
+
+    def row(self, stored: bytes, value: bytes, wanted: KeyRange) -> Row | None:
+        """Return an entry as a row; `None` if it is not wanted, has expired, or was replaced."""
+        more: Row = {}
+        match self._builder.family:
+            case "window":
+                stored = stored[SEGMENT_BYTES:]
+                key, start = stored[:-WINDOW_BYTES], window_start(stored)
+                if start < self._live_from:
+                    return None
+                more = {"window": _window(start, start + self._store.window_size_ms)}
+            case "session":
+                stored = stored[SEGMENT_BYTES:]
+                key, end = stored[:-SESSION_BYTES], session_end(stored)
+                if end < self._live_from:
+                    return None
+                more = {"window": _window(session_start(stored), end)}
+            case "versioned-key-value":
+                key = stored[:-TIME_BYTES]
+                latest = self._store.get(key) if wanted.has(key) else None
+                if latest is None or latest.timestamp != version_time(stored):
+                    return None
+                value = latest.value
+                more = {"valid_from_ms": latest.timestamp, "valid_to_ms": None}
+            case "timestamped-key-value":
+                key = stored
+                more = {"timestamp_ms": int.from_bytes(value[:TIME_BYTES], "big", signed=True)}
+                value = value[TIME_BYTES:]
+            case _:
+                key = stored
+        if not wanted.has(key):
+            return None
+        builder = self._builder
+        return {
+            **_shown("key", builder.key_serde, key),
+            **more,
+            **_shown("value", builder.value_serde, value),
+        }
+
+
+def _window(start: int, end: int) -> Mapping[str, int]:
+    return {"start_ms": start, "end_ms": end}
+
+
+def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:
+    """Return bytes as a field: its value, or else text or hexadecimal, named so."""
+    if serde is not serdes.bytes and serdes.is_built_in(serde):
+        try:
+            return {name: _plain(serde.deserialize(data))}
+        except SerializationError:
+            return {f"{name}_hex": data.hex()}
+    text = _text(data)
+    if text is None:
+        return {f"{name}_hex": data.hex()}
+    return {name if serde is serdes.bytes else f"{name}_text": text}
+
+
+def _text(data: bytes) -> str | None:
+    """Return bytes as text; `None` if they are hardly meant as such."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(each.isprintable() or each in "\n\r\t" for each in text) else None
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of a serde as one that JSON has."""
+    if isinstance(value, UUID) or (isinstance(value, float) and not math.isfinite(value)):
+        return str(value)
+    return value
