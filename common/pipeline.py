@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from common.processors import SINK, SOURCE, PipelineProcessor
 from common.tasks import TaskId
 from common.topic_names import TopicNames
-from common.topics import RECORDS, STATE, TopicSpec
+from common.topics import RECORDS, RECORDS_NEED, STATE, STATE_NEEDS, TopicSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,14 @@ class Pipeline:
         only global stores follow them.
         """
 
-        def spec(name: str, policy: Mapping[str, str], count: int | None = None) -> TopicSpec:
-            return TopicSpec(name, count or self.partitions_of(name), replication_factor, policy)
+        def spec(
+            name: str,
+            policy: Mapping[str, str],
+            needs: frozenset[str] = frozenset(),
+            count: int | None = None,
+        ) -> TopicSpec:
+            partitions = count or self.partitions_of(name)
+            return TopicSpec(name, partitions, replication_factor, policy, needs)
 
         processors, arcs = self.processors, self.arcs
         read = {topic for each in processors for topic in self.in_topics(each)}
@@ -148,11 +154,12 @@ class Pipeline:
                 for name in sources
                 if name not in arcs
             ),
-            *(spec(name, RECORDS) for name in arcs),
+            *(spec(name, RECORDS, RECORDS_NEED) for name in arcs),
             *(
                 spec(
                     self.state_topics(each)[store.name],
                     {**STATE, **store.topic_config},
+                    STATE_NEEDS,
                     self.task_count(each),
                 )
                 for each in processors

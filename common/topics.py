@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from common.config import Config
@@ -26,6 +26,8 @@ RECORDS: Mapping[str, str] = (
     {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
 )
 """The policy of arcs and of dead letters."""
+RECORDS_NEED = frozenset({"cleanup.policy", "retention.ms"})
+"""What an arc that exists must have of it, or records would be gone before they are read."""
 
 TOMBSTONES_KEPT_MS = 7 * 86_400_000
 """How long a state topic keeps deletions at least, for stores that were away."""
@@ -38,6 +40,10 @@ STATE: Mapping[str, str] = {
     "message.timestamp.type": "LogAppendTime",
 } | _ANY_SIZE
 """The policy of state topics, to which each store adds its own."""
+STATE_NEEDS = frozenset(
+    {"cleanup.policy", "retention.ms", "delete.retention.ms", "message.timestamp.type"}
+)
+"""What a state topic that exists must have of it, or state would be lost."""
 
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
@@ -55,19 +61,52 @@ _ONE_HOUR = {
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it should exist; `config` overrides the broker's defaults by Kafka's names."""
+    """A topic as it should exist; `config` overrides the broker's defaults by Kafka's names.
+
+    `needs` has the settings that the topic must have if it exists already. What else somebody has
+    changed is left as it is.
+    """
 
     name: str
     partitions: int
     replication_factor: int
     config: Mapping[str, str] = field(default_factory=dict, hash=False)
+    needs: frozenset[str] = frozenset()
+
+    @property
+    def made_with(self) -> dict[str, str]:
+        """The settings to make it with: with three copies or more, two must have each record."""
+        safe = {"min.insync.replicas": "2"} if self.replication_factor > 2 else {}
+        return {**safe, **self.config}
+
+    def misfits(self, found: Mapping[str, str]) -> Iterator[str]:
+        """Yield what is wrong with the settings of the topic that exists, and what to do."""
+        for name in sorted(self.needs & self.config.keys()):
+            wanted, has = self.config[name], found[name]
+            if not _suffices(name, has, wanted):
+                yield (
+                    f"topic {self.name}: {name} is {has}, and must be {wanted}, or state or "
+                    f"records are lost. Set it: kafka-configs.sh --alter --entity-type topics "
+                    f"--entity-name {self.name} --add-config '{name}=[{wanted}]'"
+                )
+
+
+def _suffices(name: str, found: str, wanted: str) -> bool:
+    """Whether a setting keeps what the wanted value would keep."""
+    if name == "cleanup.policy":
+        return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
+    if name in ("retention.ms", "delete.retention.ms"):
+        forever = name == "retention.ms" and int(found) < 0
+        return forever or (int(wanted) >= 0 and int(found) >= int(wanted))
+    return found == wanted
 
 
 def control_topic(config: Config, name: str) -> TopicSpec:
     """Return a control topic: one partition, so that its messages have one order."""
     names = config.topic_names
     policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _LAST}.get(name, _KEEP)
-    return TopicSpec(name, 1, config.replication_factor, policy)
+    needs = {names.pipeline: frozenset({"cleanup.policy"})}.get(name, frozenset())
+    return TopicSpec(name, 1, config.replication_factor, policy, needs)
 
 
 def control_topics(config: Config) -> tuple[TopicSpec, ...]:

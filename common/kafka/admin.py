@@ -121,9 +121,9 @@ class Admin:
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
-        Raises `ConfigError` if an existing topic has the wrong number of partitions or if the
-        cluster refuses a topic, `UnavailableError` if it refuses one only for now. Nothing is
-        created if an existing topic does not fit.
+        Raises `ConfigError` if an existing topic has the wrong number of partitions or settings, or
+        if the cluster refuses a topic, `UnavailableError` if it refuses one only for now. Nothing
+        is created if an existing topic does not fit.
         """
         existing = self.partition_counts(spec.name for spec in specs)
         misfits = [
@@ -133,6 +133,14 @@ class Admin:
             for spec in specs
             if existing.get(spec.name, spec.partitions) != spec.partitions
         ]
+        needy = {spec.name: spec for spec in specs if spec.needs and spec.name in existing}
+        try:
+            settings = self.topic_settings([*needy])
+        except NonRetriableError as error:
+            raise ConfigError(f"the settings of topics cannot be checked: {error}") from error
+        except TransactionFailedError as error:
+            raise UnavailableError(f"the settings of topics cannot be checked: {error}") from error
+        misfits += [line for name in settings for line in needy[name].misfits(settings[name])]
         if misfits:
             raise ConfigError("\n".join(misfits))
         missing = [spec for spec in specs if spec.name not in existing]
@@ -144,7 +152,7 @@ class Admin:
                     spec.name,
                     num_partitions=spec.partitions,
                     replication_factor=spec.replication_factor,
-                    config=dict(spec.config),
+                    config=spec.made_with,
                 )
                 for spec in missing
             ],
@@ -232,17 +240,24 @@ class Admin:
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         """Return `max.message.bytes` of topics: the largest batch of records that each takes."""
+        found = self.topic_settings(names)
+        return {name: int(settings["max.message.bytes"]) for name, settings in found.items()}
 
-        def describe(timeout_s: float) -> dict[str, int]:
+    def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Return all settings of topics, defaults included, by Kafka's names."""
+
+        def describe(timeout_s: float) -> dict[str, dict[str, str]]:
             futures = self._client.describe_configs(
                 [ConfigResource(ResourceType.TOPIC, name) for name in names],
                 request_timeout=timeout_s,
             )
             return {
-                resource.name: int(future.result()["max.message.bytes"].value)
+                resource.name: {name: entry.value for name, entry in future.result().items()}
                 for resource, future in futures.items()
             }
 
+        if not names:
+            return {}
         with _naming("DescribeConfigs", names):
             return self._ask(describe)
 

@@ -14,7 +14,7 @@ from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProces
 from common.specs import ClassSpec, CountSpec, SumSpec
 from common.tasks import TaskId
 from common.topic_names import TopicNames, collision_key, job_names
-from common.topics import TopicSpec, control_topics
+from common.topics import STATE_NEEDS, TopicSpec, control_topics
 
 COUNTS = (LoggedStore("counts"),)
 CONFIG = Config(
@@ -85,8 +85,8 @@ def test_transactional_ids_of_one_job_are_all_different(
 
 
 def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> None:
-    def spec(name: str, config: dict[str, str]) -> TopicSpec:
-        return TopicSpec(name, 4, 3, config)
+    def spec(name: str, config: dict[str, str], *needs: str) -> TopicSpec:
+        return TopicSpec(name, 4, 3, config, frozenset(needs))
 
     takes_all = {
         "max.message.bytes": "100000000",
@@ -103,8 +103,8 @@ def test_data_topics_have_one_partition_per_replica_and_compacted_state() -> Non
     }
     assert Pipeline((ADDER, COUNTER), CONFIG.topic_names, 4).data_topics(3) == (
         spec("in", {}),
-        spec("Adder_Counter", keep),
-        spec("state_topic_Counter", compact),
+        spec("Adder_Counter", keep, "cleanup.policy", "retention.ms"),
+        spec("state_topic_Counter", compact, *STATE_NEEDS),
         spec("Adder_dead_letter", keep),
         spec("out", {}),
     )
@@ -185,3 +185,62 @@ def test_what_a_job_may_own_ends_with_its_name(
     names: TopicNames, topic: str, expected: bool
 ) -> None:
     assert names.may_own(topic) is expected
+
+
+GOOD_STATE = {
+    "cleanup.policy": "compact",
+    "retention.ms": "604800000",
+    "delete.retention.ms": "604800000",
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "problem"),
+    [
+        ({}, None),
+        ({"delete.retention.ms": "999999999999"}, None),
+        ({"cleanup.policy": "delete"}, "cleanup.policy is delete, and must be compact"),
+        # A store without windows keeps its state for ever.
+        ({"cleanup.policy": "compact,delete"}, "cleanup.policy is compact,delete"),
+        ({"delete.retention.ms": "86400000"}, "delete.retention.ms is 86400000, and must be"),
+        ({"message.timestamp.type": "CreateTime"}, "message.timestamp.type is CreateTime"),
+    ],
+)
+def test_state_topic_that_loses_state_is_found(found: dict[str, str], problem: str | None) -> None:
+    topics = Pipeline((ADDER, COUNTER), CONFIG.topic_names, 4).data_topics(3)
+    (state,) = (spec for spec in topics if spec.name == "state_topic_Counter")
+    misfits = list(state.misfits({**GOOD_STATE, **found}))
+    assert len(misfits) == (problem is not None)
+    if problem:
+        assert misfits[0].startswith(f"topic state_topic_Counter: {problem}")
+        assert "kafka-configs.sh --alter" in misfits[0]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "is_right"),
+    [
+        ("-1", "-1", True),
+        ("-1", "604800000", False),
+        ("86400000", "-1", True),
+        ("86400000", "86400001", True),
+        ("86400000", "86399999", False),
+    ],
+)
+def test_topic_that_keeps_longer_is_right(wanted: str, found: str, is_right: bool) -> None:
+    spec = TopicSpec("t", 1, 1, {"retention.ms": wanted}, frozenset({"retention.ms"}))
+    assert bool(list(spec.misfits({"retention.ms": found}))) != is_right
+
+
+def test_order_of_policies_plays_no_role_and_what_is_not_needed_is_not_looked_at() -> None:
+    config = {"cleanup.policy": "compact,delete", "segment.bytes": "1"}
+    spec = TopicSpec("t", 1, 1, config, frozenset({"cleanup.policy"}))
+    assert not list(spec.misfits({"cleanup.policy": "delete, compact", "segment.bytes": "2"}))
+
+
+def test_two_copies_must_have_a_record_if_there_are_three() -> None:
+    assert TopicSpec("t", 1, 3, {"a": "b"}).made_with == {"a": "b", "min.insync.replicas": "2"}
+    assert TopicSpec("t", 1, 2, {"a": "b"}).made_with == {"a": "b"}
+    assert TopicSpec("t", 1, 3, {"min.insync.replicas": "3"}).made_with == {
+        "min.insync.replicas": "3"
+    }
