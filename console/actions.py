@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from common.errors import ConfigError, PipelineError, UnavailableError
+from common.typed_json import as_json
 from console.access import Access
 from console.guard import address_of
 from console.job import Ask, Deal, Job
@@ -102,12 +103,14 @@ class Actions:
         call: Callable[[], dict[str, Any]],
         address: str,
     ) -> dict[str, Any]:
-        """Make an action, and log it."""
-        said = {"action": name, "address": address, "processors": list(asked.processors) or "all"}
+        """Make an action, and log it before and after."""
+        said = {"action": name, "address": address}
+        wanted = {key: value for key, value in as_json(asked).items() if key != "confirmed"}
+        logger.info("an action of the console begins", **said, wanted=wanted)
         try:
             found = await self._actor.run(call)
         except PipelineError as error:
-            logger.warning("an action of the console was not done", **said, reason=str(error))
+            logger.warning("an action of the console failed", **said, reason=str(error))
             raise
         finally:
             self._board.forget()

@@ -49,7 +49,7 @@ class FakeJob:
 
     def ask(self, what: Ask, processors: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
         self._wait()
-        for unknown in {*processors} - {*PROCESSORS}:
+        for unknown in {id_.partition("_")[0] for id_ in processors} - {*PROCESSORS}:
             raise ConfigError(f'the job has no processor "{unknown}"')
         chosen = tuple(processors) or PROCESSORS
         if dry_run:

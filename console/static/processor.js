@@ -3,7 +3,7 @@
 import { el, show } from "./dom.js";
 import { UNKNOWN, badge, count, oldest, rate } from "./format.js";
 import { follow } from "./live.js";
-import { actionButton } from "./session.js";
+import { actionButton, mayAct } from "./session.js";
 import { table } from "./table.js";
 
 export function processorContent(id) {
@@ -41,7 +41,7 @@ function render(body, data) {
     el("div", { class: "actions" }, [["Pause", "pause"], ["Resume", "resume"], ["Restart", "restart"]].map(([label, action]) =>
       actionButton(label, action, { processors: [data.id] }))),
     reasons(data.tasks),
-    table("Tasks", COLUMNS, data.tasks, "This processor has no tasks."),
+    table("Tasks", mayAct() ? [...COLUMNS, ACTION] : COLUMNS, data.tasks, "This processor has no tasks."),
     el("dl", { class: "lines" }, lines.filter(([, value]) => value).map(([term, value]) =>
       el("div", null, el("dt", null, term), el("dd", null, value)))));
 }
@@ -58,6 +58,10 @@ const COLUMNS = [
   ["Restarts", (task) => count(task.restarts), "number"],
   ["Dead letters", (task) => count(task.dead_letters), "number"],
 ];
+const ACTION = ["Actions", (task) => (task.state === "HELD" ? RESUME : PAUSE).map(([label, action]) =>
+  actionButton(label, action, { processors: [task.id] }))];
+const PAUSE = [["Pause", "pause"], ["Restart", "restart"]];
+const RESUME = [["Resume", "resume"]];
 
 function state(task) {
   const more = task.restore_percent === null ? "" : `${task.restore_percent}%`;

@@ -34,8 +34,8 @@ PIPELINE = """
   to: [sink]
 """
 WHERE = """
-import admin, common, console, jobmanager, streams, taskmanager
-for package in (admin, common, console, jobmanager, streams, taskmanager):
+import admin, common, console, jobmanager, operations, streams, taskmanager
+for package in (admin, common, console, jobmanager, operations, streams, taskmanager):
     print(package.__file__)
 """
 

@@ -10,8 +10,8 @@ export function transactionsPage(main) {
       const rows = [...data.tasks].sort((one, other) => age(other) - age(one));
       show(main,
         el("h2", null, "Transactions"),
-        el("p", { class: "quiet" }, "A task commits while records come: without any, a commit that is long ago is no problem. "
-          + "A task that was fenced or whose transaction was aborted starts again, and its restarts count that."),
+        el("p", { class: "quiet" }, "A task without records commits nothing, so its last commit may be long ago. "
+          + "A task that is fenced, or whose transaction is aborted, starts again; the restarts count that."),
         table("Transactions of each task, the longest without one first", COLUMNS, rows, "The pipeline has no tasks yet."));
     },
   };

@@ -101,12 +101,10 @@ def test_with_the_token_an_action_is_done_and_logged(console: ConsoleServer, job
         status, body = post(console, PAUSE, {"processors": ["Price"], **CONFIRMED})
     assert (status, body["done"], body["processors"]) == (200, True, ["Price"])
     assert job.asked == [("pause", ("Price",))]
-    (line,) = [log for log in logs if "action" in log]
-    assert (line["action"], line["address"], line["processors"]) == (
-        "pause",
-        "127.0.0.1",
-        ["Price"],
-    )
+    begins, done = [log for log in logs if "action" in log]
+    assert (begins["action"], begins["address"]) == ("pause", "127.0.0.1")
+    assert begins["wanted"] == {"processors": ["Price"]}
+    assert (done["address"], done["result"]["version"]) == ("127.0.0.1", 3)
 
 
 @pytest.mark.parametrize("name", ["pause", "resume", "restart"])
@@ -320,7 +318,7 @@ def test_errors_are_answered_with_their_reason_and_logged(
     monkeypatch.setattr(job, "ask", fail)
     with structlog.testing.capture_logs() as logs:
         assert post(console, PAUSE, CONFIRMED) == (status, {"error": str(error)})
-    assert [log["reason"] for log in logs if "not done" in log["event"]] == [str(error)]
+    assert [log["reason"] for log in logs if "failed" in log["event"]] == [str(error)]
 
 
 def test_letters_are_listed_by_error_the_newest_first(console: ConsoleServer, job: FakeJob) -> None:

@@ -152,7 +152,7 @@ def test_an_action_is_done_only_after_sign_in_and_consent(
         served(lambda: job.run(1), fake, token_file) as address,
         open_page(chromium, f"{address}#/graph/Price", may_lose_connection=True) as page,
     ):
-        page.get_by_role("dialog", name="Price").get_by_role("button", name="Pause").click()
+        page.get_by_role("dialog", name="Price").get_by_role("button", name="Pause").first.click()
         token = page.get_by_label("Token of the console")
         token.fill("another-token-of-theirs")
         page.get_by_role("button", name="Sign in", exact=True).click()
@@ -164,11 +164,17 @@ def test_an_action_is_done_only_after_sign_in_and_consent(
         ask.get_by_role("button", name="Cancel").click()
         expect(ask).to_be_hidden()
         assert fake.asked == []
-        page.get_by_role("button", name="Pause", exact=True).click()
+        page.get_by_role("button", name="Pause", exact=True).first.click()
         ask.get_by_role("button", name="Pause").click()
         expect(ask).to_contain_text("The JobManager pauses them now.")
         assert fake.asked == [("pause", ("Price",))]
         ask.get_by_role("button", name="Close").click()
+        task = page.get_by_role("row", name="Price_2")
+        task.get_by_role("button", name="Restart").click()
+        page.get_by_role("dialog", name="Restart?").get_by_role("button", name="Restart").click()
+        expect(page.get_by_text("The JobManager restarts them now.")).to_be_visible()
+        assert fake.asked[1:] == [("restart", ("Price_2",))]
+        page.locator("#act-no").click()
         page.reload()
         expect(page.get_by_text("Sign out")).to_be_attached()
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
