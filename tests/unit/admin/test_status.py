@@ -485,18 +485,13 @@ def test_tasks_run_though_a_copy_is_not_there_yet() -> None:
 # --- from the topic ---
 
 
-@pytest.fixture
-def config_without_broker(tmp_path: Path) -> Path:
+def test_without_a_broker_the_command_exits_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
-    return path
-
-
-def test_without_a_broker_the_command_exits_with_3(
-    config_without_broker: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr("admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
-    result = CliRunner().invoke(app, ["status", str(config_without_broker)])
+    result = CliRunner().invoke(app, ["status", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no Kafka broker answers at 127.0.0.1:" in result.stderr
