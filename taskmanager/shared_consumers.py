@@ -147,10 +147,11 @@ class SharedConsumers:
         """Stop fetching for a task, if anything is fetched for it."""
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
-            for consumer in self._consumers:
+            for consumer in list(self._consumers):
                 feed = consumer.feeds.get(partition)
                 if feed is not None and task_id in feed.tasks:
                     consumer.leave(feed, task_id)
+                    self._dispose_if_idle(consumer)
 
     def fetch(self, wait_s: float) -> Iterator[Delivery]:
         """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
@@ -205,8 +206,17 @@ class SharedConsumers:
             consumer = self._consumers[number]
             for feed in list(consumer.feeds.values()):
                 self._merge(consumer, feed, self._consumers[:number])
-            if not consumer.feeds:
-                self._dispose(self._consumers.pop(number).reader)
+            self._dispose_if_idle(consumer)
+
+    def _dispose_if_idle(self, consumer: _SharedConsumer) -> None:
+        """Drop a consumer that reads nothing.
+
+        It is not kept for later: of a topic that is made anew meanwhile, it would read nothing
+        (`ManagedConsumer`).
+        """
+        if not consumer.feeds:
+            self._consumers.remove(consumer)
+            self._dispose(consumer.reader)
 
     def _merge(
         self, consumer: _SharedConsumer, feed: _Feed, earlier: Sequence[_SharedConsumer]

@@ -17,7 +17,7 @@ from common.tasks import TaskId
 from streams.engine.user_code import UserCode
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
-from taskmanager.spark_settings import spark_settings
+from taskmanager.spark_settings import is_guarded, spark_settings
 
 _STOP_TIMEOUT_S = 2.0
 
@@ -43,6 +43,13 @@ class SparkRunner:
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
+        if not is_guarded(settings.values):
+            logger.warning(
+                "everybody who reaches Spark's ports can read what it sends to the executors, with "
+                "the passwords of config.yaml: set spark.authenticate and "
+                "spark.network.crypto.enabled under spark: {conf}, see docs/how-to/deploy.md",
+                master=config.spark.master,
+            )
         self._session = start_spark(config, f"TaskManager {tm_id}", settings.values)
         self._context = self._session.sparkContext
         files = ship_code(self._session, config)

@@ -40,6 +40,9 @@ class ManagedConsumer:
     A consumer that lost all brokers (`Lifeline`) or is stalled (`StallWatch`) is replaced. The new
     one gets the same partitions at the offsets to read next.
 
+    It is stalled, too, if it brings nothing of some partitions from their assignment on: librdkafka
+    never reads a topic that was deleted and made anew if the leader epoch that it knows is larger.
+
     For one thread at a time. confluent-kafka lets only one call into a consumer. Others try again
     every millisecond, in no order: with a few threads that wait for a broker, one starves for a
     minute.
@@ -49,6 +52,9 @@ class ManagedConsumer:
         """Connect. A stalled consumer is detected only with `asker`."""
         self._settings = settings
         self._stall_watch = StallWatch(asker) if asker else None
+        self._unheard_watch = StallWatch(asker) if asker else None
+        self._unheard: set[Partition] = set()
+        """The partitions of which nothing has come since they were assigned, not even an end."""
         self._connect()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
@@ -80,8 +86,9 @@ class ManagedConsumer:
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
         self._starts |= positions
         self._positions |= positions
-        if self._stall_watch is not None:
-            self._stall_watch.begin(time.monotonic())
+        for watch in filter(None, (self._stall_watch, self._unheard_watch)):
+            watch.begin(time.monotonic())
+            self._unheard.update(positions)
         for topic in {topic for topic, _ in positions} - self._topics:
             self._topics.add(topic)
             # librdkafka looks for the leaders of new topics once a second. This call makes it look
@@ -97,6 +104,7 @@ class ManagedConsumer:
             for partition in leaving:
                 del self._starts[partition], self._positions[partition]
             self._paused -= leaving
+            self._unheard -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Fetch nothing more of these assigned partitions until they are resumed."""
@@ -124,6 +132,12 @@ class ManagedConsumer:
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
+            if self._unheard and self._misses_some(signals):
+                logger.warning(
+                    "a consumer reads nothing of some partitions, and is replaced",
+                    partitions=[f"{topic}-{number}" for topic, number in sorted(self._unheard)],
+                )
+                self._replace()
         elif self._lifeline.is_lost:
             logger.info("a consumer lost all brokers, and is replaced", positions=self._places())
             self._replace()
@@ -209,6 +223,18 @@ class ManagedConsumer:
         """
         is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
         return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
+
+    def _misses_some(self, signals: Signals) -> bool:
+        """Whether the brokers have records of partitions of which nothing comes."""
+        assert self._unheard_watch is not None
+        heard = {partition for partition, _ in (*signals.ends, *signals.errors)}
+        heard |= {p for p in self._unheard if self._positions[p] != self._starts[p]}
+        now_s = time.monotonic()
+        if not heard.isdisjoint(self._unheard):
+            self._unheard -= heard
+            self._unheard_watch.heard(now_s)
+        waiting = {p: self._positions[p] for p in self._unheard - self._paused}
+        return self._unheard_watch.stands_still(waiting, now_s)
 
     def _stands_still(self) -> bool:
         if self._stall_watch is None:

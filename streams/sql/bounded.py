@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from common.config import Config
 from common.errors import UnavailableError
 from streams.engine.user_code import UserCode
-from streams.sql.environment import LOOPBACK, QUIET, SMALL_JVM
+from streams.sql.environment import LOCAL, QUIET, SMALL_JVM
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
 
@@ -70,7 +70,7 @@ class BoundedJobs:
 
 
 def _start(config: Config) -> SparkSession:
-    place = LOOPBACK if config.spark.is_local else {"spark.executor.extraJavaOptions": SMALL_JVM}
+    place = LOCAL if config.spark.is_local else {"spark.executor.extraJavaOptions": SMALL_JVM}
     settings = {
         **QUIET,
         **place,

@@ -16,7 +16,7 @@ from streams.record import Batch
 from streams.sql.columns import table_of
 from streams.sql.environment import (
     CLASS_ARCHIVE,
-    LOOPBACK,
+    LOCAL,
     QUIET,
     driver_options,
     set_environment,
@@ -37,7 +37,7 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     session = start_session(
         {
             **QUIET,
-            **LOOPBACK,
+            **LOCAL,
             "spark.master": "local[2]",
             "spark.app.name": "class archive",
             "spark.driver.extraJavaOptions": driver_options(f"ArchiveClassesAtExit={part}"),

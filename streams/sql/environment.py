@@ -42,8 +42,15 @@ QUIET = {
 }
 """Settings of every driver, which those of config.yaml override."""
 
-LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""Settings of a driver that must be reachable from this host only."""
+LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Its ports are open to every user of this host, and blocks have the configuration in them. With
+    # a local master, Spark makes a secret of its own for each start.
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+}
+"""Settings of a driver with a local master: reachable from this host only, and by itself only."""
 
 _LAUNCH = Path(__file__).parent / "launch.sh"
 _BASH_ENV = "BASH_ENV"

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.aggregation import RunningAggregation
-from streams.sql.environment import LOOPBACK, QUIET, set_environment
+from streams.sql.environment import LOCAL, QUIET, set_environment
 from streams.sql.queries import SparkQueries
 from streams.sql.running_join import RunningJoin
 from streams.sql.session import start_session
@@ -70,7 +70,7 @@ def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session: those for queries, not those for where Spark runs."""
     return {
         **QUIET,
-        **LOOPBACK,
+        **LOCAL,
         **{name: value for name, value in conf.items() if not _OF_CLUSTERS.match(name)},
         "spark.master": "local[1]",
         "spark.app.name": "local queries",

@@ -69,7 +69,11 @@ def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
                     raise StoreLockedError(f"{directory} is in use") from error
                 if is_shortage(error):
                     raise StoreUnavailableError(f"{directory}: {error}") from error
-                logger.warning("state wiped: RocksDB cannot open it", reason=str(error))
+                logger.warning(
+                    "state wiped: RocksDB cannot open it",
+                    directory=str(directory),
+                    reason=str(error),
+                )
         shutil.rmtree(directory)
         directory.mkdir(parents=True)
         return Rdict(str(directory), options())

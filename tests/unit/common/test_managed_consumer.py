@@ -123,6 +123,30 @@ def test_consumer_that_brings_only_errors_that_pass_stands_still(
     assert second.assigned == [("lines", 0, 7)]
 
 
+@pytest.mark.parametrize("heard", [False, True])
+def test_consumer_that_brings_nothing_of_one_partition_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, heard: bool
+) -> None:
+    first, second = FakeConsumer([]), FakeConsumer([])
+    now_s = iter(count(time.monotonic(), 0.5))
+    monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    consumer = consumer_of(monkeypatch, first, second, asker=Asker())
+    consumer.assign({LINES: 7, WORDS: 0})
+    consumer.pause([("paused", 0)])
+    if heard:
+        first.report(KafkaError._PARTITION_EOF, 0, *WORDS)
+        consumer.receive(100, 0, take)
+    for offset in range(7, 57):
+        first.bring([offset])
+        consumer.receive(100, 0, take)
+        if client_of(consumer) is second:
+            break
+    assert (client_of(consumer) is second) != heard
+    if not heard:
+        # It goes on where it was.
+        assert sorted(second.assigned) == [("lines", 0, consumer.positions[LINES]), ("words", 0, 0)]
+
+
 def test_control_topic_that_was_made_again_is_read_though_its_offsets_are_low(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

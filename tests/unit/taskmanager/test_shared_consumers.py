@@ -293,6 +293,20 @@ def test_a_partition_is_paused_while_all_its_tasks_have_too_much(rig: Rig) -> No
     assert [task.got[P] for task in tasks] == [list(range(1000))] * 2
 
 
+def test_a_consumer_that_reads_nothing_is_not_kept_for_a_topic_that_may_be_another(
+    rig: Rig,
+) -> None:
+    rig.topic.write(P, 3)
+    first = rig.task("first", p=0)
+    rig.fetch_all(first)
+    rig.consumers.remove(first.id, first)
+    assert [reader.is_closed for reader in rig.readers] == [True]
+    again = rig.task("again", p=0)
+    rig.fetch_all(again)
+    assert again.got[P] == [0, 1, 2]
+    assert [reader.is_closed for reader in rig.readers] == [True, False]
+
+
 def test_a_task_that_comes_to_the_end_where_others_wait_learns_of_it(rig: Rig) -> None:
     rig.topic.write(P, 4, markers=2)
     first = rig.task("first", p=0)

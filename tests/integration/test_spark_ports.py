@@ -1,0 +1,108 @@
+"""Another user of this host tries Spark's ports and folders, and gets nothing that Spark keeps."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streams.sql.spec import Queries, QuerySpec
+
+pytestmark = pytest.mark.integration
+
+SECRET = b"sasl.password=a-password-of-kafka"
+TIMEOUT_S = 5.0
+# Spark's network protocol: types of messages.
+CHUNK_REQUEST, REQUEST, RESPONSE, FAILURE = 0, 3, 4, 5
+OPEN_BLOCKS, STREAM = 0, 3
+
+
+def listening_ports(pid: int) -> Iterator[int]:
+    """Yield the TCP ports at which a process listens; of Linux."""
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            inodes.add(os.readlink(link))
+        except FileNotFoundError:  # It was closed since the list was made.
+            continue
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            local, state, inode = line.split()[1], line.split()[3], line.split()[9]
+            if state == "0A" and f"socket:[{inode}]" in inodes:
+                yield int(local.rpartition(":")[2], 16)
+
+
+def asked_for_block(port: int, application: str, block: str) -> bytes:
+    """Return all that a port answers to somebody who asks for a block, as an executor would."""
+    with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
+        connection.settimeout(TIMEOUT_S)
+        wanted = bytes([OPEN_BLOCKS]) + text(application) + text("driver")
+        wanted += struct.pack(">i", 1) + text(block)
+        send(connection, bytes([REQUEST]) + struct.pack(">qi", 7, len(wanted)) + wanted)
+        answer = receive(connection)
+        if answer[:1] != bytes([RESPONSE]) or answer[13:14] != bytes([STREAM]):
+            return answer
+        (stream,) = struct.unpack(">q", answer[14:22])
+        send(connection, bytes([CHUNK_REQUEST]) + struct.pack(">qi", stream, 0))
+        return answer + receive(connection)
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">i", len(value)) + value.encode()
+
+
+def send(connection: socket.socket, body: bytes) -> None:
+    connection.sendall(struct.pack(">q", len(body) + 8) + body)
+
+
+def receive(connection: socket.socket) -> bytes:
+    """Return an answer, or what has come of it when no more comes."""
+    found = b""
+    try:
+        while len(found) < 8 or len(found) < struct.unpack(">q", found[:8])[0]:
+            some = connection.recv(65536)
+            if not some:
+                break
+            found += some
+    except (TimeoutError, ConnectionError):
+        pass
+    return found[8:]
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="it reads /proc, of Linux")
+def test_nobody_else_gets_a_block_from_spark(queries: Queries) -> None:
+    queries.open(QuerySpec("SELECT key, value FROM input"))
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    context = session.sparkContext
+    gateway: Any = context._gateway
+    kept: Any = context._jsc.broadcast(bytearray(SECRET))
+    ports = sorted(set(listening_ports(gateway.proc.pid)))
+    assert len(ports) >= 2  # RPC and blocks, besides the one of Py4J
+    block = f"broadcast_{kept.id()}"
+    answers = {
+        (port, name): asked_for_block(port, context.applicationId, name)
+        for port in ports
+        for name in (block, f"{block}_piece0")
+    }
+    assert all(SECRET not in answer for answer in answers.values())
+    refused = [port for (port, _), answer in answers.items() if answer[:1] == bytes([FAILURE])]
+    assert len(set(refused)) >= 2, answers
+    assert all(b"Expected SaslMessage" in answers[p, block] for p in set(refused)), answers
+
+
+def test_nobody_else_may_read_what_spark_writes_to_the_disk(queries: Queries) -> None:
+    queries.open(QuerySpec("SELECT key, value FROM input"))
+    session = SparkSession.getActiveSession()
+    assert session is not None
+    folder = Path(str(session.sparkContext.getConf().get("spark.local.dir")))
+    assert folder.stat().st_mode & 0o077 == 0
+    batches = Path(str(session.sparkContext._temp_dir))
+    assert folder in batches.parents
+    assert any(path.name.startswith("blockmgr-") for path in folder.iterdir())
