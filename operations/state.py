@@ -212,8 +212,8 @@ class StateClient:
             raise ConfigError(
                 f"{store.processor} has no partition {partition}: it has {store.partitions}"
             )
-        parts = (store.processor, store.name)
-        path = f"/state/{'/'.join(map(quote, parts))}/{partition}/{kind}?{urlencode(query)}"
+        place = "/".join(quote(part, safe="") for part in (store.processor, store.name))
+        path = f"/state/{place}/{partition}/{kind}?{urlencode(query)}"
         task = TaskId(store.processor, partition)
         until_s = self._route_until_s()
         while True:
