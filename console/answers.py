@@ -26,7 +26,7 @@ class Contents:
     async def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that may not see them; None if it may."""
         if not self.are_shown:
-            reason = "the console shows no records: see console_records in config.yaml"
+            reason = "the console shows no records or state: see console_records in config.yaml"
             return JSONResponse({"error": reason}, 403)
         refusal = await self._access.refusal(
             request.headers.get("authorization"), address_of(request.scope)

@@ -142,7 +142,7 @@ export function statePage(main) {
 const lag = (row) => (row.lag === null ? "lag unknown" : `lag ${count(row.lag)}`);
 
 const source = (answer) => answer.standby
-  ? `Partition ${answer.partition}, from a standby on TaskManager ${answer.task_manager}, ${lag(answer)}: the task does not answer.`
+  ? `Partition ${answer.partition}, from a standby on TaskManager ${answer.task_manager}, ${lag(answer)}: the task itself does not answer.`
   : `Partition ${answer.partition}, from its task on TaskManager ${answer.task_manager}, ${lag(answer)}.`;
 
 const STORES = [
@@ -150,15 +150,24 @@ const STORES = [
   ["Type", (row) => row.type, "line"],
   ["Keys", (row) => serde(row.key_serde, row.keys_readable), "line"],
   ["Values", (row) => serde(row.value_serde, row.values_readable), "line"],
-  ["Partitions", (row) => row.partitions.map((each) =>
-    `${each.partition} on ${each.task_manager}${each.standby ? ` (standby, ${lag(each)})` : ""}`).join(", "), "text"],
+  ["Partitions", (row) => places(row.partitions), "text"],
 ];
+
+function places(partitions) {
+  const managers = new Map();
+  for (const each of partitions) {
+    const copy = each.standby ? ` (standby, ${lag(each)})` : "";
+    managers.set(each.task_manager, [...(managers.get(each.task_manager) ?? []), `${each.partition}${copy}`]);
+  }
+  return [...managers].sort(([one], [other]) => one - other)
+    .map(([id, numbers]) => el("div", null, `TaskManager ${id}: ${numbers.join(", ")}`));
+}
 
 const serde = (name, isReadable) => (isReadable ? name : `${name} (not decoded)`);
 
 const ENTRIES = {
   key: ["Key", (row) => el("code", null, row.key), "text"],
-  time: ["Time", when, "text"],
+  time: ["Time", when, "line"],
   value: ["Value", (row) => el("code", null, row.value), "text"],
 };
 
