@@ -172,7 +172,7 @@ CONSOLE_TOKEN_FILE = Text(
 )
 CONSOLE_RECORDS = Flag(
     name="console_records",
-    doc="whether the console shows records to those who have the token",
+    doc="whether the console shows records and state to those who have the token",
     default=False,
 )
 MODULES = Texts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, get_args
 
@@ -11,9 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from common.errors import ConfigError, PipelineError, UnavailableError
+from common.errors import ConfigError, PipelineError
 from common.typed_json import as_json
 from console.access import Access
+from console.action_log import ActionLog, described
+from console.answers import Contents, answering
 from console.guard import address_of
 from console.job import Ask, Deal, Job
 from console.letter_board import LetterBoard
@@ -25,7 +27,7 @@ from console.requests import (
     parse_record_query,
 )
 from console.views.letters import letter, letters
-from console.worker import BusyError, TooSlowError, Worker
+from console.worker import Worker
 from operations.dead_letters import LetterId
 
 ACTION_TIMEOUT_S = 120.0
@@ -33,19 +35,18 @@ READ_TIMEOUT_S = 30.0
 _MOST_READS = 2
 _MOST_BODY_BYTES = 65_536
 
-_Handler = Callable[[Request], Awaitable[Response]]
-
 logger = structlog.get_logger()
 
 
 class Actions:
     """Answers what is asked of the job in Kafka: one action at a time. For one event loop."""
 
-    def __init__(self, job: Job, access: Access, *, shows_records: bool) -> None:
-        """Act on a job; records are shown to those with the token if it `shows_records`."""
+    def __init__(self, job: Job, access: Access, contents: Contents, log: ActionLog) -> None:
+        """Act on a job, and add each action to a log."""
         self._job = job
         self._access = access
-        self._shows_records = shows_records
+        self._contents = contents
+        self._log = log
         self._board = LetterBoard(job)
         self._actor = Worker("console action", 1, ACTION_TIMEOUT_S)
         self._reader = Worker("console reader", _MOST_READS, READ_TIMEOUT_S)
@@ -62,15 +63,15 @@ class Actions:
             "/api/records": self._records,
         }
         return [
-            *(Route(path, _answering(of), methods=["GET"]) for path, of in handlers.items()),
-            Route("/api/sign_in", _answering(self._sign_in), methods=["POST"]),
-            Route("/api/actions/{name}", _answering(self._act), methods=["POST"]),
+            *(Route(path, answering(of), methods=["GET"]) for path, of in handlers.items()),
+            Route("/api/sign_in", answering(self._sign_in), methods=["POST"]),
+            Route("/api/actions/{name}", answering(self._act), methods=["POST"]),
         ]
 
     async def _may(self, request: Request) -> Response:
         """Say what a page may offer."""
         del request
-        may = {"actions": self._access.is_possible, "records": self._shows_records}
+        may = {"actions": self._access.is_possible, "records": self._contents.are_shown}
         return JSONResponse(may)
 
     async def _sign_in(self, request: Request) -> Response:
@@ -103,18 +104,25 @@ class Actions:
         call: Callable[[], dict[str, Any]],
         address: str,
     ) -> dict[str, Any]:
-        """Make an action, and log it before and after."""
+        """Make an action; log it before and after, and add it to the history."""
         said = {"action": name, "address": address}
         wanted = {key: value for key, value in as_json(asked).items() if key != "confirmed"}
         logger.info("an action of the console begins", **said, wanted=wanted)
+        named = (name, asked.processors, asked.ids if isinstance(asked, DealRequest) else ())
         try:
             found = await self._actor.run(call)
         except PipelineError as error:
             logger.warning("an action of the console failed", **said, reason=str(error))
+            self._log.add(described(*named), address, str(error))
+            raise
+        except Exception:
+            # The guard logs it, with where it was raised.
+            self._log.add(described(*named), address, "see the JobManager's log")
             raise
         finally:
             self._board.forget()
         logger.info("an action of the console was done", **said, result=found)
+        self._log.add(described(*named, found.get("count")), address)
         return found
 
     async def _letters(self, request: Request) -> Response:
@@ -129,8 +137,8 @@ class Actions:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         with_record = False
-        if self._shows_records and "authorization" in request.headers:
-            refusal = await self._refusal(request)
+        if self._contents.are_shown and "authorization" in request.headers:
+            refusal = await self._contents.refusal(request)
             if refusal is not None:
                 return refusal
             with_record = True
@@ -140,10 +148,7 @@ class Actions:
         return JSONResponse({**shown, "handled": known.get(id_) or None})
 
     async def _records(self, request: Request) -> Response:
-        if not self._shows_records:
-            reason = "the console shows no records: see console_records in config.yaml"
-            return JSONResponse({"error": reason}, 403)
-        refusal = await self._refusal(request)
+        refusal = await self._contents.refusal(request)
         if refusal is not None:
             return refusal
         query = parse_record_query(request.query_params)
@@ -153,40 +158,6 @@ class Actions:
             topic=query.topic,
         )
         return JSONResponse(await self._reader.run(partial(self._job.records, query)))
-
-    async def _refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request without the right token, None if it has it."""
-        refusal = await self._access.refusal(
-            request.headers.get("authorization"), address_of(request.scope)
-        )
-        if refusal is None:
-            return None
-        return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))
-
-
-def _answering(handler: _Handler) -> _Handler:
-    """Return a handler that answers errors for users with a status of their own."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handler(request)
-        except PipelineError as error:
-            return JSONResponse({"error": str(error)}, _status(error))
-
-    return answer
-
-
-def _status(error: PipelineError) -> int:
-    match error:
-        case BusyError():
-            return 409
-        case TooSlowError():
-            return 504
-        case ConfigError():
-            return 400
-        case UnavailableError():
-            return 503
-    return 409
 
 
 async def _body(request: Request) -> bytes:

@@ -11,7 +11,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from console.access import Access
-from console.actions import Actions
 from console.assets import INDEX, Asset
 from console.guard import Guard
 from console.hub import Hub
@@ -21,9 +20,13 @@ _JSON = "application/json"
 
 
 def application(
-    hub: Hub, actions: Actions, access: Access, assets: Mapping[str, Asset], hosts: Iterable[str]
+    hub: Hub,
+    others: Iterable[Route],
+    access: Access,
+    assets: Mapping[str, Asset],
+    hosts: Iterable[str],
 ) -> ASGIApp:
-    """Return the console of a hub, which answers requests to these hosts."""
+    """Return the console of a hub, and `others`, which answers requests to these hosts."""
 
     async def live(request: Request) -> Response:
         view = request.query_params.get("view", "")
@@ -48,7 +51,7 @@ def application(
         return Response(asset.content, headers={"Content-Type": asset.type})
 
     routes = [
-        *actions.routes,
+        *others,
         Route("/api/live", live, methods=["GET"]),
         Route("/api/{view:path}", view, methods=["GET"]),
         Route("/{path:path}", page, methods=["GET"]),

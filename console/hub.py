@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
+from common.cluster_status import ClusterStatus
 from console.snapshot import Snapshot
 from console.views.registry import encode
 
@@ -20,6 +22,11 @@ class Hub:
         self._listeners = 0
         self.is_closed = False
         """Whether nobody is to listen any more."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The newest snapshot; any thread may read it."""
+        return self._snapshot
 
     @property
     def number(self) -> int:
@@ -64,3 +71,18 @@ class Hub:
     def leave(self) -> None:
         """Count one listener less."""
         self._listeners -= 1
+
+
+class HubHeartbeats:
+    """The heartbeats that a hub publishes, for those who wait on other threads."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    def read(self, wait_s: float) -> None:
+        """Wait: meanwhile, the hub may publish another snapshot."""
+        time.sleep(wait_s)
+
+    def status(self) -> ClusterStatus:
+        """Return the status of the cluster in the newest snapshot."""
+        return self._hub.snapshot.status

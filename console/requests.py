@@ -16,6 +16,7 @@ from operations.times import parse_time
 
 MOST_LETTERS = 200
 MOST_RECORDS = 100
+MOST_ENTRIES = 100
 LAST = "last"
 """In place of a start: the newest records."""
 
@@ -83,6 +84,37 @@ class LetterQuery:
     limit: int
 
 
+@dataclass(frozen=True, slots=True)
+class KeyQuery:
+    """Which entries of a key are wanted: `key` is its text, or its bytes.
+
+    Of all partitions unless one is named. `times` are parameters of the TaskManagers, in ms.
+    """
+
+    processor: str
+    store: str
+    key: bytes | str
+    partition: int | None
+    times: Mapping[str, int]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeQuery:
+    """Which page of a partition's entries is wanted.
+
+    `bounds` has `from_key`, `to_key` and `prefix`, as text or bytes, if they are given. `page` is
+    the `next` of the page before, or "".
+    """
+
+    processor: str
+    store: str
+    partition: int
+    bounds: Mapping[str, bytes | str]
+    page: str
+    limit: int
+
+
 def parse_body(type_: type[T], body: bytes) -> T:
     """Return the body of an action.
 
@@ -130,18 +162,82 @@ def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
         start = Latest(limit * _OFFSETS_PER_RECORD) if newest else parse_start(place)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-    partition = query.get("partition", "")
-    if partition and not (partition.isascii() and partition.isdecimal() and len(partition) < 10):
-        raise ConfigError(f'"{partition}" is not the number of a partition')
+    partition = _partition(query)
     return RecordQuery(
         query["topic"],
         start,
         limit,
         newest,
-        [int(partition)] if partition else (),
+        () if partition is None else [partition],
         query.get("key", "string"),
         query.get("value", "string"),
     )
+
+
+def parse_key_query(query: Mapping[str, str]) -> KeyQuery:
+    """Return which key of a store the query of an address names. Raises `ConfigError`."""
+    names = ("key", "key_hex", "partition", "from", "to", "as_of", "limit")
+    processor, store = _store(query, names)
+    if ("key" in query) == ("key_hex" in query):
+        raise ConfigError("give a key, or key_hex")
+    key = _bytes_or_text(query, "key")
+    assert key is not None
+    times = {
+        f"{name}_ms": max(ms, 0)
+        for name in ("from", "to", "as_of")
+        if (ms := _time(query.get(name, ""))) is not None
+    }
+    return KeyQuery(
+        processor,
+        store,
+        key,
+        _partition(query),
+        times,
+        _number(query, "limit", MOST_ENTRIES),
+    )
+
+
+def parse_range_query(query: Mapping[str, str]) -> RangeQuery:
+    """Return which entries of a store the query of an address names. Raises `ConfigError`."""
+    bounds = ("from_key", "to_key", "prefix")
+    names = (*(f"{name}{end}" for name in bounds for end in ("", "_hex")), "partition")
+    processor, store = _store(query, (*names, "page", "limit"))
+    found = {name: _bytes_or_text(query, name) for name in bounds}
+    return RangeQuery(
+        processor,
+        store,
+        _partition(query) or 0,
+        {name: bound for name, bound in found.items() if bound},
+        query.get("page", ""),
+        _number(query, "limit", MOST_ENTRIES),
+    )
+
+
+def _store(query: Mapping[str, str], more: tuple[str, ...]) -> tuple[str, str]:
+    _require_known(query, ("processor", "store", *more))
+    if not query.get("processor") or not query.get("store"):
+        raise ConfigError("name a processor and a store")
+    return query["processor"], query["store"]
+
+
+def _bytes_or_text(query: Mapping[str, str], name: str) -> bytes | str | None:
+    """Return a key as bytes if it is in hexadecimal, or else as text; None without one."""
+    hexadecimal = query.get(f"{name}_hex")
+    if hexadecimal is None:
+        return query.get(name)
+    if name in query:
+        raise ConfigError(f"give {name} or {name}_hex, not both")
+    try:
+        return bytes.fromhex(hexadecimal.removeprefix("0x"))
+    except ValueError as error:
+        raise ConfigError(f'{name}_hex: "{hexadecimal}" is not hexadecimal') from error
+
+
+def _partition(query: Mapping[str, str]) -> int | None:
+    text = query.get("partition", "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ConfigError(f'"{text}" is not the number of a partition')
+    return int(text) if text else None
 
 
 def _require_known(query: Mapping[str, str], names: tuple[str, ...]) -> None:

@@ -15,9 +15,10 @@ from common.clock import wall_clock_ms
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from console.access import Access, read_token
+from console.action_log import ActionLog
 from console.assets import read_assets
 from console.board import Board
-from console.hub import Hub
+from console.hub import Hub, HubHeartbeats
 from console.job import Job
 from console.kafka_job import KafkaJob
 from console.snapshot import Snapshot
@@ -65,6 +66,7 @@ class ConsoleServer:
         self._config = config
         self._next_snapshot = next_snapshot
         self._job = job
+        self._actions = ActionLog()
         file = config.console_token_file
         self._token = None if file is None else read_token(file)
         self._socket = _listen(config)
@@ -96,7 +98,9 @@ class ConsoleServer:
             import uvicorn
 
             from console.actions import Actions
+            from console.answers import Contents
             from console.app import application
+            from console.state_lookups import StateLookups
         except ImportError as error:
             self._socket.close()
             raise ConfigError(
@@ -104,13 +108,16 @@ class ConsoleServer:
                 f"({error}). Run `pip install 'kafka-pipeline[console]'`, or remove console_port."
             ) from error
         config = self._config
-        self._hub = Hub(self._next_snapshot())
+        self._hub = Hub(self._next())
         hosts = (config.console_host, "localhost", *config.console_names)
         access = Access(self._token)
-        actions = Actions(self._job, access, shows_records=config.console_records)
+        contents = Contents(access, are_shown=config.console_records)
+        actions = Actions(self._job, access, contents, self._actions)
+        lookups = StateLookups(HubHeartbeats(self._hub), contents)
+        others = [*actions.routes, *lookups.routes]
         return uvicorn.Server(
             uvicorn.Config(
-                application(self._hub, actions, access, read_assets(), hosts),
+                application(self._hub, others, access, read_assets(), hosts),
                 loop="asyncio",
                 http="h11",
                 ws="none",
@@ -123,6 +130,9 @@ class ConsoleServer:
                 timeout_graceful_shutdown=1,
             )
         )
+
+    def _next(self) -> Snapshot:
+        return self._actions.joined(self._next_snapshot())
 
     def _run(self) -> None:
         try:
@@ -143,7 +153,7 @@ class ConsoleServer:
         while True:
             await asyncio.sleep(period_s)
             try:
-                self._hub.publish(self._next_snapshot())
+                self._hub.publish(self._next())
             except Exception as error:
                 logger.exception("the console cannot read what has come", reason=str(error))
 

@@ -36,6 +36,7 @@ class EventKind(StrEnum):
     MOVE = "move"
     FAILURE = "failure"
     DEPLOYMENT = "deployment"
+    ACTION = "action"
 
 
 @dataclass(frozen=True, slots=True)

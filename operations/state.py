@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
 from common.cluster_status import ClusterStatus, Presence, TaskInfo
-from common.errors import ConfigError, UnavailableError
+from common.errors import ConfigError, UnavailableError, shorten
 from common.status import TaskState
 from common.suggest import did_you_mean
 from common.tasks import TaskId
+from operations.record_lines import printable
 from streams import serdes
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.partitioning import default_partition
@@ -54,7 +56,7 @@ class Store:
                 serde = self.about["key_serde"]
                 raise ConfigError(
                     f"keys of the store {self.name} have the serde {serde}, which is user code: "
-                    "give the key as --key-hex"
+                    "give the bytes of the key in hexadecimal"
                 )
             return serdes.key_bytes(serdes.by_name(self.about["key_serde"]), text)
         except (SerializationError, InvalidArgumentError) as error:
@@ -78,9 +80,14 @@ class Heartbeats(Protocol):
 class StateClient:
     """Finds who has a task by the heartbeats, and asks that TaskManager over HTTP."""
 
-    def __init__(self, heartbeats: Heartbeats) -> None:
-        """Take heartbeats, of which the last ones have been read."""
+    def __init__(self, heartbeats: Heartbeats, timeout_s: float = math.inf) -> None:
+        """Take heartbeats, of which the last ones have been read.
+
+        Nobody is asked after `timeout_s`, so no call takes more than 10 s longer: a TaskManager has
+        that long to answer.
+        """
         self._heartbeats = heartbeats
+        self._until_s = time.monotonic() + timeout_s
 
     def listed(self) -> list[_Json]:
         """Return the stores of all tasks and standbys that run, each with who has it.
@@ -88,18 +95,18 @@ class StateClient:
         Raises `UnavailableError` if a TaskManager that is up does not answer, and `ConfigError` if
         none of them answers queries of state.
         """
-        found, silent = self._described()
+        found, silent = self.described()
         if silent is not None:
             raise silent
-        return sorted(found, key=_place)
+        return found
 
-    def _described(self) -> tuple[list[_Json], UnavailableError | None]:
-        """Return the stores of all tasks, and the error of a TaskManager that does not answer."""
+    def described(self) -> tuple[list[_Json], UnavailableError | None]:
+        """Return what `listed` does, and the error of a TaskManager that does not answer."""
         found: list[_Json] = []
         silent: UnavailableError | None = None
         for tm_id, address in sorted(_addresses(self._status()).items()):
             try:
-                status, body = _get(address, "/state")
+                status, body = self._get(address, "/state")
                 if status != HTTPStatus.OK:
                     raise UnavailableError(f"TaskManager {tm_id} ({address}): {body['error']}")
             except UnavailableError as error:
@@ -118,7 +125,7 @@ class StateClient:
                 for task in body["tasks"]
                 for about in task["stores"]
             ]
-        return found, silent
+        return sorted(found, key=_place), silent
 
     def store(self, processor: str, name: str | None) -> Store:
         """Return a store of a processor; without a name, the only one.
@@ -133,9 +140,9 @@ class StateClient:
             known = {task.processor for task in tasks}
             hint = did_you_mean(processor, known)
             raise ConfigError(f'the job has no processor "{processor}"{hint}')
-        until_s = time.monotonic() + _ROUTE_TIMEOUT_S
+        until_s = self._route_until_s()
         while True:
-            found, silent = self._described()
+            found, silent = self.described()
             stores = {each["store"]: each for each in found if each["processor"] == processor}
             infos = [info for info in self._status().tasks if info.task.processor == processor]
             do_run = silent is None and all(_has(info, TaskState.RUNNING) for info in infos)
@@ -182,11 +189,18 @@ class StateClient:
         for number in partitions:
             following: str | None = ""
             while left and following is not None:
-                at = {"page": following} if following else {}
-                answer = self._ask(store, number, "scan", {**query, **at, "limit": left})
+                answer = self.page(store, number, query, left, following)
                 left -= len(answer["entries"])
                 following = answer["next"]
                 yield answer
+
+    def page(self, store: Store, partition: int, query: _Json, limit: int, at: str) -> _Json:
+        """Return a page of entries of a partition; `at` is the `next` of the last one, or "".
+
+        Raises as `_ask`.
+        """
+        place = {"page": at} if at else {}
+        return self._ask(store, partition, "scan", {**query, **place, "limit": limit})
 
     def _ask(self, store: Store, partition: int, kind: str, query: _Json) -> _Json:
         """Return the answer of who has a task: its owner, or else a standby.
@@ -198,10 +212,10 @@ class StateClient:
             raise ConfigError(
                 f"{store.processor} has no partition {partition}: it has {store.partitions}"
             )
-        parts = (store.processor, store.name)
-        path = f"/state/{'/'.join(map(quote, parts))}/{partition}/{kind}?{urlencode(query)}"
+        place = "/".join(quote(part, safe="") for part in (store.processor, store.name))
+        path = f"/state/{place}/{partition}/{kind}?{urlencode(query)}"
         task = TaskId(store.processor, partition)
-        until_s = time.monotonic() + _ROUTE_TIMEOUT_S
+        until_s = self._route_until_s()
         while True:
             try:
                 return self._ask_once(task, path)
@@ -221,7 +235,7 @@ class StateClient:
                 reason = f"TaskManager {info.owner} does not answer queries of state"
                 continue
             try:
-                code, body = _get(address, path)
+                code, body = self._get(address, path)
             except UnavailableError as error:
                 reason = str(error)
                 continue
@@ -234,9 +248,27 @@ class StateClient:
                 raise ConfigError(reason)
         raise _WaitError(reason)
 
+    def _get(self, address: str, path: str) -> tuple[int, _Json]:
+        """See `_get` of the module. Raises `UnavailableError` also if time is up."""
+        if time.monotonic() >= self._until_s:
+            raise UnavailableError(f"{address} was not asked: the TaskManagers take too long")
+        return _get(address, path)
+
+    def _route_until_s(self) -> float:
+        return min(time.monotonic() + _ROUTE_TIMEOUT_S, self._until_s)
+
     def _status(self) -> ClusterStatus:
         self._heartbeats.read(0)
         return self._heartbeats.status()
+
+
+def shown(row: Mapping[str, Any], name: str, most: int) -> str:
+    """Return the `key` or the `value` of an entry in one line of `most` characters."""
+    if f"{name}_hex" in row:
+        return shorten(f"0x{row[f'{name}_hex']}", most)
+    value = row[f"{name}_text"] if f"{name}_text" in row else row[name]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return printable(shorten(text, most))
 
 
 def _candidates(status: ClusterStatus, task: TaskId) -> list[TaskInfo]:

@@ -78,6 +78,8 @@ class SampleJob:
     hosts: Sequence[str] = ("alpha", "beta", "gamma")
     silent: dict[int, int] = field(default_factory=dict)
     made_by: str = "ada@alpha"
+    state_addresses: Sequence[str] = ("", "", "")
+    """Where the TaskManagers answer queries of state; "" if they do not."""
 
     def __post_init__(self) -> None:
         names = self.config.topic_names
@@ -157,6 +159,7 @@ class SampleJob:
             pid=4000 + tm_id,
             thread_states=(ThreadState.RUNNING, ThreadState.RUNNING),
             tasks=statuses,
+            state_address=self.state_addresses[tm_id % len(self.state_addresses)],
         )
 
     def _put(self, message: Heartbeat | JobManagerBeat) -> None:

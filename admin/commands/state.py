@@ -17,9 +17,8 @@ from admin.files import ConfigPath
 from admin.terminal import show
 from common.cli import run_command
 from common.config import load_config
-from common.errors import ConfigError, shorten
-from operations.record_lines import printable
-from operations.state import StateClient, Store
+from common.errors import ConfigError
+from operations.state import StateClient, Store, shown
 from operations.times import parse_time, shown_time
 
 _LONGEST = 100
@@ -180,7 +179,12 @@ def _print(store: Store, answers: Iterator[dict[str, Any]] | list[dict[str, Any]
     table = Table("partition", "key", *(["time"] if has_time else []), "value")
     for answer, row in rows:
         time = [_when(row)] if has_time else []
-        cells = (str(answer["partition"]), _shown(row, "key"), *time, _shown(row, "value"))
+        cells = (
+            str(answer["partition"]),
+            shown(row, "key", _LONGEST),
+            *time,
+            shown(row, "value", _LONGEST),
+        )
         table.add_row(*map(Text, cells))
     if rows:
         show(table)
@@ -202,15 +206,6 @@ def _when(row: dict[str, Any]) -> str:
     if "window" in row:
         return " to ".join(shown_time(row["window"][end]) for end in ("start_ms", "end_ms"))
     return "".join(shown_time(row[name]) for name in _TIMES if name in row and row[name] >= 0)
-
-
-def _shown(row: dict[str, Any], name: str) -> str:
-    """Return a key or a value in one line."""
-    if f"{name}_hex" in row:
-        return shorten(f"0x{row[f'{name}_hex']}", _LONGEST)
-    value = row[f"{name}_text"] if f"{name}_text" in row else row[name]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return printable(shorten(text, _LONGEST))
 
 
 def _lag(row: dict[str, Any]) -> str:

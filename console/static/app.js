@@ -12,6 +12,7 @@ import { lagPage } from "./pages/lag.js";
 import { lettersPage } from "./pages/letters.js";
 import { movesPage } from "./pages/moves.js";
 import { recordsPage } from "./pages/records.js";
+import { statePage } from "./pages/state.js";
 import { tasksPage } from "./pages/tasks.js";
 import { transactionsPage } from "./pages/transactions.js";
 import { processorContent } from "./processor.js";
@@ -26,8 +27,12 @@ const PAGES = {
   moves: ["Moves", movesPage],
   letters: ["Dead letters", lettersPage, "summary"],
   records: ["Records", recordsPage, "topics"],
+  state: ["State", statePage, "summary"],
   history: ["History", historyPage],
 };
+
+// They are left out unless the console shows contents.
+const CONTENTS = new Set(["records", "state"]);
 
 const main = document.getElementById("page");
 const connection = document.getElementById("connection");
@@ -66,7 +71,7 @@ function navigate() {
 }
 
 function nav(page) {
-  const pages = Object.entries(PAGES).filter(([id]) => id !== "records" || mayRead());
+  const pages = Object.entries(PAGES).filter(([id]) => !CONTENTS.has(id) || mayRead());
   show(document.getElementById("nav"), pages.map(([id, [name]]) =>
     el("a", { href: `#/${id}`, "aria-current": id === page ? "page" : null }, name)));
   document.querySelector("nav [aria-current]").scrollIntoView({ block: "nearest", inline: "nearest" });

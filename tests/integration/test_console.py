@@ -69,6 +69,7 @@ def gated(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
         console_port=0,
         console_token_file=token,
         console_records="true",
+        state_port=0,
         modules="[tests.user_code.gates]",
         python_path=f"[{ROOT}]",
     ) as made:
@@ -169,11 +170,19 @@ def test_letters_are_redriven_and_processors_paused_by_click(gated: Engine, tmp_
         page.get_by_role("button", name="Read").click()
         expect(page.locator("main tbody tr")).to_have_count(20)
 
+        page.locator("#nav a", has_text="State").click()
+        page.get_by_label("Key", exact=True).fill("k3")
+        page.get_by_role("button", name="Look up").click()
+        expect(page.get_by_role("table", name="Entries").locator("code")).to_have_text(["k3", "2"])
+
         page.locator("#nav a", has_text="Graph").click()
         page.get_by_role("button", name="Pause all").click()
         page.locator("#act-yes").click()
         expect(page.locator("#summary")).to_contain_text("4 held")
         page.locator("#act-no").click()
+        page.locator("#nav a", has_text="History").click()
+        asked = "redrive of 15 dead letters: all processors, asked for by 127.0.0.1: done"
+        expect(page.get_by_role("cell", name=asked)).to_be_visible()
     assert Counter(key for key, _ in gated.read(gated.config.sink_topic)) == Counter(
         key for key, _ in (*SHUT, *OPEN)
     )

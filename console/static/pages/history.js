@@ -13,6 +13,7 @@ const KINDS = {
   move: "move",
   failure: "failure",
   deployment: "pipeline",
+  action: "action",
 };
 
 export function historyPage(main) {

@@ -321,6 +321,26 @@ def test_errors_are_answered_with_their_reason_and_logged(
     assert [log["reason"] for log in logs if "failed" in log["event"]] == [str(error)]
 
 
+def test_actions_are_events_of_the_history(console: ConsoleServer) -> None:
+    assert post(console, PAUSE, {"processors": ["Nobody"], **CONFIRMED})[0] == 400
+    assert post(console, PAUSE, {"processors": ["Price"], **DRY_RUN})[0] == 200
+    _, shown = post(console, "/api/actions/purge", {"processors": ["Price"], **DRY_RUN})
+    purge = {"processors": ["Price"], "before": shown["before"], **CONFIRMED}
+    assert post(console, "/api/actions/purge", purge)[0] == 200
+    until_s = time.monotonic() + 60
+    found: list[Any] = []
+    while len(found) < 2:
+        assert time.monotonic() < until_s
+        events = get(console, "/api/history")[1]["events"]
+        found = [event for event in events if event["kind"] == "action"]
+    assert [event["text"] for event in found] == [
+        "purge of 10 dead letters: Price, asked for by 127.0.0.1: done",
+        "pause: Nobody, asked for by 127.0.0.1: failed",
+    ]
+    assert found[1]["reason"] == 'the job has no processor "Nobody"'
+    assert [event["needs_care"] for event in found] == [False, True]
+
+
 def test_letters_are_listed_by_error_the_newest_first(console: ConsoleServer, job: FakeJob) -> None:
     job.dead = [
         dead_letter(0, error="TooLate"),

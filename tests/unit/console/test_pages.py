@@ -21,6 +21,7 @@ from console.snapshot import Snapshot
 from tests.browser import Scheme, browser, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
 from tests.console_sample import START_MS, SampleJob, config
+from tests.console_state import COUNTS, FakeState, answered
 
 pytestmark = [needs_chromium, pytest.mark.slow]
 
@@ -32,6 +33,7 @@ PAGES = {
     "moves": "Moves",
     "letters": "Dead letters",
     "records": "Records",
+    "state": "State",
     "history": "History",
 }
 TOKEN = "a-token-of-the-tests-1"
@@ -141,6 +143,39 @@ def test_records_and_letters_are_shown_letter_by_letter(chromium: Browser, addre
         expect(row.locator("code").first).to_have_text(HOSTILE)
         expect(row).to_contain_text(f"{HOSTILE}={HOSTILE}")
         assert page.evaluate("window.broken") is None
+
+
+def test_state_is_looked_up_by_key_and_page_by_page(chromium: Browser, token_file: Path) -> None:
+    state = FakeState(about=({**COUNTS, "store": HOSTILE}, COUNTS))
+    partition = state.put(HOSTILE, HOSTILE, HOSTILE)
+    state.entries["counts", 0] = [{"key": f"k{n}", "value": n} for n in range(25)]
+    with answered(state) as at:
+        job = SampleJob(state_addresses=(at,))
+        job.run(3)
+        with (
+            served(lambda: job.run(1), FakeJob(), token_file) as address,
+            open_page(chromium, f"{address}#/state", 390) as page,
+        ):
+            page.get_by_role("button", name="Show stores").click()
+            page.get_by_label("Token of the console").fill(TOKEN)
+            page.get_by_role("button", name="Sign in", exact=True).click()
+            page.get_by_label("Key", exact=True).fill(HOSTILE)
+            page.get_by_role("button", name="Look up").click()
+            expect(page.get_by_text(f"Partition {partition}, from its task")).to_be_visible()
+            entries = page.get_by_role("table", name="Entries").locator("tbody tr")
+            expect(entries.locator("code")).to_have_text([HOSTILE, HOSTILE])
+            page.get_by_label("Store").select_option(f"Cities · counts ({COUNTS['type']})")
+            page.get_by_label("Show").select_option("entries of a partition")
+            page.get_by_role("button", name="Look up").click()
+            expect(entries).to_have_count(20)
+            page.get_by_role("button", name="Next page").click()
+            expect(entries).to_have_count(5)
+            expect(page.get_by_role("button", name="Next page")).to_have_count(0)
+            state.standby = True
+            page.get_by_role("button", name="Look up").click()
+            expect(page.locator("main .notice")).to_contain_text("from a standby on TaskManager")
+            assert page.evaluate("document.documentElement.scrollWidth") == 390
+            assert page.evaluate("window.broken") is None
 
 
 def test_an_action_is_done_only_after_sign_in_and_consent(

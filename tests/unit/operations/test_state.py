@@ -241,7 +241,7 @@ def test_without_state_port_it_says_what_to_do(cluster: Cluster, client: StateCl
 
 def test_keys_of_user_code_must_be_in_hexadecimal() -> None:
     store = Store("P", 3, {**ABOUT, "key_serde": "mine", "keys_readable": False})
-    with pytest.raises(ConfigError, match="--key-hex"):
+    with pytest.raises(ConfigError, match="in hexadecimal"):
         store.key("a")
     with pytest.raises(ConfigError, match='"a" is not a key of the serde int64'):
         Store("P", 3, {**ABOUT, "key_serde": "int64"}).key("a")

@@ -1,0 +1,57 @@
+"""The actions of the console as events, next to what has happened to the job."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from common.clock import wall_clock_ms
+from common.errors import shorten
+from common.suggest import counted
+from console.history import MOST_EVENTS
+from console.snapshot import Event, EventKind, Snapshot
+
+_MOST_NAMES = 5
+_LONGEST = 200
+
+
+class ActionLog:
+    """The latest actions, oldest first. For the console's thread only."""
+
+    def __init__(self, clock: Callable[[], int] = wall_clock_ms) -> None:
+        """Start without actions; `clock` is this host's, in ms since the epoch."""
+        self._clock = clock
+        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._ahead_ms = 0
+        """How far the clock of snapshots, which is the brokers', is ahead of this host's."""
+
+    def add(self, what: str, address: str, failure: str = "") -> None:
+        """Add an action that has just ended: who asked for it, and why it failed, if it did."""
+        end = "failed" if failure else "done"
+        self._events.append(
+            Event(
+                self._clock() + self._ahead_ms,
+                EventKind.ACTION,
+                f"{what}, asked for by {address}: {end}",
+                failure,
+                needs_care=bool(failure),
+            )
+        )
+
+    def joined(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot of this moment with the actions among its events."""
+        self._ahead_ms = snapshot.at_ms - self._clock()
+        events = sorted((*snapshot.events, *self._events), key=lambda event: event.at_ms)
+        return replace(snapshot, events=tuple(events[-MOST_EVENTS:]))
+
+
+def described(
+    action: str, processors: Sequence[str], ids: Sequence[str] = (), count: int | None = None
+) -> str:
+    """Say what an action is about; `count` is how many dead letters it has dealt with."""
+    names = [*processors, *ids]
+    more = len(names) - _MOST_NAMES
+    listed = ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+    letters = "" if count is None else f" of {counted(count, 'dead letter')}"
+    return f"{action}{letters}: {shorten(listed, _LONGEST) or 'all processors'}"

@@ -1,0 +1,61 @@
+"""How the console answers requests that fail, and who may see contents of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from common.errors import ConfigError, PipelineError, UnavailableError
+from console.access import Access
+from console.guard import address_of
+from console.worker import BusyError, TooSlowError
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Contents:
+    """Who may see records and state: those with the token, if config.yaml allows it at all."""
+
+    def __init__(self, access: Access, *, are_shown: bool) -> None:
+        self._access = access
+        self.are_shown = are_shown
+        """Whether anybody may see them."""
+
+    async def refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that may not see them; None if it may."""
+        if not self.are_shown:
+            reason = "the console shows no records or state: see console_records in config.yaml"
+            return JSONResponse({"error": reason}, 403)
+        refusal = await self._access.refusal(
+            request.headers.get("authorization"), address_of(request.scope)
+        )
+        if refusal is None:
+            return None
+        return JSONResponse({"error": refusal.reason}, refusal.status, dict(refusal.headers))
+
+
+def answering(handler: Handler) -> Handler:
+    """Return a handler that answers errors for users with a status of their own."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except PipelineError as error:
+            return JSONResponse({"error": str(error)}, _status(error))
+
+    return answer
+
+
+def _status(error: PipelineError) -> int:
+    match error:
+        case BusyError():
+            return 409
+        case TooSlowError():
+            return 504
+        case ConfigError():
+            return 400
+        case UnavailableError():
+            return 503
+    return 409
