@@ -84,6 +84,8 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", standbys_table(status)]
     if found := notes(status):
         parts += ["", *found]
+    for why in status.unsigned:
+        parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
     code = differing(status.code)
     if code:
         parts.append("")
