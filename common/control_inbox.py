@@ -16,7 +16,7 @@ _MOST_CHARACTERS = 500
 class RejectedRecords:
     """Counts rejected control records.
 
-    Each reason is logged for its 1st, 10th, 100th … record, and a hundred reasons at most:
+    Each reason is logged for its 1st, 2nd, 4th, 8th … record, and a hundred reasons at most:
     whoever fills a control topic must not fill the log.
     """
 
@@ -34,7 +34,7 @@ class RejectedRecords:
             return
         self._by_reason[reason] += 1
         count = self._by_reason[reason]
-        if str(count).rstrip("0") == "1":
+        if count & (count - 1) == 0:
             self._log.warning(
                 "control message rejected", reason=reason, count=count, total=self.total
             )

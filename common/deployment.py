@@ -18,7 +18,7 @@ from common.errors import ConfigError
 from common.messages import ControlRecord, MalformedMessageError
 from common.pipeline import Pipeline
 from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
-from common.signing import BadSignatureError, require_signed, signed
+from common.signing import SIGNATURE, BadSignatureError, require_signed, signed
 from common.specs import SPECS, Name, SourceSpec
 from common.tasks import TaskId
 from common.topic_names import TopicNames
@@ -174,6 +174,8 @@ class Deployment:
     """The number of the last change; 0 without a key."""
     has_unsigned_wish: bool = False
     """Whether there is a wish that does not count, since it is not signed with the key."""
+    is_signed: bool = False
+    """Whether the wish that counts has a signature, which is not checked without a key."""
     _versions: dict[int, ControlRecord] = field(default_factory=dict)
     _read: dict[int, PipelineVersion] = field(default_factory=dict)
 
@@ -181,10 +183,14 @@ class Deployment:
         """Add the next record of the topic.
 
         Raises `UnreadableDeploymentError` if another version of the engine has written it, and
-        `MalformedMessageError` if it does not count because of the key: count it, and go on.
+        `MalformedMessageError` if no engine has, or if it does not count because of the key: count
+        it, and go on.
         """
         change = 0 if self.key is None else self._require_next(record, self.key)
-        if dict(record.headers).get("format") != b"%d" % FORMAT:
+        written = dict(record.headers).get("format")
+        if written is None:
+            raise MalformedMessageError(f"{record.topic}: no engine wrote the record")
+        if written != b"%d" % FORMAT:
             raise UnreadableDeploymentError(
                 f"topic {record.topic}, offset {record.offset}: written by another version of "
                 f"the engine (this one reads format {FORMAT}). Install the version that the other "
@@ -195,6 +201,7 @@ class Deployment:
         elif record.key == _WISH:
             self.wish = _read(record, lambda data: from_json(Wish, data, "the wish"))
             self.change = change
+            self.is_signed = any(name == SIGNATURE for name, _ in record.headers)
 
     def _require_next(self, record: ControlRecord, key: ControlKey) -> int:
         """Return the number of the change that a record belongs to, which must be a new one."""

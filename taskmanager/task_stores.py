@@ -185,7 +185,7 @@ def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> di
 def check_writable(config: Config) -> None:
     """Raise `UnavailableError` unless the state directory can be created and written."""
     try:
-        config.state_dir.mkdir(parents=True, exist_ok=True)
+        config.state_dir.mkdir(0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.state_dir):
             pass
     except OSError as error:

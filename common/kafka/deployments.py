@@ -104,6 +104,11 @@ class DeploymentEditor:
         except (TransactionFailedError, NonRetriableError) as error:
             raise UnavailableError(f"the pipeline cannot be changed now: {error}") from error
         self._reader = DeploymentReader(config, admin)
+        if self.deployment.is_signed and config.control_key is None:
+            logger.warning(
+                "what the job is to run is signed, and this process has no key: a JobManager that "
+                "has the key ignores what is written now. Set control_key_file in config.yaml"
+            )
 
     @property
     def deployment(self) -> Deployment:
