@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from admin.changes import require_consent
 from admin.files import ConfigPath
+from admin.sign import found_to_sign
 from common.cli import run_command
 from common.config import load_config
-from common.errors import ConfigError
-from common.kafka.deployments import DeploymentEditor, UnsignedPipelineError
-from operations.job import connected, read_deployment
 
 
 @run_command
@@ -31,24 +27,14 @@ def sign(
 
     Exit codes: 0 done, 1 the answer was no, 2 no key, or nothing to sign, 3 Kafka is not there.
     """
-    settings = load_config(config)
-    if settings.control_key is None:
-        raise ConfigError("config.yaml has no control_key_file: there is no key to sign with")
-    admin, source, state = connected(settings), settings, "signed with a key of control_key_file"
-    try:
-        found = read_deployment(source, admin)
-    except UnsignedPipelineError:
-        source, state = replace(settings, control_key=None), "not signed with any of its keys"
-        found = read_deployment(source, admin)
-    if found.wish is None:
-        raise ConfigError("this job has no pipeline yet: what `pipeline apply` writes is signed")
-    versions = ", ".join(map(str, found.numbers))
-    typer.echo(f"version {found.wish.version} is to run, of versions {versions}: {state}")
+    found = found_to_sign(load_config(config))
+    numbers = ", ".join(map(str, found.versions))
+    state = (
+        "signed with a key of control_key_file" if found.is_signed else "not signed with its key"
+    )
+    typer.echo(f"version {found.wish.version} is to run, of versions {numbers}: {state}")
     if dry_run:
         return
     require_consent("Sign it as it is?", yes=yes)
-    with closing(DeploymentEditor(source, admin)) as editor:
-        if editor.deployment.wish != found.wish:
-            raise ConfigError("it was changed meanwhile: look at it again")
-        editor.sign(settings.control_key)
+    found.carry_out()
     typer.echo("done: it is signed with the first key")
