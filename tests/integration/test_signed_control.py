@@ -18,7 +18,7 @@ from common.control_key import ControlKey
 from common.deployment import Deployment, Wish
 from common.kafka.control import ControlReader, ReportWriter
 from common.kafka.deployments import UnsignedPipelineError
-from common.messages import ControlRecord, JobManagerBeat, Processors, Refused, Sos
+from common.messages import ControlRecord, JobManagerBeat, Message, Processors, Refused, Sos
 from operations.job import connected, read_deployment
 from tests.chaos.garbage import messages
 from tests.engine import Engine, all_run, engine
@@ -36,7 +36,7 @@ LOG_TIMEOUT_S = 20.0
 def forged(job: Engine, incarnation: str, epoch: int) -> list[ControlRecord]:
     """Return what one without the key could write, to stop or to take over the job."""
     names, codec = job.names, Codec(job.names)
-    orders = [
+    orders: list[Message] = [
         Sos(-1, "forger"),
         Refused(0, incarnation, epoch, "go away"),
         Processors(0, incarnation, epoch, 99),
