@@ -22,7 +22,7 @@ from common.cluster_status import (
 )
 from common.code_versions import described, differing
 from common.config import Config
-from common.printable import printable
+from common.printable import LAYOUT, printable
 from common.status import TaskStatus
 from common.tasks import TaskId
 
@@ -92,7 +92,7 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts.append("")
     for module, versions in code.items():
         said = f"{described(module, versions)}: restart those with the old"
-        parts.append(Text(printable(said), "yellow"))
+        parts.append(Text(printable(said, LAYOUT), "yellow"))
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"No TaskManager runs {names}", style="red")]
@@ -178,7 +178,7 @@ def notes(status: ClusterStatus) -> list[Text]:
         others = len(tasks) - _NAMED_TASKS
         more = f" and {others:,} more" if others > 0 else ""
         named = ", ".join(tasks[:_NAMED_TASKS])
-        lines.append(Text.assemble((f"{named}{more}: ", "bold"), printable(note)))
+        lines.append(Text.assemble((f"{named}{more}: ", "bold"), printable(note, LAYOUT)))
     return lines
 
 

@@ -12,7 +12,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from common.config_keys import LogFormat, LogLevel
-from common.printable import printable
+from common.printable import LAYOUT, printable
 
 
 class _StandardError:
@@ -73,7 +73,7 @@ def _printable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
     """Escape control characters: names and reasons may come from anyone."""
     for name, value in entry.items():
         if isinstance(value, str):
-            entry[name] = printable(value)
+            entry[name] = printable(value, LAYOUT)
     return entry
 
 

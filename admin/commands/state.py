@@ -18,7 +18,7 @@ from admin.terminal import show
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, shorten
-from operations.record_lines import printable
+from common.printable import printable
 from operations.state import StateClient, Store
 from operations.times import parse_time, shown_time
 

@@ -15,7 +15,7 @@ from common.cli import run_command
 from common.cluster_status import Beat, snapshot
 from common.errors import ConfigError
 from common.messages import JobManagerBeat, Report
-from common.printable import printable
+from common.printable import LAYOUT, printable
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 
@@ -34,7 +34,11 @@ def test_control_characters_are_escapes() -> None:
 
 @pytest.mark.parametrize("text", ["", "plain", "two\nlines\tand a tab", "größer 漢字 🎉", "a\\x1b"])
 def test_other_text_stays_as_it_is(text: str) -> None:
-    assert printable(text) == text
+    assert printable(text, LAYOUT) == text
+
+
+def test_a_line_stays_one_line() -> None:
+    assert printable("a\n\tb") == "a\\n\\tb"
 
 
 def test_status_shows_reasons_and_hosts_without_carrying_them_out() -> None:
