@@ -18,6 +18,7 @@ from admin.commands.rescale import rescale
 from admin.commands.reset import reset
 from admin.commands.savepoint import savepoint_app
 from admin.commands.schema import schema
+from admin.commands.sign import sign
 from admin.commands.state import state_app
 from admin.commands.status import status
 from admin.commands.test import test
@@ -39,7 +40,7 @@ app = typer.Typer(
 COMMANDS = (
     *(init, dev, validate, describe, schema, test, backfill),
     *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale, grow),
-    *(topics, status, top),
+    *(sign, topics, status, top),
 )
 for command in COMMANDS:
     app.command()(command)

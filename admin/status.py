@@ -22,6 +22,7 @@ from common.cluster_status import (
 )
 from common.code_versions import described, differing
 from common.config import Config
+from common.printable import LAYOUT, printable
 from common.status import TaskStatus
 from common.tasks import TaskId
 
@@ -84,11 +85,14 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", standbys_table(status)]
     if found := notes(status):
         parts += ["", *found]
+    for why in status.unsigned:
+        parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
     code = differing(status.code)
     if code:
         parts.append("")
     for module, versions in code.items():
-        parts.append(Text(f"{described(module, versions)}: restart those with the old", "yellow"))
+        said = f"{described(module, versions)}: restart those with the old"
+        parts.append(Text(printable(said, LAYOUT), "yellow"))
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)
         parts += ["", Text(f"No TaskManager runs {names}", style="red")]
@@ -115,7 +119,7 @@ def task_managers_table(status: ClusterStatus) -> Table:
         (
             Text(str(info.id)),
             colored(info.presence),
-            Text(info.host),
+            Text(printable(info.host)),
             Text("" if info.pid is None else str(info.pid)),
             Text(_threads(info) if info.presence is Presence.UP else ""),
             Text("" if info.age_ms is None else f"{_age(info.age_ms)} ago"),
@@ -174,7 +178,7 @@ def notes(status: ClusterStatus) -> list[Text]:
         others = len(tasks) - _NAMED_TASKS
         more = f" and {others:,} more" if others > 0 else ""
         named = ", ".join(tasks[:_NAMED_TASKS])
-        lines.append(Text.assemble((f"{named}{more}: ", "bold"), note))
+        lines.append(Text.assemble((f"{named}{more}: ", "bold"), printable(note, LAYOUT)))
     return lines
 
 

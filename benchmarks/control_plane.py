@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from common.codec import Codec
+from common.control_key import ControlKey
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -23,6 +24,7 @@ from common.messages import (
 )
 from common.pipeline import Pipeline
 from common.processors import SINK, SOURCE, PipelineProcessor
+from common.signing import require_signed, signed
 from common.specs import ForwardSpec
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
@@ -36,6 +38,7 @@ NAMES = TopicNames(None, "in", "out")
 INTERVAL_MS = 1000
 TICKS = 20
 REPORT_TASKS = 500
+KEY = ControlKey((b"k" * 64,))
 REPORT_ROUNDS = 20
 
 
@@ -131,6 +134,9 @@ def measure_report(rounds: int) -> None:
         say("  encoded", cpu_s(partial(watcher.encode, message, 0), times))
         say("  decoded by the JobManager", cpu_s(partial(jobmanager.decode, record), times))
         say("  decoded with figures", cpu_s(partial(watcher.decode, record), times))
+        say("  signed", cpu_s(partial(signed, record, KEY), times))
+        proven = signed(record, KEY)
+        say("  signature checked", cpu_s(partial(require_signed, proven, KEY), times))
 
 
 class SimulatedCluster:

@@ -8,6 +8,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from common.errors import PipelineError
+from common.printable import LAYOUT, printable
 
 INTERRUPTED_EXIT_CODE = 130
 """The exit code that a shell reports for a process that Ctrl-C ended."""
@@ -32,7 +33,7 @@ def run_command(command: Callable[P, T]) -> Callable[P, T]:
         try:
             return command(*args, **kwargs)
         except PipelineError as error:
-            print(error, file=sys.stderr)
+            print(printable(str(error), LAYOUT), file=sys.stderr)
             raise SystemExit(error.exit_code) from error
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED_EXIT_CODE) from None

@@ -98,6 +98,8 @@ class ClusterStatus:
     tasks: tuple[TaskInfo, ...]
     standbys: tuple[TaskInfo, ...] = ()
     """Copies of tasks' state; see `num_standby_replicas`."""
+    unsigned: tuple[str, ...] = ()
+    """Why heartbeats of late do not count, if they have no valid signature."""
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
@@ -145,6 +147,7 @@ class ClusterStatus:
             "tasks": [task_to_json(info) for info in self.tasks],
             "standbys": [task_to_json(info) for info in self.standbys],
             "tasks_without_owner": [str(task) for task in self.without_owner],
+            "unsigned": list(self.unsigned),
         }
 
 

@@ -8,6 +8,7 @@ Keys and values are the original's, byte for byte; additional facts are in these
     report     JSON, on what TaskManagers send, and on the JobManager's own heartbeat
     figures    JSON, on what TaskManagers send: facts that are only displayed
     part       number and count, such as 0/3, on the parts of a message too long for one record
+    signature  HMAC-SHA256 of the record, if the job has a key; always the last header
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from common.control_key import ControlKey
 from common.messages import (
     JOB_MANAGER,
     ControlRecord,
@@ -35,6 +37,7 @@ from common.messages import (
     read_task,
 )
 from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
+from common.signing import require_signed, signed
 from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.wire import JsonObject
@@ -70,19 +73,32 @@ class Codec:
     last one, so use one codec per reader. A message with a missing part is never returned.
     """
 
-    def __init__(self, names: TopicNames, reads_figures: bool = True) -> None:
+    def __init__(
+        self, names: TopicNames, reads_figures: bool = True, key: ControlKey | None = None
+    ) -> None:
         """Without `reads_figures`, leave out the facts that are only displayed.
 
-        These are the figures of tasks, and the owners in the JobManager's heartbeat.
+        These are the figures of tasks, and the owners in the JobManager's heartbeat. With a `key`,
+        all records are signed, and those that are not signed are malformed.
         """
         self._names = names
+        self._key = key
         self._reads_figures = reads_figures
         self._batches: dict[tuple[int, str, int, int], list[tuple[bytes, ControlRecord]]] = {}
         self._waiting: dict[tuple[str, bytes, str], _Waiting] = {}
         self._waiting_bytes = 0
 
+    @property
+    def is_signed(self) -> bool:
+        """Whether it signs records, and takes signed ones only."""
+        return self._key is not None
+
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         """Return the records of a message, in the order to write them."""
+        records = self._encode(message, sent_at_ms)
+        return records if self._key is None else [signed(each, self._key) for each in records]
+
+    def _encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
         base: ControlHeaders = (
             ("version", b"%d" % PROTOCOL_VERSION),
             ("sent_at", b"%d" % sent_at_ms),
@@ -119,7 +135,8 @@ class Codec:
         """Return the message of a record, or `None` while its batch or its parts are incomplete.
 
         Raises `MalformedMessageError` for anything that no encoder of this protocol version
-        wrote: the caller counts it and goes on.
+        wrote, and `BadSignatureError` for what none with the key wrote: the caller counts it and
+        goes on.
         """
         try:
             return self._decode(record)
@@ -160,6 +177,8 @@ class Codec:
     def _decode(self, record: ControlRecord) -> Message | None:
         if len(record.value) + sum(len(value) for _, value in record.headers) > MAX_RECORD_BYTES:
             raise MalformedMessageError(f"{record.topic}: over {MAX_RECORD_BYTES} bytes")
+        if self._key is not None:
+            require_signed(record, self._key)
         headers = dict(record.headers)
         if _number(headers["version"]) != PROTOCOL_VERSION:
             raise MalformedMessageError(f"{record.topic}: protocol version {headers['version']!r}")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from common import config_keys as keys
 from common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
+from common.control_key import ControlKey, read_control_key
 from common.expansion import expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
@@ -59,7 +60,8 @@ class Config:
     state, at `state_host`, and `console_port` where the JobManager serves its console; 0 is a free
     port, `None` is off. `console_names` are further host names that the console answers to, and
     `console_token_file` has the token for its actions; `None` is read-only. With `console_records`,
-    which needs a token, it shows records. `modules` are the Python modules and packages with user
+    which needs a token, it shows records. `control_key` is what `control_key_file` holds: with it,
+    control records are signed. `modules` are the Python modules and packages with user
     code; nothing else is ever imported for a pipeline. `python_path` holds the absolute folders
     that are searched for them first. `tables` says what lookup tables may be read from, regardless
     of pipelines and control records. `kafka` holds librdkafka settings, some with the prefix
@@ -91,6 +93,8 @@ class Config:
     console_names: tuple[str, ...] = ()
     console_token_file: Path | None = None
     console_records: bool = False
+    control_key_file: Path | None = None
+    control_key: ControlKey | None = None
     modules: tuple[str, ...] = ()
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
@@ -193,6 +197,7 @@ def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
 
 
 def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
+    control_key_file = _file(fields, keys.CONTROL_KEY_FILE, folder, problems)
     config = Config(
         server_ip=_host(fields, problems),
         server_port=fields.number(keys.SERVER_PORT),
@@ -217,8 +222,10 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
         console_host=_own_address(fields, keys.CONSOLE_HOST, problems, ', such as "127.0.0.1"'),
         console_names=_console_names(fields, problems),
-        console_token_file=_console_token_file(fields, folder, problems),
+        console_token_file=_file(fields, keys.CONSOLE_TOKEN_FILE, folder, problems),
         console_records=fields.boolean(keys.CONSOLE_RECORDS),
+        control_key_file=control_key_file,
+        control_key=_control_key(control_key_file, fields, problems),
         modules=_modules(fields, problems),
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
@@ -282,10 +289,22 @@ def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
     return found
 
 
-def _console_token_file(fields: Fields, folder: Path, problems: Problems) -> Path | None:
-    key = keys.CONSOLE_TOKEN_FILE
+def _file(fields: Fields, key: Text, folder: Path, problems: Problems) -> Path | None:
+    """Return the absolute path of a file that may be left out."""
     text = fields.text(key)
     return _path(fields, key.name, text, folder, problems) if text else None
+
+
+def _control_key(file: Path | None, fields: Fields, problems: Problems) -> ControlKey | None:
+    if file is None:
+        return None
+    try:
+        return read_control_key(file)
+    except (OSError, ValueError) as error:
+        name = keys.CONTROL_KEY_FILE.name
+        why = error.strerror if isinstance(error, OSError) else error
+        problems.add(fields.at(name), f"{name}: no key can be read from {file}: {why}")
+        return None
 
 
 def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:

@@ -175,6 +175,12 @@ CONSOLE_RECORDS = Flag(
     doc="whether the console shows records and state to those who have the token",
     default=False,
 )
+CONTROL_KEY_FILE = Text(
+    name="control_key_file",
+    doc="file with the key that signs control messages, the same for all daemons and tools of the "
+    "job, relative to the folder of config.yaml: 32 characters or more on the first line, and "
+    "perhaps a former key that is still accepted on the second; without it, nothing is signed",
+)
 MODULES = Texts(
     name="modules",
     doc="Python modules and packages with your code; nothing else is ever imported",
@@ -231,6 +237,7 @@ CONFIG_KEYS: tuple[Key, ...] = (
     CONSOLE_NAMES,
     CONSOLE_TOKEN_FILE,
     CONSOLE_RECORDS,
+    CONTROL_KEY_FILE,
     MODULES,
     PYTHON_PATH,
     SPARK,

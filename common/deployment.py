@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
+from common.control_key import ControlKey
 from common.errors import ConfigError
-from common.messages import ControlRecord
+from common.messages import ControlRecord, MalformedMessageError
 from common.pipeline import Pipeline
 from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
+from common.signing import SIGNATURE, BadSignatureError, require_signed, signed
 from common.specs import SPECS, Name, SourceSpec
 from common.tasks import TaskId
 from common.topic_names import TopicNames
@@ -27,6 +29,8 @@ FORMAT = 1
 """The version of the format of records, in their header `format`."""
 
 _WISH = b"wish"
+_CHANGE = "change"
+_NUMBER = re.compile(rb"[1-9][0-9]{0,18}")
 _VERSION_KEY = re.compile(rb"version-([1-9][0-9]{0,8})")
 
 
@@ -157,19 +161,36 @@ class Deployed:
 
 @dataclass(slots=True)
 class Deployment:
-    """The content of a job's pipeline topic, from its first record on."""
+    """The content of a job's pipeline topic, from its first record on.
+
+    With a `key`, only signed records count, and changes are numbered from 1: a change that is
+    written once more would otherwise take the job back to an earlier one.
+    """
 
     names: TopicNames
+    key: ControlKey | None = None
     wish: Wish | None = None
+    change: int = 0
+    """The number of the last change; 0 without a key."""
+    has_unsigned_wish: bool = False
+    """Whether there is a wish that does not count, since it is not signed with the key."""
+    is_signed: bool = False
+    """Whether the wish that counts has a signature, which is not checked without a key."""
     _versions: dict[int, ControlRecord] = field(default_factory=dict)
     _read: dict[int, PipelineVersion] = field(default_factory=dict)
 
     def take(self, record: ControlRecord) -> None:
         """Add the next record of the topic.
 
-        Raises `UnreadableDeploymentError` if another version of the engine has written it.
+        Raises `UnreadableDeploymentError` if another version of the engine has written it, and
+        `MalformedMessageError` if no engine has, or if it does not count because of the key: count
+        it, and go on.
         """
-        if dict(record.headers).get("format") != b"%d" % FORMAT:
+        change = 0 if self.key is None else self._require_next(record, self.key)
+        written = dict(record.headers).get("format")
+        if written is None:
+            raise MalformedMessageError(f"{record.topic}: no engine wrote the record")
+        if written != b"%d" % FORMAT:
             raise UnreadableDeploymentError(
                 f"topic {record.topic}, offset {record.offset}: written by another version of "
                 f"the engine (this one reads format {FORMAT}). Install the version that the other "
@@ -179,6 +200,31 @@ class Deployment:
             self._versions[int(found[1])] = record
         elif record.key == _WISH:
             self.wish = _read(record, lambda data: from_json(Wish, data, "the wish"))
+            self.change = change
+            self.is_signed = any(name == SIGNATURE for name, _ in record.headers)
+
+    def _require_next(self, record: ControlRecord, key: ControlKey) -> int:
+        """Return the number of the change that a record belongs to, which must be a new one."""
+        try:
+            require_signed(record, key)
+        except BadSignatureError:
+            self.has_unsigned_wish |= record.key == _WISH
+            raise
+        number = dict(record.headers).get(_CHANGE, b"")
+        if _NUMBER.fullmatch(number) is None or int(number) <= self.change:
+            raise MalformedMessageError(
+                f"{record.topic}: the record repeats a change that was made before"
+            )
+        return int(number)
+
+    def records(self, wish: Wish, *versions: PipelineVersion) -> list[ControlRecord]:
+        """Return what to write, in one transaction, for a new wish, and for new versions."""
+        plain = records(self.names, wish, *versions)
+        if self.key is None:
+            return plain
+        change = (_CHANGE, b"%d" % (self.change + 1))
+        numbered = [replace(record, headers=(*record.headers, change)) for record in plain]
+        return [signed(record, self.key) for record in numbered]
 
     @property
     def numbers(self) -> list[int]:
@@ -211,14 +257,12 @@ class Deployment:
         return self._read[number]
 
 
-def records(
-    names: TopicNames, wish: Wish, version: PipelineVersion | None = None
-) -> list[ControlRecord]:
-    """Return what to write, in one transaction, for a new wish, and for a version that is new."""
-    written = []
-    if version is not None:
-        written.append((b"version-%d" % version.number, version_to_json(version)))
-    written.append((_WISH, as_json(wish)))
+def records(names: TopicNames, wish: Wish, *versions: PipelineVersion) -> list[ControlRecord]:
+    """Return the records of a new wish, and of new versions, without a signature."""
+    written = [
+        *((b"version-%d" % each.number, version_to_json(each)) for each in versions),
+        (_WISH, as_json(wish)),
+    ]
     headers = (("format", b"%d" % FORMAT),)
     return [
         ControlRecord(names.pipeline, key, json.dumps(data).encode(), headers)

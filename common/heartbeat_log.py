@@ -18,6 +18,7 @@ from common.messages import (
     Threads,
 )
 from common.reported_tasks import ReportedTasks
+from common.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""
@@ -29,9 +30,11 @@ class HeartbeatLog:
     def __init__(self, config: Config) -> None:
         self._interval_ms = config.heartbeat_interval_ms
         self._tm_number = config.tm_number
-        self._codec = Codec(config.topic_names)
+        self._codec = Codec(config.topic_names, key=config.control_key)
         self._beats: list[Beat] = []
         self._reported: dict[tuple[int, str], ReportedTasks] = {}
+        self._unsigned_ms: dict[str, int] = {}
+        """When the last heartbeat without a valid signature was written, by reason."""
 
     @property
     def newest_ms(self) -> int:
@@ -42,6 +45,9 @@ class HeartbeatLog:
         """Add the next record of a control topic; what is not a heartbeat is ignored."""
         try:
             message = self._codec.decode(record)
+        except BadSignatureError as error:
+            self._unsigned_ms[str(error)] = record.timestamp_ms
+            return
         except MalformedMessageError:
             return
         match message:
@@ -53,7 +59,10 @@ class HeartbeatLog:
     def status(self, now_ms: int) -> ClusterStatus:
         """Return the state of the cluster; `now_ms` is the brokers' time."""
         self._forget_old()
-        return snapshot(self._beats, now_ms, self._interval_ms, self._tm_number)
+        overdue_ms = MISSED_BEATS * self._interval_ms
+        unsigned = [why for why, at in self._unsigned_ms.items() if now_ms - at <= overdue_ms]
+        status = snapshot(self._beats, now_ms, self._interval_ms, self._tm_number)
+        return replace(status, unsigned=tuple(unsigned))
 
     def misses_full_reports(self, now_ms: int) -> bool:
         """Whether a TaskManager that is up sends reports that cannot be completed yet."""

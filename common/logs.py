@@ -9,9 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 import structlog
-from structlog.typing import Processor
+from structlog.typing import EventDict, Processor
 
 from common.config_keys import LogFormat, LogLevel
+from common.printable import LAYOUT, printable
 
 
 class _StandardError:
@@ -68,14 +69,23 @@ def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -
     _route_standard_library(handler, lowest)
 
 
+def _printable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    """Escape control characters: names and reasons may come from anyone."""
+    for name, value in entry.items():
+        if isinstance(value, str):
+            entry[name] = printable(value, LAYOUT)
+    return entry
+
+
 def _renderers(format: LogFormat) -> list[Processor]:
     """Return the last processors; none prints local variables, which may hold passwords."""
     if format == "json":
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     return [
+        _printable,
         structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        )
+        ),
     ]
 
 

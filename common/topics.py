@@ -47,8 +47,9 @@ STATE_NEEDS = frozenset(
 
 # Few records, and the last `sos` must still be there for a TaskManager that joins months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-# Each version of the pipeline has a key of its own; it has the text of a file of any size.
-_LAST = {"cleanup.policy": "compact"} | _ANY_SIZE
+# A version has the text of a file of any size. Not compacted: a record that does not count, since
+# it is not signed, would remove the wish by its key.
+_KEEP_ANY_SIZE = _KEEP | _ANY_SIZE
 # One record per TaskManager and second, of no use a minute later. Time is by the brokers' clock:
 # a heartbeat's age shows which TaskManagers are up, and the clock of its sender may be wrong.
 _ONE_HOUR = {
@@ -104,8 +105,8 @@ def _suffices(name: str, found: str, wanted: str) -> bool:
 def control_topic(config: Config, name: str) -> TopicSpec:
     """Return a control topic: one partition, so that its messages have one order."""
     names = config.topic_names
-    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _LAST}.get(name, _KEEP)
-    needs = {names.pipeline: frozenset({"cleanup.policy"})}.get(name, frozenset())
+    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _KEEP_ANY_SIZE}.get(name, _KEEP)
+    needs = {names.pipeline: RECORDS_NEED}.get(name, frozenset())
     return TopicSpec(name, 1, config.replication_factor, policy, needs)
 
 

@@ -13,6 +13,7 @@ from common.config import load_config
 from common.kafka.admin import Admin
 from common.monitoring.monitoring import Monitoring
 from common.open_files import raise_limit
+from common.secret_files import warn_of_readable_secrets
 from console.server import running_console
 from jobmanager.daemon import JobManagerDaemon
 from jobmanager.deploy import Proposal, deploy
@@ -53,6 +54,7 @@ def jobmanager(
     settings = load_config(config)
     loaded = load_pipeline(pipeline, settings) if pipeline else None
     logs.configure(settings.log_format, settings.log_level, settings.modules)
+    warn_of_readable_secrets(config, settings)
     raise_limit()
     monitoring = Monitoring(settings)
     with running_console(settings) as console:

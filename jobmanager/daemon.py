@@ -12,6 +12,7 @@ from common.clock import wall_clock_ms
 from common.code_versions import CodeVersions, described, differing
 from common.codec import Codec
 from common.config import Config
+from common.control_inbox import ControlInbox
 from common.errors import SupersededError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
@@ -21,7 +22,6 @@ from common.messages import (
     Heartbeat,
     HeartbeatEvent,
     JobManagerBeat,
-    MalformedMessageError,
     Message,
     Processors,
     Refused,
@@ -81,7 +81,8 @@ class JobManagerDaemon:
         self._console = console
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
-        self._codec = Codec(self._names, reads_figures=False)
+        self._codec = Codec(self._names, reads_figures=False, key=config.control_key)
+        self._inbox = ControlInbox(self._codec, logger)
         names = self._names
         topics = [names.threads_jm, names.threads_tm, names.heartbeat]
         self._reader = ControlReader(config, topics, asker=admin)
@@ -89,7 +90,6 @@ class JobManagerDaemon:
         self._writer: CommandWriter | None = None
         self._incarnation = uuid.uuid4().hex[:12]
         self._leadership = Leadership(self._incarnation)
-        self._rejected = 0
         self._beats_sent = 0
         self._received: dict[int, ReceivedBeats] = {}
         self._changing = threading.Lock()
@@ -196,13 +196,7 @@ class JobManagerDaemon:
             self._lead(WriteFailed())
 
     def _receive(self, record: ControlRecord) -> None:
-        try:
-            message = self._codec.decode(record)
-        except MalformedMessageError as error:
-            self._rejected += 1
-            logger.warning("control message rejected", reason=str(error), total=self._rejected)
-            return
-        match message:
+        match self._inbox.take(record):
             case Sos(epoch, author):
                 self._lead(SosRead(epoch, author))
             case JobManagerBeat(epoch) if epoch == self._leadership.epoch:
@@ -259,7 +253,7 @@ class JobManagerDaemon:
                 deployed.version.number if deployed else -1,
                 self._state.is_isolated,
                 self._beats_sent,
-                self._rejected,
+                self._inbox.rejected + self._rollout.rejected,
                 self._state.tm_number,
                 self._state.owners,
                 frozenset(filter(self._state.is_held, self._state.owners)),

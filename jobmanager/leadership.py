@@ -146,9 +146,12 @@ class Leadership:
                 self._wait(LeaderState.CANDIDATE, 0 if was_leading else RETRY_MS)
                 self._rival_epoch = None
             case SosRead(epoch, incarnation):
-                # Its own epoch may be newer than it knows: a failed write may have succeeded.
                 if epoch > self.epoch and incarnation != self._incarnation:
                     return self._on_rival(epoch)
+                # Its own epoch may be newer than it knows: a failed write may have succeeded. But
+                # once it leads, a newer one of its own is a copy, which TaskManagers follow.
+                if epoch > self.epoch and self.state is LeaderState.LEADING:
+                    return [WriteSos()]
             case StopRequested():
                 was_leading = self.state is LeaderState.LEADING
                 self.state = LeaderState.STOPPED

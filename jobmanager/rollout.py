@@ -61,6 +61,11 @@ class Rollout:
             return None
         return Deployed(self._version, self._seen)
 
+    @property
+    def rejected(self) -> int:
+        """How many records of the pipeline topic do not count because of the key."""
+        return self._reader.rejected
+
     def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
         """Yield what the JobManager's core has to know, which `state` is the state of.
 

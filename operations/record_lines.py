@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from common.errors import ConfigError
+from common.printable import printable
 from common.record_batch import OutputRecord, RecordBatch
 from common.wire import JsonObject
 from operations.times import shown_time
@@ -109,13 +110,6 @@ _DEFAULTS: Mapping[str, Any] = {
     "timestamp_ms": _NOW,
     "headers": [],
 }
-
-
-def printable(text: str) -> str:
-    """Return text with escapes for characters that a terminal would not print."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def _text(value: Any) -> str:

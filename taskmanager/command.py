@@ -12,6 +12,7 @@ from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, UnavailableError
 from common.monitoring.monitoring import Monitoring
+from common.secret_files import warn_of_readable_secrets
 from common.stop_signals import StopSignals
 from taskmanager.allowed_ids import require_allowed
 
@@ -41,6 +42,7 @@ def taskmanager(
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
     require_allowed(settings, tm_id)
     logs.configure(settings.log_format, settings.log_level, settings.modules)
+    warn_of_readable_secrets(config, settings)
     monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
     from taskmanager.daemon import TaskManagerDaemon

@@ -17,12 +17,12 @@ import structlog
 from common.clock import wall_clock_ms
 from common.codec import Codec
 from common.config import Config
+from common.control_inbox import ControlInbox
 from common.errors import PipelineError, SupersededError
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
 from common.messages import (
     Heartbeat,
-    MalformedMessageError,
     Processors,
     Refused,
     ReportRequest,
@@ -106,12 +106,12 @@ class TaskManagerDaemon:
         admin.check_broker()
         admin.ensure_topics(control_topics(config))
         names = config.topic_names
-        self._codec = Codec(names)
+        self._codec = Codec(names, key=config.control_key)
+        self._inbox = ControlInbox(self._codec, self._log)
         topics = [names.threads_jm, names.processors(str(tm_id))]
         self._reader = ControlReader(config, topics, asker=admin)
         self._writer = ReportWriter(config)
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._rejected = 0
         self._measured = Measurements()
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
@@ -177,14 +177,7 @@ class TaskManagerDaemon:
         self._monitoring.turned()
         self._writer.poll()
         for record in self._reader.read(POLL_S):
-            try:
-                message = self._codec.decode(record)
-            except MalformedMessageError as error:
-                self._rejected += 1
-                self._log.warning(
-                    "control message rejected", reason=str(error), total=self._rejected
-                )
-                continue
+            message = self._inbox.take(record)
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
         # Only events that are already queued: time must go on and reports must go out, however
@@ -241,7 +234,9 @@ class TaskManagerDaemon:
     def _launch(self, thread: int) -> None:
         # On a cluster, the archive contains what python_path has; its folders exist only here.
         is_local = self._config.spark.is_local
-        config = self._config if is_local else replace(self._config, python_path=())
+        # Workers run user code, and have nothing to do with control topics.
+        config = replace(self._config, control_key=None)
+        config = config if is_local else replace(config, python_path=())
         host = self._spark.driver_host
         settings = ThreadSettings(
             config,
@@ -296,7 +291,7 @@ class TaskManagerDaemon:
                 self._state.everything(),
                 self._state.is_registered,
                 self._state.reports_sent,
-                self._rejected,
+                self._inbox.rejected,
             )
         return list(samples(view, self._measured))
 

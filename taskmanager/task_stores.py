@@ -10,9 +10,9 @@ from typing import Any
 
 from common.config import Config
 from common.errors import UnavailableError
+from common.inside import inside
 from common.kafka.clients import NonRetriableError, Partition
 from common.messages import ProcessorReplica
-from common.names import REFUSED_NAMES
 from streams.stores import StoreBuilder
 from streams.stores.builder import Store
 from streams.stores.bytes_store import BytesStore
@@ -160,12 +160,12 @@ def task_directory(config: Config, tm_id: int, replica: ProcessorReplica) -> Pat
 def folder_in(directory: Path, name: str) -> Path:
     """Return the folder of this name directly in a directory. A store may wipe its folder.
 
-    Raises `NonRetriableError` for a name that leads anywhere else. Ids and names are checked where
-    they are read; this check holds even if an earlier one is missing.
+    Raises `NonRetriableError` for a name, or a link, that leads anywhere else.
     """
-    if Path(name).name != name or name in ("", *REFUSED_NAMES):
-        raise NonRetriableError(f"{name!r} is not the name of a folder in {directory}")
-    return directory / name
+    try:
+        return inside(directory, name)
+    except ValueError as error:
+        raise NonRetriableError(str(error)) from error
 
 
 def job_directory(config: Config, tm_id: int) -> Path:
@@ -185,7 +185,7 @@ def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> di
 def check_writable(config: Config) -> None:
     """Raise `UnavailableError` unless the state directory can be created and written."""
     try:
-        config.state_dir.mkdir(parents=True, exist_ok=True)
+        config.state_dir.mkdir(0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.state_dir):
             pass
     except OSError as error:

@@ -16,6 +16,7 @@ from admin.terminal import show
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError, shorten
+from common.printable import LAYOUT, printable
 from common.suggest import counted
 from operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
 from operations.redrive import DeadLetterTopics
@@ -175,5 +176,5 @@ def _table(found: list[DeadLetter]) -> Table:
             shorten(text_of(letter.value) or "", _LONGEST_VALUE),
             shorten(why, _LONGEST_REASON),
         )
-        table.add_row(*map(Text, cells))
+        table.add_row(*(Text(printable(cell, LAYOUT)) for cell in cells))
     return table

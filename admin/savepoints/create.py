@@ -104,7 +104,7 @@ class Creation:
         with ExitStack() as stack:
             try:
                 shutil.rmtree(self._part, ignore_errors=True)
-                self._part.mkdir(parents=True)
+                self._part.mkdir(0o700, parents=True)
                 manifest = self._save(version, stack, drains, timeout_s, goes_on=goes_on)
                 write_manifest(self._part, manifest, version.text)
                 self._part.rename(self._folder)

@@ -76,8 +76,8 @@ class JobStop:
             wish = deployment.wish or Wish(version=version.number)
             if wish.stop != former or wish.next is not None:
                 raise _changed()
-            is_new = version.number not in deployment.numbers
-            editor.write(wish.of(version.number).with_stop(stop), version if is_new else None)
+            new = [] if version.number in deployment.numbers else [version]
+            editor.write(wish.of(version.number).with_stop(stop), *new)
         return cls(config, admin, stop)
 
     @classmethod

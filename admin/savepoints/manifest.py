@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from common.deployment import PipelineVersion, version_from_json, version_to_json
 from common.errors import ConfigError
+from common.inside import inside
 from common.kafka.committed import Committed
 from common.specs import Name
 from common.topic_names import TopicNames
@@ -144,8 +145,14 @@ class Manifest:
 
 
 def file_of(folder: Path, topic: str, partition: int) -> Path:
-    """Return where the records of a partition are. A topic's name is never a path (`Name`)."""
-    return folder / f"{topic}-{partition}.arrow"
+    """Return where the records of a partition are.
+
+    Raises `ConfigError` if the savepoint has a link there that leads out of its folder.
+    """
+    try:
+        return inside(folder, f"{topic}-{partition}.arrow")
+    except ValueError as error:
+        raise ConfigError(f"{folder} is damaged: {error}") from error
 
 
 def write_manifest(folder: Path, manifest: Manifest, text: str) -> None:

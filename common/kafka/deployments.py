@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import structlog
+
 from common.config import Config
-from common.deployment import (
-    Deployment,
-    PipelineVersion,
-    Wish,
-    records,
-)
-from common.errors import EngineError, PipelineError, UnavailableError
+from common.control_inbox import RejectedRecords
+from common.control_key import ControlKey
+from common.deployment import Deployment, PipelineVersion, Wish
+from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.kafka.control import CommandWriter, ControlReader
 from common.kafka.read_to_end import read_to_end
+from common.messages import MalformedMessageError
 from common.topics import ANY_SIZE_BYTES, control_topic
 
 _STALL_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 _FROM_THE_START = 2**62
+
+logger = structlog.get_logger()
+
+
+class UnsignedPipelineError(ConfigError):
+    """The pipeline topic has no wish that is signed with the key; `pipeline sign` makes one."""
 
 
 class ChangedMeanwhileError(PipelineError):
@@ -31,11 +37,13 @@ class DeploymentReader:
     def __init__(self, config: Config, admin: Admin) -> None:
         """Read all that is there; a topic that does not exist is empty, and stays so.
 
-        Raises `UnavailableError` if Kafka does not answer, and `UnreadableDeploymentError` if
-        another version of the engine has written the topic.
+        Raises `UnavailableError` if Kafka does not answer, `UnreadableDeploymentError` if
+        another version of the engine has written the topic, and `UnsignedPipelineError` if what
+        the job is to run is not signed with the key of this process.
         """
         topic = config.topic_names.pipeline
-        self.deployment = Deployment(config.topic_names)
+        self.deployment = Deployment(config.topic_names, config.control_key)
+        self._rejected = RejectedRecords(logger)
         self._reader: ControlReader | None = None
         if not admin.partition_counts([topic]):
             return
@@ -48,6 +56,17 @@ class DeploymentReader:
                 pass
         except EngineError as error:
             raise UnavailableError(f"what the job runs cannot be read: {error}") from error
+        if self.deployment.wish is None and self.deployment.has_unsigned_wish:
+            self.close()
+            raise UnsignedPipelineError(
+                f"what the job runs, in topic {topic}, is not signed with a key of "
+                "control_key_file. If that file is the right one, sign it with `pipeline sign`"
+            )
+
+    @property
+    def rejected(self) -> int:
+        """How many records do not count because of the key."""
+        return self._rejected.total
 
     def read(self, wait_s: float) -> None:
         """Take in what is new, after waiting for it up to `wait_s`.
@@ -56,7 +75,10 @@ class DeploymentReader:
         """
         found = self._reader.read(wait_s) if self._reader else []
         for record in found:
-            self.deployment.take(record)
+            try:
+                self.deployment.take(record)
+            except MalformedMessageError as error:
+                self._rejected.add(error)
 
     def close(self) -> None:
         """Disconnect."""
@@ -74,7 +96,6 @@ class DeploymentEditor:
     def __init__(self, config: Config, admin: Admin) -> None:
         """Make the topic if it is missing, fence others, and read; raises as `DeploymentReader`."""
         names = config.topic_names
-        self._names = names
         admin.ensure_topics([control_topic(config, names.pipeline)])
         try:
             self._writer = CommandWriter(config, names.pipeline_transactional_id, ANY_SIZE_BYTES)
@@ -83,19 +104,24 @@ class DeploymentEditor:
         except (TransactionFailedError, NonRetriableError) as error:
             raise UnavailableError(f"the pipeline cannot be changed now: {error}") from error
         self._reader = DeploymentReader(config, admin)
+        if self.deployment.is_signed and config.control_key is None:
+            logger.warning(
+                "what the job is to run is signed, and this process has no key: a JobManager that "
+                "has the key ignores what is written now. Set control_key_file in config.yaml"
+            )
 
     @property
     def deployment(self) -> Deployment:
         """What the topic says."""
         return self._reader.deployment
 
-    def write(self, wish: Wish, version: PipelineVersion | None = None) -> None:
-        """Write a new wish, and a version that is new; afterwards, `deployment` has them.
+    def write(self, wish: Wish, *versions: PipelineVersion) -> None:
+        """Write a new wish, and versions that are new; afterwards, `deployment` has them.
 
         Raises `ChangedMeanwhileError` if somebody else has begun a change, and `UnavailableError`
         if Kafka does not take it now.
         """
-        written = records(self._names, wish, version)
+        written = self.deployment.records(wish, *versions)
         try:
             self._writer.write(written)
         except FencedError as error:
@@ -104,6 +130,13 @@ class DeploymentEditor:
             raise UnavailableError(f"the pipeline cannot be changed now: {error}") from error
         for record in written:
             self.deployment.take(record)
+
+    def sign(self, key: ControlKey) -> None:
+        """Write all that counts once more, signed with another key. Raises as `write`."""
+        deployment = self.deployment
+        assert deployment.wish is not None
+        deployment.key = key
+        self.write(deployment.wish, *map(deployment.version, deployment.numbers))
 
     def close(self) -> None:
         """Disconnect."""

@@ -51,11 +51,11 @@ class StoreUnavailableError(EngineError):
 def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
     """Open RocksDB in `directory`, which is made if missing, and wiped if it cannot be read.
 
-    `options` makes RocksDB's options for each attempt. Raises `StoreLockedError` while another
-    process has the store open, `StoreUnavailableError`, and `OSError` if the directory cannot be
-    written.
+    Only its owner may enter it. `options` makes RocksDB's options for each attempt. Raises
+    `StoreLockedError` while another process has the store open, `StoreUnavailableError`, and
+    `OSError` if the directory cannot be written.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(0o700, parents=True, exist_ok=True)
     with _claim(directory) as is_left:
         if is_left:
             logger.warning(
@@ -75,7 +75,7 @@ def open_directory(directory: Path, options: Callable[[], Options]) -> Rdict:
                     reason=str(error),
                 )
         shutil.rmtree(directory)
-        directory.mkdir(parents=True)
+        directory.mkdir(0o700, parents=True)
         return Rdict(str(directory), options())
 
 

@@ -127,7 +127,7 @@ def test_control_topics_have_one_partition_and_one_command_topic_per_taskmanager
 def test_only_heartbeats_are_deleted_after_a_time() -> None:
     topics = {topic.name: topic.config for topic in control_topics(CONFIG)}
     assert topics.pop("heartbeat_topic")["retention.ms"] == "3600000"
-    assert topics.pop("pipeline_topic")["cleanup.policy"] == "compact"
+    assert topics.pop("pipeline_topic")["cleanup.policy"] == "delete"
     assert {config["retention.ms"] for config in topics.values()} == {"-1"}
 
 

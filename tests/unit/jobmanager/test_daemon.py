@@ -100,6 +100,7 @@ class Signals:
 class Rollout:
     """Has one version to run, from the first look on."""
 
+    rejected = 0
     deployed = Deployed(PipelineVersion(1, PIPELINE, "", 0, "ada"), Wish(version=1))
 
     def __init__(self, *_: object) -> None:

@@ -116,8 +116,20 @@ def test_fence_after_an_answer_that_was_taken_is_not_held_for_the_rivals() -> No
 def test_older_sos_and_its_own_change_nothing() -> None:
     leadership, commands = after(*LEADING, SosRead(6, "former"))
     assert commands == []
-    assert leadership.handle(SosRead(9, "me")) == []
+    assert leadership.handle(SosRead(7, "me")) == []
     assert leadership.state is LeaderState.LEADING
+
+
+def test_leader_answers_a_copy_of_its_own_sos_since_task_managers_follow_its_epoch() -> None:
+    leadership, commands = after(*LEADING, SosRead(9, "me"))
+    assert commands == [WriteSos()]
+    assert leadership.handle(SosWritten(10)) == []
+    assert (leadership.state, leadership.epoch) == (LeaderState.LEADING, 10)
+
+
+def test_own_sos_of_a_write_with_an_unknown_outcome_is_not_answered() -> None:
+    _, commands = after(*LEADING, WriteFailed(), SosRead(9, "me"))
+    assert commands == []
 
 
 def test_nothing_is_wanted_of_one_that_has_stepped_down() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from common.errors import ConfigError
+from common.printable import printable
 from common.record_batch import RecordBatch
-from operations.record_lines import RecordLines, printable
+from operations.record_lines import RecordLines
 from streams import serdes
 
 TIME_MS = 1_732_280_000_000

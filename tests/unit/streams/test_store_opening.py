@@ -119,3 +119,9 @@ def test_store_that_somebody_is_just_opening_is_locked(directory: Path) -> None:
     store = RocksDBStore(directory, IDENTITY)
     assert store.get(b"k") == b"1"
     store.close()
+
+
+def test_only_its_owner_may_enter_the_directory(tmp_path: Path) -> None:
+    directory = tmp_path / "tasks" / "store"
+    RocksDBStore(directory, IDENTITY).close()
+    assert directory.stat().st_mode & 0o777 == 0o700

@@ -51,7 +51,7 @@ class Watched:
         parts = {
             "_state": self.state,
             "_changing": Lock(),
-            "_rejected": 2,
+            "_inbox": SimpleNamespace(rejected=2),
             "_measured": Measurements(),
             "_events": SimpleQueue(),
             "_spark": self,

@@ -35,7 +35,7 @@ def test_a_task_and_its_copy_have_one_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize("processor", ["../../home", "/etc", "a/b", "..//x"])
 def test_a_task_whose_id_is_a_path_has_no_directory(tmp_path: Path, processor: str) -> None:
     config = replace(CONFIG, state_dir=tmp_path)
-    with pytest.raises(NonRetriableError, match=r"not the name of a folder"):
+    with pytest.raises(NonRetriableError, match=r"is not the name of anything in"):
         task_directory(config, 3, replica_of(TaskId(processor, 0)))
 
 

@@ -1,0 +1,40 @@
+"""`pipeline sign`: signs what a job is to run, with the key of config.yaml."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from admin.changes import require_consent
+from admin.files import ConfigPath
+from admin.sign import found_to_sign
+from common.cli import run_command
+from common.config import load_config
+
+
+@run_command
+def sign(
+    config: ConfigPath,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is there.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Sign what the job is to run with the first key of control_key_file.
+
+    Needed once when a job that exists gets a key, and before a former key is taken out of the file.
+    Without a valid signature, anyone who could write to the pipeline topic may have written what
+    is there: look at `pipeline versions` and `pipeline plan` after that.
+
+    Exit codes: 0 done, 1 the answer was no, 2 no key, or nothing to sign, 3 Kafka is not there.
+    """
+    found = found_to_sign(load_config(config))
+    numbers = ", ".join(map(str, found.versions))
+    state = (
+        "signed with a key of control_key_file" if found.is_signed else "not signed with its key"
+    )
+    typer.echo(f"version {found.wish.version} is to run, of versions {numbers}: {state}")
+    if dry_run:
+        return
+    require_consent("Sign it as it is?", yes=yes)
+    found.carry_out()
+    typer.echo("done: it is signed with the first key")

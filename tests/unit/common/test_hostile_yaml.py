@@ -1,0 +1,41 @@
+"""YAML files that are made to do harm: each is a clear error, and nothing of it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from common.config import load_config
+from common.errors import ConfigError
+from streams.pipeline.load import check_pipeline_file
+
+LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{name}: &{name} [{','.join([f'*{former}'] * 9)}]\n" for former, name in pairwise("abcdefghi")
+)
+FILES = {
+    "a billion laughs": (LAUGHS, "expand to more than"),
+    "an alias inside of what it names": ("x: &x [*x]\n", "inside what it names"),
+    "nested lists": ("[" * 20_000, "nested too deeply"),
+    "nested maps": ("{a: " * 20_000, "nested too deeply"),
+    "a name in Python": ("server_ip: !!python/name:os.system\n", "."),
+    "an object of Python": ("server_ip: !!python/object/apply:os.mkdir [{made}]\n", "."),
+    "a large string": (f"x: {'a' * 2_000_000}\n", "."),
+    "a control character": ("x: \0\n", "U\\+0000"),
+}
+
+
+@pytest.mark.parametrize("read", [load_config, check_pipeline_file])
+@pytest.mark.parametrize(("text", "why"), FILES.values(), ids=FILES)
+def test_a_hostile_file_is_an_error(
+    tmp_path: Path, read: Callable[[Path], object], text: str, why: str
+) -> None:
+    made = tmp_path / "made"
+    file = tmp_path / "file.yaml"
+    file.write_text(text.replace("{made}", str(made)))
+    with pytest.raises(ConfigError, match=why) as caught:
+        read(file)
+    assert len(str(caught.value)) < 5_000
+    assert not made.exists()
