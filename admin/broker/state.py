@@ -65,8 +65,13 @@ def _encode(state: NodeState) -> Mapping[str, Any]:
 def _decode(entry: Mapping[str, Any]) -> NodeState:
     process = entry["process"]
     ports = [_number(entry[name], MAX_PORT) for name in ("port", "controller_port")]
+    tls_port = entry["tls_port"]
     return NodeState(
-        Node(_number(entry["id"], _MAX_INT), *ports),
+        Node(
+            _number(entry["id"], _MAX_INT),
+            *ports,
+            tls_port=None if tls_port is None else _number(tls_port, MAX_PORT),
+        ),
         None
         if process is None
         else Process(_number(process["pid"], _MAX_INT), str(process["started"])),
