@@ -175,6 +175,12 @@ class Admin:
                 text = f"Kafka refuses to create topic {name}: {cause.str()}"
                 if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     raise UnavailableError(f"{text}. {_TOO_FEW_BROKERS}") from error
+                if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    text = (
+                        f"topic {name} is missing, or Describe of it is not allowed; it cannot be "
+                        f"made, as Create is not allowed: {cause.str()} `pipeline acls` lists the "
+                        "rights of each role. The JobManager makes topics: start it first"
+                    )
                 if is_passing(cause):
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error
