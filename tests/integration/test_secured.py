@@ -55,8 +55,7 @@ def config_of(job: Engine, secured: Secured, user: str, form: str = "yaml") -> P
 
 
 def has_standbys(status: ClusterStatus) -> bool:
-    copies = [task for task in status.tasks if task.task.standby]
-    return all_run([0, 1])(status) and bool(copies)
+    return all_run([0, 1])(status) and bool(status.standbys)
 
 
 def test_job_with_the_least_rights_survives_a_kill(job: Engine, secured: Secured) -> None:
