@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ class Secured:
     secrets: Path
     admin: AdminClient
 
-    def kafka(self, user: str, form: str = "yaml") -> dict[str, str]:
+    def kafka(self, user: str, form: str = "yaml") -> dict[str, Any]:
         """Return the section `kafka:` of a user, with the password or (`tls.yaml`) certificate."""
         return _section(self.secrets / f"{user}.{form}")
 
@@ -86,17 +86,21 @@ def secured_cluster(directory: Path) -> Iterator[Secured]:
 
 def bindings(printed: str) -> list[AclBinding]:
     """Return what `pipeline acls --json` has printed, for the admin client."""
-    return [_binding(row) for row in json.loads(printed)]
+    return [
+        binding(row["kind"], row["name"], row["pattern"], f"User:{row['user']}", row["operation"])
+        for row in json.loads(printed)
+    ]
 
 
-def _binding(row: Mapping[str, str]) -> AclBinding:
+def binding(kind: str, name: str, pattern: str, principal: str, operation: str) -> AclBinding:
+    """Return a right for the admin client; the arguments are those of `pipeline acls --json`."""
     return AclBinding(
-        _KINDS[row["kind"]],
-        row["name"],
-        _PATTERNS[row["pattern"]],
-        f"User:{row['user']}",
+        _KINDS[kind],
+        name,
+        _PATTERNS[pattern],
+        principal,
         "*",
-        _OPERATIONS[row["operation"]],
+        _OPERATIONS[operation],
         AclPermissionType.ALLOW,
     )
 
@@ -113,7 +117,6 @@ def _only(acl: AclBinding) -> AclBindingFilter:
     )
 
 
-def _section(file: Path) -> dict[str, str]:
-    section: dict[str, Any] = yaml.safe_load(file.read_text())
-    found: dict[str, str] = section["kafka"]
-    return found
+def _section(file: Path) -> dict[str, Any]:
+    section: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text())
+    return section["kafka"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -177,8 +177,3 @@ def _reader(_config: Config, pipeline: Pipeline) -> _Wanted:
 def _dead_letters(pipeline: Pipeline, processor: PipelineProcessor) -> list[str]:
     topic = pipeline.dead_letter_topic(processor)
     return [topic] if topic else []
-
-
-def users(given: Mapping[Role, str]) -> dict[Role, str]:
-    """Return the name of each role's user in Kafka: that of the role, unless one is given."""
-    return {role: given.get(role, role.value) for role in Role}

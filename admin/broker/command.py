@@ -77,8 +77,8 @@ def start(
             _require_same(cluster, port, brokers)
             if secure and not cluster.is_secure:
                 raise UnavailableError(
-                    f"Kafka already runs in {folder}, and is not secured. Choose another folder for "
-                    "a secured one (--dir)."
+                    f"Kafka already runs in {folder}, and is not secured. Choose another folder "
+                    "for a secured one (--dir)."
                 )
             if cluster.is_running():
                 typer.echo(f"Kafka already runs at {cluster.bootstrap_servers}")

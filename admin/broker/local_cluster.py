@@ -74,8 +74,9 @@ class LocalCluster:
         self.directory = directory.expanduser().absolute()
         self._settings = dict(settings)
         self.is_secure = is_secure
-        nodes = _new_nodes(num_brokers, port, is_secure=is_secure)
-        states = found or [NodeState(node, None) for node in nodes]
+        states = found or [
+            NodeState(node, None) for node in _new_nodes(num_brokers, port, is_secure=is_secure)
+        ]
         self._states = {state.node.id: state for state in states}
 
     @classmethod
@@ -342,7 +343,7 @@ def _new_nodes(num_brokers: int, port: int | None, *, is_secure: bool) -> list[N
     if num_brokers < 1:
         raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
     ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
-    others = find_free(2 * num_brokers, excluded=ports)
+    others = find_free(num_brokers * (2 if is_secure else 1), excluded=ports)
     return [
         Node(i + 1, ports[i], others[i], others[num_brokers + i] if is_secure else None)
         for i in range(num_brokers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated
 
@@ -11,11 +12,12 @@ import typer
 from rich.table import Table
 
 from admin.acls.formats import kafka_acls, strimzi, terraform
-from admin.acls.rights import Role, acls_of, users
+from admin.acls.rights import Acl, Role, acls_of
 from admin.files import ConfigPath, PipelinePath, load_files
 from admin.terminal import show
 from common.cli import run_command
 from common.errors import ConfigError
+from common.pipeline import Pipeline
 from common.suggest import one_of
 
 
@@ -46,7 +48,9 @@ def acls(
     form: Annotated[Form | None, typer.Option("--format", help="Write it for a tool.")] = None,
     cluster: Annotated[
         str | None,
-        typer.Option("--cluster", metavar="NAME", help="With --format strimzi: the Kafka resource."),
+        typer.Option(
+            "--cluster", metavar="NAME", help="With --format strimzi: the Kafka resource."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
 ) -> None:
@@ -62,16 +66,9 @@ def acls(
     if (form is Form.STRIMZI) is (cluster is None):
         raise ConfigError("--format strimzi and --cluster belong together: give both, or neither")
     settings, loaded = load_files(config, pipeline)
-    given = users(_users(named or []))
+    given = {role: role.value for role in Role} | _users(named or [])
     found = [acl for acl in acls_of(settings, loaded) if not roles or acl.role in roles]
-    for each in loaded.processors:
-        if each.patterns:
-            patterns = ", ".join(pattern.pattern for pattern in each.patterns)
-            print(
-                f"{each.id} reads what {patterns} matches: there, grant the JobManager "
-                "DescribeConfigs, and the TaskManagers Read",
-                file=sys.stderr,
-            )
+    _say_what_is_left_out(loaded)
     match form:
         case Form.KAFKA_ACLS:
             typer.echo(kafka_acls(found, given, settings.bootstrap_servers))
@@ -81,24 +78,43 @@ def acls(
             assert cluster is not None
             typer.echo(strimzi(found, given, cluster))
         case None if as_json:
-            rows = [
-                {
-                    "role": acl.role,
-                    "user": given[acl.role],
-                    "kind": acl.resource.kind,
-                    "name": acl.resource.name,
-                    "pattern": "prefixed" if acl.resource.is_prefix else "literal",
-                    "operation": acl.operation,
-                }
-                for acl in found
-            ]
-            typer.echo(json.dumps(rows, indent=2))
+            typer.echo(_as_json(found, given))
         case None:
-            table = Table("user", "right", "on", "name")
-            for acl in found:
-                name = f"{acl.resource.name}{'*' if acl.resource.is_prefix else ''}"
-                table.add_row(given[acl.role], acl.operation, acl.resource.kind, name)
-            show(table)
+            show(_as_table(found, given))
+
+
+def _say_what_is_left_out(pipeline: Pipeline) -> None:
+    for each in pipeline.processors:
+        if each.patterns:
+            patterns = ", ".join(pattern.pattern for pattern in each.patterns)
+            print(
+                f"{each.id} reads what {patterns} matches: there, grant the JobManager "
+                "DescribeConfigs, and the TaskManagers Read",
+                file=sys.stderr,
+            )
+
+
+def _as_json(acls: Sequence[Acl], users: Mapping[Role, str]) -> str:
+    rows = [
+        {
+            "role": acl.role,
+            "user": users[acl.role],
+            "kind": acl.resource.kind,
+            "name": acl.resource.name,
+            "pattern": "prefixed" if acl.resource.is_prefix else "literal",
+            "operation": acl.operation,
+        }
+        for acl in acls
+    ]
+    return json.dumps(rows, indent=2)
+
+
+def _as_table(acls: Sequence[Acl], users: Mapping[Role, str]) -> Table:
+    table = Table("user", "right", "on", "name")
+    for acl in acls:
+        name = f"{acl.resource.name}{'*' if acl.resource.is_prefix else ''}"
+        table.add_row(users[acl.role], acl.operation, acl.resource.kind, name)
+    return table
 
 
 def _users(given: list[str]) -> dict[Role, str]:

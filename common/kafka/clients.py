@@ -52,17 +52,20 @@ _CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _TLS_ALERT = "tls alert"
-_RIGHT = "a right is missing: grant it, then start again (`pipeline restart` for a task)"
+_RIGHT = (
+    "a right is missing, {} (`pipeline acls` lists them): grant it, then start again "
+    "(`pipeline restart` for a task)"
+)
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
     "processed, or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
 _NON_RETRIABLE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT.format("on a topic"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT.format("on a consumer group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT.format("on the cluster"),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT.format("Write of a transactional id"),
     KafkaError._AUTO_OFFSET_RESET: _OFFSET,
     KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
     KafkaError.INVALID_TIMESTAMP: (
@@ -238,13 +241,13 @@ def explain_refusal(error: KafkaError) -> str:
         what = "correct sasl.mechanism, sasl.username or sasl.password"
     elif _TLS_ALERT in error.str():
         what = (
-            "the broker does not accept the client's certificate: there is none, it has expired, or "
-            "the broker does not know its authority; correct ssl.certificate.location and "
+            "the broker does not accept the client's certificate: there is none, it has expired, "
+            "or the broker does not know its authority; correct ssl.certificate.location and "
             "ssl.key.location"
         )
     else:
         what = (
-            "the broker's certificate is not accepted: ssl.ca.location does not have its authority, "
+            "the broker's certificate is not accepted: its authority is not in ssl.ca.location, "
             "it has expired, or it is for another host name than that of bootstrap.servers or "
             "server_ip (`openssl s_client -connect HOST:PORT -CAfile FILE -verify_hostname HOST` "
             "says which; with an address, -verify_ip)"

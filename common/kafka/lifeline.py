@@ -30,7 +30,7 @@ class Lifeline:
         self._lost_s: float | None = None
         self._refused_s = 0.0
         self.refusal: KafkaError | None = None
-        """Why brokers refuse the client, or it them, if that was so from the first connection on."""
+        """The first refusal of a login or a certificate, on either side."""
         self.log = PromptLog()
         """The log of the client; a client that is polled only now and then needs its `polling`."""
 

@@ -45,7 +45,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 def job(tmp_path: Path, secured: Secured) -> Iterator[Engine]:
     """A job whose config.yaml is the administrator's; `config_of` has the others."""
     name = f"secured_{os.getpid()}_{next(_job_numbers)}"
-    settings = {"kafka": secured.kafka("admin"), "num_standby_replicas": 1, "heartbeat_interval_ms": 500}
+    settings = {
+        "kafka": secured.kafka("admin"),
+        "num_standby_replicas": 1,
+        "heartbeat_interval_ms": 500,
+    }
     with engine(tmp_path, secured.servers, name, PIPELINE, **settings) as made:
         yield made
 

@@ -71,7 +71,9 @@ def test_transactional_ids_begin_with_the_job_name() -> None:
     assert OF_JOB.jobmanager_transactional_id == "x/jobmanager"
 
 
-@given(st.one_of(st.none(), ids), st.one_of(st.none(), ids), st.builds(TaskId, ids, st.integers(0, 20)))
+@given(
+    st.one_of(st.none(), ids), st.one_of(st.none(), ids), st.builds(TaskId, ids, st.integers(0, 20))
+)
 def test_a_right_on_the_ids_of_a_jobs_tasks_is_a_right_on_nothing_else(
     job_name: str | None, other: str | None, task: TaskId
 ) -> None:
