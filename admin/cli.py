@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from admin.broker.command import broker_app
+from admin.commands.acls import acls
 from admin.commands.apply import apply, rollback
 from admin.commands.backfill import backfill
 from admin.commands.describe import describe
@@ -40,7 +41,7 @@ app = typer.Typer(
 COMMANDS = (
     *(init, dev, validate, describe, schema, test, backfill),
     *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale, grow),
-    *(sign, topics, status, top),
+    *(sign, topics, acls, status, top),
 )
 for command in COMMANDS:
     app.command()(command)

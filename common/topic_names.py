@@ -100,28 +100,45 @@ class TopicNames:
         """Return the group in which a backfill commits how much of its results it has written."""
         return self._of_job(f"backfill_{backfill}")
 
+    @property
+    def task_ids(self) -> str:
+        """What the transactional ids of all tasks of the job begin with, and no other id.
+
+        So a right on this prefix is a right on tasks alone. No name has a slash, so it is no prefix
+        of another job's ids either. Without a `job_name`, it is `/task/`.
+        """
+        return self._id("task/")
+
     def transactional_id(self, task: TaskId) -> str:
         """Return a task's transactional id: stable, so that a new owner fences the old one."""
-        return f"{self.job_name}_{task}" if self.job_name else str(task)
+        return f"{self.task_ids}{task}"
 
     @property
     def jobmanager_transactional_id(self) -> str:
-        """The JobManager's transactional id; no task has it, as a task's ends in a number."""
-        return f"{self.job_name}_jobmanager" if self.job_name else "jobmanager"
+        """The JobManager's transactional id."""
+        return self._id("jobmanager")
 
     @property
     def pipeline_transactional_id(self) -> str:
         """The transactional id of the one that writes the pipeline topic."""
-        return f"{self.job_name}_pipeline" if self.job_name else "pipeline"
+        return self._id("pipeline")
 
     @property
     def dead_letters_transactional_id(self) -> str:
         """The transactional id of the one that deals with dead letters."""
-        return f"{self.job_name}_dead-letters" if self.job_name else "dead-letters"
+        return self._id("dead-letters")
+
+    @property
+    def tool_ids(self) -> str:
+        """What the transactional ids of tools that write records begin with."""
+        return self._id("tool/")
 
     def tool_transactional_id(self, unique: str) -> str:
         """Return the transactional id of one run of a tool that writes records."""
-        return f"{self.job_name}_tool-{unique}" if self.job_name else f"tool-{unique}"
+        return f"{self.tool_ids}{unique}"
+
+    def _id(self, kind: str) -> str:
+        return f"{self.job_name or ''}/{kind}"
 
     def reserved_for(self, name: str) -> str | None:
         """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.

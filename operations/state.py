@@ -14,10 +14,10 @@ from urllib.parse import quote, urlencode
 
 from common.cluster_status import ClusterStatus, Presence, TaskInfo
 from common.errors import ConfigError, UnavailableError, shorten
+from common.printable import printable
 from common.status import TaskState
 from common.suggest import did_you_mean
 from common.tasks import TaskId
-from operations.record_lines import printable
 from streams import serdes
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.partitioning import default_partition

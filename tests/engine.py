@@ -72,12 +72,14 @@ class Engine:
         environment: Mapping[str, str] | None = None,
         *options: str,
         with_pipeline: bool = True,
+        config_file: Path | None = None,
     ) -> Daemon:
         """Start `jobmanager` with pipeline.yaml; `environment` adds to this process's.
 
         Without, it runs what the job is to run.
         """
-        files = [self.config_file, self._pipeline_file] if with_pipeline else [self.config_file]
+        config = config_file or self.config_file
+        files = [config, self._pipeline_file] if with_pipeline else [config]
         arguments = [*options, *map(str, files)]
         return self._start("jobmanager", arguments, environment)
 

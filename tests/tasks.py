@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from math import inf
@@ -64,7 +64,7 @@ class Record:
 class Job:
     """The topics of a processor `P` with two partitions, and tasks that run it."""
 
-    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
+    def __init__(self, folder: Path, bootstrap_servers: str, kafka: Mapping[str, str] = {}) -> None:
         host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
         self.config = Config(
             server_ip=host,
@@ -77,6 +77,7 @@ class Job:
             sink_topic=f"out_{os.getpid()}_{next(_numbers)}",
             heartbeat_interval_ms=500,
             state_dir=folder / "state",
+            kafka=kafka,
         )
         self.names = self.config.topic_names
         self.admin = Admin(self.config)
@@ -91,7 +92,7 @@ class Job:
         self.admin.ensure_topics(specs)
         # Returns when the broker knows them.
         self.admin.topic_ids([spec.name for spec in specs])
-        servers: dict[str, Any] = {"bootstrap.servers": self.config.bootstrap_servers}
+        servers: dict[str, Any] = {"bootstrap.servers": self.config.bootstrap_servers, **kafka}
         self.admin_client = AdminClient(servers)
         self._producer = Producer(servers | {"message.max.bytes": 100_000_000})
 

@@ -91,6 +91,7 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
     ),
+    "admin/acls": ("common",),
     "admin/savepoints": (
         "admin",
         "jobmanager",
@@ -101,6 +102,7 @@ MAY_IMPORT = {
     ),
     "admin/commands": (
         "admin",
+        "admin/acls",
         "admin/savepoints",
         "operations",
         "admin/dev",

@@ -14,6 +14,7 @@ import typer
 from admin.broker.jars import KAFKA_VERSION
 from admin.broker.local_cluster import LocalCluster, delete_data
 from admin.broker.ports import MAX_PORT
+from admin.broker.secrets_folder import ADMIN, FOLDER, MECHANISM, PRINCIPALS
 from admin.locks import exclusive
 from admin.paths import state_home
 from common.cli import run_command
@@ -55,15 +56,30 @@ def start(
         int | None,
         typer.Option(min=1, max=7, help="How many brokers form the cluster.", show_default="1"),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure", help="With TLS, users and passwords; nobody may do anything without an ACL."
+        ),
+    ] = False,
 ) -> None:
-    """Start Kafka in the background and wait until it serves clients."""
+    """Start Kafka in the background and wait until it serves clients.
+
+    With --secure, it makes certificates and users, in the folder `secrets` of DIR, and prints where
+    they are: a section `kafka:` for config.yaml for each user. Needs the extra `secure`.
+    """
     folder = _resolve(directory)
     with _alone_in(folder):
         cluster = LocalCluster.find(folder)
         if cluster is None:
-            cluster = _new_cluster(folder, port or DEFAULT_PORT, brokers or 1)
+            cluster = _new_cluster(folder, port or DEFAULT_PORT, brokers or 1, is_secure=secure)
         else:
             _require_same(cluster, port, brokers)
+            if secure and not cluster.is_secure:
+                raise UnavailableError(
+                    f"Kafka already runs in {folder}, and is not secured. Choose another folder "
+                    "for a secured one (--dir)."
+                )
             if cluster.is_running():
                 typer.echo(f"Kafka already runs at {cluster.bootstrap_servers}")
                 return
@@ -71,6 +87,8 @@ def start(
     typer.echo(
         f"Kafka {KAFKA_VERSION} runs at {cluster.bootstrap_servers}, its data and log in {folder}"
     )
+    if cluster.is_secure:
+        typer.echo(_about_secrets(cluster))
 
 
 @broker_app.command()
@@ -131,10 +149,12 @@ def _as_json(folder: Path, cluster: LocalCluster | None) -> str:
     if cluster is not None:
         status["running"] = cluster.is_running()
         status["bootstrap_servers"] = cluster.bootstrap_servers
+        status["secure"] = cluster.is_secure
         status["brokers"] = [
             {
                 "id": node.id,
                 "port": node.port,
+                "tls_port": node.tls_port,
                 "pid": process.pid if (process := cluster.process(node.id)) else None,
                 "log": str(cluster.log_file(node.id)),
             }
@@ -179,10 +199,31 @@ def _unusable(folder: Path, error: OSError) -> UnavailableError:
     )
 
 
-def _new_cluster(folder: Path, port: int, brokers: int) -> LocalCluster:
+def _about_secrets(cluster: LocalCluster) -> str:
+    """Say where everything is. Passwords stay in files: terminals and logs keep what they show."""
+    folder = cluster.directory / FOLDER
+    return "\n".join(
+        (
+            "It wants TLS, and a user:",
+            f"  with a password, at {cluster.bootstrap_servers} (SASL_SSL, {MECHANISM})",
+            f"  with a certificate, at {cluster.tls_servers} (SSL)",
+            f"In {folder}:",
+            "  ca.pem              the certificate of the authority",
+            "  USER.yaml           the section kafka: of config.yaml, with the password",
+            "  USER.tls.yaml       the same with the certificate instead",
+            "  USER.pem            the key and certificate of a user",
+            "  USER.password       the password of a user",
+            f"  {ADMIN}.properties    for kafka-acls.sh --command-config, at {cluster.tls_servers}",
+            f"USER is {', '.join(PRINCIPALS)}, which may do nothing before they have ACLs",
+            f"(`pipeline acls`), or {ADMIN}, which may do everything.",
+        )
+    )
+
+
+def _new_cluster(folder: Path, port: int, brokers: int, *, is_secure: bool) -> LocalCluster:
     if port + brokers - 1 > MAX_PORT:
         raise ConfigError(f"--port {port} leaves no room for {brokers} brokers: {MAX_PORT} is last")
-    return LocalCluster(folder, num_brokers=brokers, port=port)
+    return LocalCluster(folder, num_brokers=brokers, port=port, is_secure=is_secure)
 
 
 def _require_same(cluster: LocalCluster, port: int | None, brokers: int | None) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from admin.broker.ports import LOOPBACK, accepts, find_free, is_free
 from admin.broker.processes import Process
-from admin.broker.properties import Node, server_properties
+from admin.broker.properties import Node, security_properties, server_properties
+from admin.broker.secrets_folder import FOLDER, SecretsFolder
 from admin.broker.server import KafkaServer, last_words, new_cluster_id, read_cluster_id
 from admin.broker.state import NodeState, read_state, write_state
 from common.errors import UnavailableError
@@ -22,6 +23,8 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
 _KILL_TIMEOUT_S = 10.0
 _POLL_S = 0.05
+_FOLDER = 0o777  # as the umask allows
+_PRIVATE_FOLDER = 0o700
 _STARTED = b"Kafka Server started"
 _DATA_DIR = re.compile("data-([1-9][0-9]*)")
 
@@ -35,6 +38,7 @@ class LocalCluster:
         broker.log             the broker's output; broker-1.log… if there are several
         data-1/, data-2/…      Kafka's data, which survives stop() and start()
         server-1.properties…   the settings, rewritten by each start()
+        secrets/               certificates and passwords, if it is secured
         .lock                  held by a command that starts or stops the cluster
 
     The brokers outlive this object and the process that started them; `find` returns them again.
@@ -48,6 +52,7 @@ class LocalCluster:
         num_brokers: int = 1,
         port: int | None = None,
         settings: Mapping[str, str | int] = {},
+        is_secure: bool = False,
         found: Sequence[NodeState] = (),
     ) -> None:
         """Choose the ports; nothing starts yet.
@@ -59,6 +64,7 @@ class LocalCluster:
             port: port of the first broker; the others follow it. By default, free ports.
             settings: entries of server.properties for all brokers, which override the built-in
                 ones. They are not saved: a cluster from `find` starts its brokers without them.
+            is_secure: whether clients need TLS, a name and rights; see `SecretsFolder`.
             found: the brokers of an existing cluster, instead of new ones; passed by `find`.
 
         Raises:
@@ -67,7 +73,10 @@ class LocalCluster:
         # Absolute, since Kafka and later commands may run in another folder.
         self.directory = directory.expanduser().absolute()
         self._settings = dict(settings)
-        states = found or [NodeState(node, None) for node in _new_nodes(num_brokers, port)]
+        self.is_secure = is_secure
+        states = found or [
+            NodeState(node, None) for node in _new_nodes(num_brokers, port, is_secure=is_secure)
+        ]
         self._states = {state.node.id: state for state in states}
 
     @classmethod
@@ -79,7 +88,8 @@ class LocalCluster:
         states = read_state(directory / "broker.json")
         if not any(state.is_running for state in states):
             return None
-        return cls(directory, found=states)
+        is_secure = any(state.node.tls_port is not None for state in states)
+        return cls(directory, is_secure=is_secure, found=states)
 
     @property
     def nodes(self) -> tuple[Node, ...]:
@@ -90,6 +100,11 @@ class LocalCluster:
     def bootstrap_servers(self) -> str:
         """The addresses of all brokers, running or not, as Kafka clients take them."""
         return ",".join(f"{LOOPBACK}:{node.port}" for node in self.nodes)
+
+    @property
+    def tls_servers(self) -> str:
+        """The addresses for clients with certificates, if it is secured."""
+        return ",".join(f"{LOOPBACK}:{node.tls_port}" for node in self.nodes)
 
     def process(self, broker: int) -> Process | None:
         """Return the process of a broker; None if it does not run."""
@@ -115,6 +130,7 @@ class LocalCluster:
         Raises:
             UnavailableError: Java or Kafka is not available, a port is in use, the folder belongs
                 to another cluster, or a broker does not come up.
+            ConfigError: it is to be secured, and the library for certificates is missing.
             OSError: the folder cannot be written.
         """
         server = KafkaServer()
@@ -182,19 +198,47 @@ class LocalCluster:
                 f"{len(self.nodes)}. Start as many (--brokers), choose another folder (--dir) "
                 "or delete the data (`pipeline broker stop --delete-data`)."
             )
+        secrets = self._secrets(has_data=bool(found))
         ids = {node.id: read_cluster_id(self._data_dir(node)) for node in self.nodes}
         for node in self.nodes:
             if node.id not in found and ids[node.id] is None:
                 _require_empty(self._data_dir(node))
         # All folders exist before one is formatted: they show how many brokers there are.
         for node in self.nodes:
-            self._data_dir(node).mkdir(exist_ok=True)
-            text = server_properties(node, self.nodes, self._data_dir(node), self._settings)
+            mode = _PRIVATE_FOLDER if secrets else _FOLDER
+            self._data_dir(node).mkdir(mode=mode, exist_ok=True)
+            extra = security_properties(node, secrets.path) if secrets else {}
+            settings = {**extra, **self._settings}
+            text = server_properties(node, self.nodes, self._data_dir(node), settings)
             self._properties_file(node).write_text(text, encoding="ascii")
         cluster_id = next(filter(None, ids.values()), None) or new_cluster_id()
         for node in self.nodes:
             if ids[node.id] is None:
-                server.format(self._properties_file(node), cluster_id)
+                passwords = secrets.passwords() if secrets else {}
+                server.format(self._properties_file(node), cluster_id, passwords)
+
+    def _secrets(self, *, has_data: bool) -> SecretsFolder | None:
+        """Return the folder of the secrets, made if need be; `None` if nothing is secured.
+
+        Users come into being when the data are, so existing data stay as secured as they are.
+        """
+        secrets = SecretsFolder.of(self.directory)
+        if secrets is not None and not self.is_secure:
+            raise UnavailableError(
+                f"the Kafka in {self.directory} is secured: start it with --secure, choose another "
+                "folder (--dir) or delete the data (`pipeline broker stop --delete-data`)."
+            )
+        if secrets is None and self.is_secure:
+            if has_data:
+                raise UnavailableError(
+                    f"the Kafka in {self.directory} was started without --secure, and cannot be "
+                    "secured later: choose another folder (--dir) or delete the data "
+                    "(`pipeline broker stop --delete-data`)."
+                )
+            secrets = SecretsFolder.make(self.directory)
+        if secrets is not None:
+            secrets.write_client_files(self.bootstrap_servers, self.tls_servers)
+        return secrets
 
     def _launch(self, server: KafkaServer, nodes: Sequence[Node], timeout_s: float) -> None:
         log_starts = {node.id: _size(self.log_file(node.id)) for node in nodes}
@@ -262,7 +306,10 @@ def delete_data(directory: Path) -> None:
             shutil.rmtree(data_dir)
         except OSError as error:
             raise UnavailableError(f"{data_dir} cannot be deleted: {error}") from error
-    if brokers:
+    has_secrets = SecretsFolder.of(directory) is not None
+    if has_secrets:
+        shutil.rmtree(directory / FOLDER)
+    if brokers or has_secrets:
         names = ["broker.json", "broker.log", "broker.crash"]
         for n in brokers:
             names += [f"server-{n}.properties", f"broker-{n}.log", f"broker-{n}.crash"]
@@ -292,12 +339,15 @@ def _is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _new_nodes(num_brokers: int, port: int | None) -> list[Node]:
+def _new_nodes(num_brokers: int, port: int | None, *, is_secure: bool) -> list[Node]:
     if num_brokers < 1:
         raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
     ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
-    controller_ports = find_free(num_brokers, excluded=ports)
-    return [Node(i + 1, ports[i], controller_ports[i]) for i in range(num_brokers)]
+    others = find_free(num_brokers * (2 if is_secure else 1), excluded=ports)
+    return [
+        Node(i + 1, ports[i], others[i], others[num_brokers + i] if is_secure else None)
+        for i in range(num_brokers)
+    ]
 
 
 def _require_empty(data_dir: Path) -> None:
@@ -308,9 +358,9 @@ def _require_empty(data_dir: Path) -> None:
 
 
 def _require_free_ports(node: Node) -> None:
-    for port in (node.port, node.controller_port):
+    for port in (node.port, node.controller_port, node.tls_port):
         try:
-            if is_free(port):
+            if port is None or is_free(port):
                 continue
         except PermissionError as error:
             raise UnavailableError(

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from admin.broker.ports import LOOPBACK
 
+_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -19,6 +21,8 @@ class Node:
     """The port for clients and other brokers."""
     controller_port: int
     """The port for the other controllers."""
+    tls_port: int | None = None
+    """The port for clients with certificates, if the cluster is secured."""
 
 
 def server_properties(
@@ -72,6 +76,51 @@ def server_properties(
         "group.initial.rebalance.delay.ms": 0,
     }
     return format_properties({**settings, **extra})
+
+
+def security_properties(node: Node, secrets: Path) -> dict[str, str | int]:
+    """Return the settings that secure a node: nobody can connect without a name, nor do anything.
+
+    Clients have two listeners. One wants a password (SASL/SCRAM), the other one a certificate,
+    whose common name is the name of the user. Brokers and controllers know each other by
+    certificates: SCRAM does not work between controllers, as they are what knows the passwords.
+
+    Args:
+        node: one that has a `tls_port`.
+        secrets: the folder of the certificates.
+    """
+    clients, tls = f"CLIENTS://{LOOPBACK}:{node.port}", f"TLS://{LOOPBACK}:{node.tls_port}"
+    return {
+        "listeners": f"{clients},{tls},CONTROLLER://{LOOPBACK}:{node.controller_port}",
+        "advertised.listeners": f"{clients},{tls}",
+        "listener.security.protocol.map": "CLIENTS:SASL_SSL,TLS:SSL,CONTROLLER:SSL",
+        "inter.broker.listener.name": "TLS",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "listener.name.clients.scram-sha-512.sasl.jaas.config": f"{_LOGIN} required;",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(secrets / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(secrets / "ca.pem"),
+        "listener.name.tls.ssl.client.auth": "required",
+        "listener.name.controller.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+)$/$1/",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "false",
+        "super.users": "User:broker;User:admin",
+    }
+
+
+def admin_properties(secrets: Path) -> str:
+    """Return the settings with which Kafka's own tools connect to the TLS port as `admin`."""
+    return format_properties(
+        {
+            "security.protocol": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(secrets / "admin.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(secrets / "ca.pem"),
+        }
+    )
 
 
 def format_properties(settings: Mapping[str, str | int]) -> str:

@@ -6,10 +6,12 @@ import base64
 import re
 import subprocess
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 from admin.broker.jars import kafka_jars
 from admin.broker.processes import Process
+from admin.broker.secrets_folder import write_private
 from common.errors import UnavailableError
 from common.java import find_java
 
@@ -54,16 +56,33 @@ class KafkaServer:
         self._java = find_java()
         self._jars = kafka_jars(self._java)
 
-    def format(self, properties_file: Path, cluster_id: str) -> None:
+    def format(
+        self, properties_file: Path, cluster_id: str, passwords: Mapping[str, str] = {}
+    ) -> None:
         """Prepare the data folder that a server.properties names. Blocks about one second.
 
-        Raises `UnavailableError` with Kafka's output if Kafka refuses.
+        `passwords` are those of users, who come into being with the cluster. They have neither
+        spaces nor quotes. Raises `UnavailableError` with Kafka's output if Kafka refuses.
         """
         command = [
             *self._command("kafka.tools.StorageTool"),
             *("format", "--cluster-id", cluster_id, "--config", str(properties_file)),
             "--ignore-formatted",
         ]
+        for user, password in passwords.items():
+            command += ["--add-scram", f"SCRAM-SHA-512=[name={user},password={password}]"]
+        if not passwords:
+            self._run_format(command)
+            return
+        # Everybody on this machine can read the arguments of a process, so Java reads them itself.
+        arguments = properties_file.with_suffix(".arguments")
+        write_private(arguments, "".join(f"{_java_quoted(word)}\n" for word in command[1:]))
+        try:
+            self._run_format([command[0], f"@{arguments}"])
+        finally:
+            arguments.unlink(missing_ok=True)
+
+    def _run_format(self, command: list[str]) -> None:
         run = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -104,6 +123,12 @@ class KafkaServer:
             *("-cp", f"{self._jars}/*"),
             main_class,
         ]
+
+
+def _java_quoted(word: str) -> str:
+    """Return a word as Java takes it in a file of arguments."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def last_words(output: str, max_lines: int = 15) -> str:

@@ -64,9 +64,10 @@ def _encode(state: NodeState) -> Mapping[str, Any]:
 
 def _decode(entry: Mapping[str, Any]) -> NodeState:
     process = entry["process"]
-    ports = [_number(entry[name], MAX_PORT) for name in ("port", "controller_port")]
+    port, controller_port = (_number(entry[name], MAX_PORT) for name in ("port", "controller_port"))
+    tls_port = None if entry["tls_port"] is None else _number(entry["tls_port"], MAX_PORT)
     return NodeState(
-        Node(_number(entry["id"], _MAX_INT), *ports),
+        Node(_number(entry["id"], _MAX_INT), port, controller_port, tls_port),
         None
         if process is None
         else Process(_number(process["pid"], _MAX_INT), str(process["started"])),

@@ -32,6 +32,7 @@ from common.kafka.clients import (
     Partition,
     TransactionFailedError,
     client_config,
+    explain_refusal,
     is_missing_topic,
     is_passing,
     offset_of,
@@ -44,6 +45,7 @@ from common.topics import TopicSpec
 REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3
 _RETRY_S = 0.1
+_POLL_S = 0.05
 _MISSING_POLL_S = 0.5
 _YOUNG_S = 10.0
 _KEPT_S = 2.0 * REQUEST_TIMEOUT_S
@@ -104,12 +106,23 @@ class Admin:
     def check_broker(self, timeout_s: float = 20) -> str:
         """Return the cluster's id once a broker has answered.
 
-        Raises `UnavailableError` if none does within `timeout_s`; the operator starts Kafka or
-        corrects `server_ip`, `server_port` or `kafka:`.
+        Raises `UnavailableError` if none does within `timeout_s`, or if logins or certificates are
+        refused for three seconds; the operator starts Kafka or corrects `server_ip`, `server_port`
+        or `kafka:`.
         """
+        client, lifeline = self._client, self._lifeline
+        future = client.describe_cluster(request_timeout=timeout_s)
+        deadline_s = time.monotonic() + timeout_s + 5
+        while not future.done() and not lifeline.is_refused and time.monotonic() < deadline_s:
+            with lifeline.log.polling():
+                client.poll(_POLL_S)
+        if lifeline.refusal is not None and (not future.done() or future.exception()):
+            raise UnavailableError(
+                f"Kafka cannot be used at {self._bootstrap_servers}: "
+                f"{explain_refusal(lifeline.refusal)}"
+            )
         try:
-            future = self._client.describe_cluster(request_timeout=timeout_s)
-            return str(future.result(timeout_s + 5).cluster_id)
+            return str(future.result(0).cluster_id)
         except (KafkaException, TimeoutError) as error:
             reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
             raise UnavailableError(
@@ -170,6 +183,12 @@ class Admin:
                 text = f"Kafka refuses to create topic {name}: {cause.str()}"
                 if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
                     raise UnavailableError(f"{text}. {_TOO_FEW_BROKERS}") from error
+                if cause.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    text = (
+                        f"topic {name} is missing, or Describe of it is not allowed; it cannot be "
+                        f"made, as Create is not allowed: {cause.str()} `pipeline acls` lists the "
+                        "rights of each role. The JobManager makes topics: start it first"
+                    )
                 if is_passing(cause):
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error

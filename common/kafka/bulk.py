@@ -20,13 +20,13 @@ from common.kafka.clients import (
 )
 from common.kafka.data import Fetched, PartitionReader
 from common.kafka.read_to_end import read_to_end
+from common.kafka_groups import BULK_GROUP
 from common.record_batch import RecordBatch
 from common.suggest import counted
 
 _LINGER_MS = 5
 FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
-_READ_GROUP = "bulk"
 
 _NOW = 0
 """Instead of a timestamp: the client takes the current time."""
@@ -155,7 +155,7 @@ def read_from(
     Fetches up to `most` records at a time, 1 or more, which are in memory together. A batch may go
     beyond the end. Raises `UnavailableError` as `read_committed` does.
     """
-    with closing(PartitionReader(config, _READ_GROUP)) as reader:
+    with closing(PartitionReader(config, BULK_GROUP)) as reader:
         if ends is not None:
             reader.assign({p: start for p, start in starts.items() if start < ends[p]})
             yield from _read(reader, ends, stall_timeout_s, most)

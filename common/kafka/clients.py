@@ -51,17 +51,21 @@ _ANSWER_MS = 10_000
 _CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
-_RIGHT = "a right is missing: grant it, then start again (`pipeline restart` for a task)"
+_TLS_ALERT = "tls alert"
+_RIGHT = (
+    "a right is missing, {} (`pipeline acls` lists them): grant it, then start again "
+    "(`pipeline restart` for a task)"
+)
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
     "processed, or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
 _NON_RETRIABLE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT.format("on a topic"),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT.format("on a consumer group"),
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT.format("on the cluster"),
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT.format("Write of a transactional id"),
     KafkaError._AUTO_OFFSET_RESET: _OFFSET,
     KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
     KafkaError.INVALID_TIMESTAMP: (
@@ -217,6 +221,38 @@ def is_passing(error: KafkaError) -> bool:
     `TopicWatch` reports when a topic is gone for good.
     """
     return error.retriable() or error.code() in _PASSING | _MISSING_TOPIC | _UNCLEAR
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether a connection failed because one side does not accept the login or the certificate."""
+    code = error.code()
+    if code == KafkaError._TRANSPORT:
+        # The broker's alert comes after the handshake of TLS 1.3.
+        return _TLS_ALERT in error.str()
+    return code in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
+def explain_refusal(error: KafkaError) -> str:
+    """Return what is wrong with a login or a certificate, and which setting to correct.
+
+    librdkafka does not say what it has against a broker's certificate.
+    """
+    if error.code() == KafkaError._AUTHENTICATION:
+        what = "correct sasl.mechanism, sasl.username or sasl.password"
+    elif _TLS_ALERT in error.str():
+        what = (
+            "the broker does not accept the client's certificate: there is none, it has expired, "
+            "or the broker does not know its authority; correct ssl.certificate.location and "
+            "ssl.key.location"
+        )
+    else:
+        what = (
+            "the broker's certificate is not accepted: its authority is not in ssl.ca.location, "
+            "it has expired, or it is for another host name than that of bootstrap.servers or "
+            "server_ip (`openssl s_client -connect HOST:PORT -CAfile FILE -verify_hostname HOST` "
+            "says which; with an address, -verify_ip)"
+        )
+    return f"{error.str()}. Under `kafka:` in config.yaml: {what}"
 
 
 def is_missing_topic(error: KafkaError) -> bool:

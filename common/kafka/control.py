@@ -23,6 +23,7 @@ from common.kafka.clients import (
 from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.managed_consumer import ManagedConsumer
 from common.kafka.stall_watch import EndsAsker
+from common.kafka_groups import CONTROL_GROUP
 from common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
@@ -52,7 +53,7 @@ class ControlReader:
         settings = client_config(
             config,
             "consumer",
-            group_id="control",
+            group_id=CONTROL_GROUP,
             isolation_level="read_committed",
             enable_auto_commit=False,
             enable_partition_eof=True,

@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 
-from common.kafka.clients import PromptLog, connect
+from common.kafka.clients import PromptLog, connect, is_refusal
 
 LOSS_TIMEOUT_S = 5.0
+REFUSED_AFTER_S = 3.0
 
 T = TypeVar("T")
 
@@ -27,6 +28,9 @@ class Lifeline:
 
     def __init__(self) -> None:
         self._lost_s: float | None = None
+        self._refused_s = 0.0
+        self.refusal: KafkaError | None = None
+        """The first refusal of a login or a certificate, on either side."""
         self.log = PromptLog()
         """The log of the client; a client that is polled only now and then needs its `polling`."""
 
@@ -34,10 +38,18 @@ class Lifeline:
         """Record an error; the client calls this while it is polled."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN and self._lost_s is None:
             self._lost_s = time.monotonic()
+        if is_refusal(error) and self.refusal is None:
+            self.refusal = error
+            self._refused_s = time.monotonic()
 
     def on_answer(self) -> None:
         """Record that a broker has answered."""
         self._lost_s = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the first refusal was three seconds ago: it is not only a broker that starts."""
+        return self.refusal is not None and time.monotonic() - self._refused_s >= REFUSED_AFTER_S
 
     @property
     def is_cut(self) -> bool:

@@ -171,10 +171,12 @@ def test_status_for_programs(cli: Cli) -> None:
         "running": True,
         "dir": str(cli.folder),
         "bootstrap_servers": f"127.0.0.1:{cli.port}",
+        "secure": False,
         "brokers": [
             {
                 "id": 1,
                 "port": cli.port,
+                "tls_port": None,
                 "pid": process.pid,
                 "log": str(cli.folder / "broker.log"),
             }
@@ -479,3 +481,15 @@ def test_no_ports_are_looked_for_where_kafka_runs(
     monkeypatch.setattr("admin.broker.ports.is_free", lambda _port: False)
 
     assert cli.status()["running"]
+
+
+def test_a_kafka_that_was_not_secured_cannot_be_secured_later(cli: Cli) -> None:
+    cli.start()
+    running = cli.start("--secure")
+    assert running.exit_code == 3
+    assert "is not secured" in running.stderr
+    cli.run("stop")
+    stopped = cli.start("--secure")
+    assert stopped.exit_code == 3
+    assert "cannot be secured later" in stopped.stderr
+    assert not (cli.folder / "secrets").exists()

@@ -65,10 +65,30 @@ def test_source_and_sink_never_carry_the_job_name() -> None:
 
 def test_transactional_ids_begin_with_the_job_name() -> None:
     task = TaskId("Counter", 3)
-    assert BARE.transactional_id(task) == "Counter_3"
-    assert OF_JOB.transactional_id(task) == "x_Counter_3"
-    assert BARE.jobmanager_transactional_id == "jobmanager"
-    assert OF_JOB.jobmanager_transactional_id == "x_jobmanager"
+    assert BARE.transactional_id(task) == "/task/Counter_3"
+    assert OF_JOB.transactional_id(task) == "x/task/Counter_3"
+    assert BARE.jobmanager_transactional_id == "/jobmanager"
+    assert OF_JOB.jobmanager_transactional_id == "x/jobmanager"
+
+
+@given(
+    st.one_of(st.none(), ids), st.one_of(st.none(), ids), st.builds(TaskId, ids, st.integers(0, 20))
+)
+def test_a_right_on_the_ids_of_a_jobs_tasks_is_a_right_on_nothing_else(
+    job_name: str | None, other: str | None, task: TaskId
+) -> None:
+    names, others = TopicNames(job_name, "in", "out"), TopicNames(other, "in", "out")
+    assert names.transactional_id(task).startswith(names.task_ids)
+    theirs = [
+        others.jobmanager_transactional_id,
+        others.pipeline_transactional_id,
+        others.dead_letters_transactional_id,
+        others.tool_transactional_id("restore"),
+        *([others.transactional_id(task)] if job_name != other else []),
+    ]
+    assert not [id_ for id_ in theirs if id_.startswith(names.task_ids)]
+    tools = [*theirs[:3], names.transactional_id(task)]
+    assert not [id_ for id_ in tools if id_.startswith(names.tool_ids)]
 
 
 @given(

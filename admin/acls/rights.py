@@ -1,0 +1,179 @@
+"""The smallest rights with which the roles around a job can do their work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.config import Config
+from common.kafka_groups import BULK_GROUP, CONTROL_GROUP
+from common.pipeline import Pipeline
+from common.processors import PipelineProcessor
+from common.topics import control_topics
+
+
+class Role(StrEnum):
+    """Who works with a job: two daemons, and three kinds of people or programs."""
+
+    JOBMANAGER = "jobmanager"
+    TASKMANAGER = "taskmanager"
+    OPERATOR = "operator"
+    WRITER = "writer"
+    READER = "reader"
+
+
+class Kind(StrEnum):
+    """What a right is on, as `kafka-acls.sh` names it."""
+
+    TOPIC = "topic"
+    GROUP = "group"
+    TRANSACTIONAL_ID = "transactional-id"
+
+
+class Operation(StrEnum):
+    """What a right allows. Kafka lets all who may READ, WRITE or DELETE something DESCRIBE it."""
+
+    READ = "Read"
+    WRITE = "Write"
+    CREATE = "Create"
+    DELETE = "Delete"
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+_IMPLY_DESCRIBE = frozenset((Operation.READ, Operation.WRITE, Operation.DELETE))
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What a right is on: one thing, or all whose names have a prefix."""
+
+    kind: Kind
+    name: str
+    is_prefix: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """The right of a role to do one thing."""
+
+    role: Role
+    resource: Resource
+    operation: Operation
+
+
+class _Wanted:
+    """Collects the rights of one role, each once, without those that others imply."""
+
+    def __init__(self, role: Role) -> None:
+        self._role = role
+        self._found: dict[Resource, set[Operation]] = {}
+
+    def topics(self, names: Iterable[str], *operations: Operation) -> None:
+        for name in names:
+            self._found.setdefault(Resource(Kind.TOPIC, name), set()).update(operations)
+
+    def group(self, name: str, operation: Operation) -> None:
+        self._found.setdefault(Resource(Kind.GROUP, name), set()).add(operation)
+
+    def write_as(self, id_: str, *, is_prefix: bool = False) -> None:
+        resource = Resource(Kind.TRANSACTIONAL_ID, id_, is_prefix)
+        self._found.setdefault(resource, set()).add(Operation.WRITE)
+
+    def acls(self) -> Iterator[Acl]:
+        for resource, operations in self._found.items():
+            implied = {Operation.DESCRIBE} if operations & _IMPLY_DESCRIBE else set()
+            for operation in sorted(operations - implied):
+                yield Acl(self._role, resource, operation)
+
+
+def acls_of(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
+    """Return the rights that each role needs, role by role.
+
+    Topics that the patterns of sources match are not in them, as only the cluster knows those.
+    """
+    roles = (_jobmanager, _taskmanager, _operator, _writer, _reader)
+    return tuple(acl for role in roles for acl in role(config, pipeline).acls())
+
+
+def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:
+    wanted, names = _Wanted(Role.JOBMANAGER), pipeline.names
+    commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
+    created = (*control_topics(config), *pipeline.data_topics(1))
+    wanted.topics((spec.name for spec in created), Operation.CREATE, Operation.DESCRIBE)
+    wanted.topics([names.threads_jm, names.heartbeat], Operation.READ, Operation.WRITE)
+    wanted.topics([names.threads_tm], Operation.READ)
+    wanted.topics([*commands, names.heartbeat_events], Operation.WRITE)
+    wanted.topics([names.pipeline], Operation.READ, Operation.WRITE)
+    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
+    wanted.write_as(names.jobmanager_transactional_id)
+    wanted.write_as(names.pipeline_transactional_id)
+    if pipeline.arcs:
+        # To drain arcs: it fences their writers, and looks whether a record is left.
+        wanted.topics(pipeline.arcs, Operation.READ, Operation.DELETE)
+        for reader in dict.fromkeys(pipeline.arcs.values()):
+            wanted.group(names.consumer_group(reader), Operation.DESCRIBE)
+        wanted.group(names.fetch_group, Operation.DESCRIBE)
+        wanted.write_as(names.task_ids, is_prefix=True)
+    return wanted
+
+
+def _taskmanager(config: Config, pipeline: Pipeline) -> _Wanted:
+    wanted, names = _Wanted(Role.TASKMANAGER), pipeline.names
+    commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
+    # It looks whether they are all there before it starts.
+    wanted.topics((spec.name for spec in control_topics(config)), Operation.DESCRIBE)
+    wanted.topics([names.threads_jm, *commands], Operation.READ)
+    wanted.topics([names.threads_tm, names.heartbeat], Operation.WRITE)
+    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
+    wanted.group(names.fetch_group, Operation.DESCRIBE)
+    wanted.write_as(names.task_ids, is_prefix=True)
+    for each in pipeline.processors:
+        wanted.topics(pipeline.read_topics(each), Operation.READ)
+        state = pipeline.state_topics(each).values()
+        wanted.topics(state, Operation.READ)
+        written = (*pipeline.out_topics(each), *state, *_dead_letters(pipeline, each))
+        wanted.topics(written, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
+        wanted.group(names.consumer_group(each.id), Operation.READ)
+    return wanted
+
+
+def _operator(config: Config, pipeline: Pipeline) -> _Wanted:
+    wanted, names = _Wanted(Role.OPERATOR), pipeline.names
+    topics = (*control_topics(config), *pipeline.data_topics(1))
+    wanted.topics((spec.name for spec in topics), Operation.CREATE, Operation.DESCRIBE)
+    wanted.topics([names.heartbeat], Operation.READ)
+    wanted.topics([names.pipeline], Operation.READ, Operation.WRITE)
+    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
+    wanted.write_as(names.pipeline_transactional_id)
+    for each in pipeline.processors:
+        for dead in _dead_letters(pipeline, each):
+            # Letters go back to where they came from. Those that were dealt with are deleted.
+            wanted.topics([dead], Operation.READ, Operation.WRITE, Operation.DELETE)
+            wanted.topics(pipeline.in_topics(each), Operation.WRITE)
+            wanted.group(BULK_GROUP, Operation.DESCRIBE)
+            wanted.write_as(names.dead_letters_transactional_id)
+    return wanted
+
+
+def _writer(_config: Config, pipeline: Pipeline) -> _Wanted:
+    wanted = _Wanted(Role.WRITER)
+    for each in pipeline.processors:
+        own = [topic for topic in pipeline.read_topics(each) if topic not in pipeline.arcs]
+        wanted.topics(own, Operation.WRITE)
+    return wanted
+
+
+def _reader(_config: Config, pipeline: Pipeline) -> _Wanted:
+    wanted = _Wanted(Role.READER)
+    for each in pipeline.processors:
+        own = [topic for topic in pipeline.out_topics(each) if topic not in pipeline.arcs]
+        wanted.topics(own, Operation.READ)
+    wanted.group(BULK_GROUP, Operation.DESCRIBE)
+    return wanted
+
+
+def _dead_letters(pipeline: Pipeline, processor: PipelineProcessor) -> list[str]:
+    topic = pipeline.dead_letter_topic(processor)
+    return [topic] if topic else []

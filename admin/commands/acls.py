@@ -1,0 +1,128 @@
+"""`pipeline acls`: the smallest rights that the roles around a job need in Kafka."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from admin.acls.formats import kafka_acls, strimzi, terraform
+from admin.acls.rights import Acl, Role, acls_of
+from admin.files import ConfigPath, PipelinePath, load_files
+from admin.terminal import show
+from common.cli import run_command
+from common.errors import ConfigError
+from common.pipeline import Pipeline
+from common.suggest import one_of
+
+
+class Form(StrEnum):
+    """A tool that can make the ACLs."""
+
+    KAFKA_ACLS = "kafka-acls"
+    TERRAFORM = "terraform"
+    STRIMZI = "strimzi"
+
+
+@run_command
+def acls(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    roles: Annotated[
+        list[Role] | None,
+        typer.Option("--role", help="Only the rights of this role; may be repeated."),
+    ] = None,
+    named: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--user",
+            metavar="ROLE=NAME",
+            help="The user of a role, if it has another name; may be repeated.",
+        ),
+    ] = None,
+    form: Annotated[Form | None, typer.Option("--format", help="Write it for a tool.")] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster", metavar="NAME", help="With --format strimzi: the Kafka resource."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+) -> None:
+    """Write out the ACLs with which JobManager, TaskManagers and people can work with a job.
+
+    Nothing is changed, and Kafka is not asked. Topics that the patterns of sources match are left
+    out: a message on stderr names the processors.
+
+    Exit codes: 0 done, 2 wrong arguments or files.
+    """
+    if as_json and form:
+        raise ConfigError("--json and --format exclude each other")
+    if (form is Form.STRIMZI) is (cluster is None):
+        raise ConfigError("--format strimzi and --cluster belong together: give both, or neither")
+    settings, loaded = load_files(config, pipeline)
+    given = {role: role.value for role in Role} | _users(named or [])
+    found = [acl for acl in acls_of(settings, loaded) if not roles or acl.role in roles]
+    _say_what_is_left_out(loaded)
+    match form:
+        case Form.KAFKA_ACLS:
+            typer.echo(kafka_acls(found, given, settings.bootstrap_servers))
+        case Form.TERRAFORM:
+            typer.echo(terraform(found, given))
+        case Form.STRIMZI:
+            assert cluster is not None
+            typer.echo(strimzi(found, given, cluster))
+        case None if as_json:
+            typer.echo(_as_json(found, given))
+        case None:
+            show(_as_table(found, given))
+
+
+def _say_what_is_left_out(pipeline: Pipeline) -> None:
+    for each in pipeline.processors:
+        if each.patterns:
+            patterns = ", ".join(pattern.pattern for pattern in each.patterns)
+            print(
+                f"{each.id} reads what {patterns} matches: there, grant the JobManager "
+                "DescribeConfigs, and the TaskManagers Read",
+                file=sys.stderr,
+            )
+
+
+def _as_json(acls: Sequence[Acl], users: Mapping[Role, str]) -> str:
+    rows = [
+        {
+            "role": acl.role,
+            "user": users[acl.role],
+            "kind": acl.resource.kind,
+            "name": acl.resource.name,
+            "pattern": "prefixed" if acl.resource.is_prefix else "literal",
+            "operation": acl.operation,
+        }
+        for acl in acls
+    ]
+    return json.dumps(rows, indent=2)
+
+
+def _as_table(acls: Sequence[Acl], users: Mapping[Role, str]) -> Table:
+    table = Table("user", "right", "on", "name")
+    for acl in acls:
+        name = f"{acl.resource.name}{'*' if acl.resource.is_prefix else ''}"
+        table.add_row(users[acl.role], acl.operation, acl.resource.kind, name)
+    return table
+
+
+def _users(given: list[str]) -> dict[Role, str]:
+    """Read the arguments ROLE=NAME. Raises `ConfigError` for one that is not of that form."""
+    found = {}
+    for argument in given:
+        role, _, name = argument.partition("=")
+        if role not in list(Role) or not name:
+            raise ConfigError(f"--user {argument}: give ROLE=NAME, where ROLE is {one_of(Role)}")
+        found[Role(role)] = name
+    return found

@@ -1,0 +1,133 @@
+"""`pipeline acls`: which rights each role gets, and how they are written out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from admin.cli import app
+from common.config import load_config
+from streams.pipeline.load import load_pipeline
+
+CONFIG = """
+server_ip: 127.0.0.1
+server_port: 9092
+job_name: shop
+tm_number: 2
+parallelism: 2
+replication_factor: 1
+source_topic: orders
+sink_topic: totals
+"""
+PIPELINE = """
+- {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
+- {id: Counter, type: count, to: [sink]}
+"""
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    config.write_text(CONFIG)
+    pipeline.write_text(PIPELINE)
+    return str(config), str(pipeline)
+
+
+@pytest.fixture
+def acls(files: tuple[str, str]) -> tuple[Acl, ...]:
+    config = load_config(Path(files[0]))
+    return acls_of(config, load_pipeline(Path(files[1]), config))
+
+
+def run(files: tuple[str, str], *options: str) -> Result:
+    return CliRunner().invoke(app, ["acls", *files, *options])
+
+
+def of(acls: tuple[Acl, ...], role: Role, kind: Kind) -> dict[str, set[Operation]]:
+    found: dict[str, set[Operation]] = {}
+    for acl in acls:
+        if (acl.role, acl.resource.kind) == (role, kind):
+            found.setdefault(acl.resource.name, set()).add(acl.operation)
+    return found
+
+
+def test_task_managers_read_inputs_and_write_outputs(acls: tuple[Acl, ...]) -> None:
+    topics = of(acls, Role.TASKMANAGER, Kind.TOPIC)
+    written = {Operation.WRITE, Operation.DESCRIBE_CONFIGS}
+    assert topics["orders"] == {Operation.READ}
+    assert topics["Adder_Counter_shop"] == {Operation.READ, *written}
+    assert topics["state_topic_Counter_shop"] == {Operation.READ, *written}
+    assert topics["Adder_dead_letter_shop"] == written
+    assert topics["totals"] == written
+    assert "Counter_dead_letter_shop" not in topics
+
+
+def test_task_managers_can_neither_command_nor_make_topics(acls: tuple[Acl, ...]) -> None:
+    topics = of(acls, Role.TASKMANAGER, Kind.TOPIC)
+    for control in ("threads_jm_topic_shop", "processors_topic_0_shop", "processors_topic_1_shop"):
+        assert topics[control] == {Operation.READ}
+    assert topics["pipeline_topic_shop"] == {Operation.DESCRIBE}
+    assert not [name for name, allowed in topics.items() if Operation.CREATE in allowed]
+    assert of(acls, Role.TASKMANAGER, Kind.TRANSACTIONAL_ID) == {"shop/task/": {Operation.WRITE}}
+
+
+def test_only_the_prefix_of_tasks_is_a_prefix(acls: tuple[Acl, ...]) -> None:
+    prefixes = {(acl.role, acl.resource.name) for acl in acls if acl.resource.is_prefix}
+    assert prefixes == {(Role.JOBMANAGER, "shop/task/"), (Role.TASKMANAGER, "shop/task/")}
+
+
+def test_writers_and_readers_get_the_ends_of_the_pipeline_alone(acls: tuple[Acl, ...]) -> None:
+    assert of(acls, Role.WRITER, Kind.TOPIC) == {"orders": {Operation.WRITE}}
+    assert of(acls, Role.READER, Kind.TOPIC) == {"totals": {Operation.READ}}
+
+
+def test_no_right_is_there_twice_or_implied_by_another(acls: tuple[Acl, ...]) -> None:
+    assert len(set(acls)) == len(acls)
+    for acl in acls:
+        if acl.operation is Operation.DESCRIBE:
+            others = of(acls, acl.role, acl.resource.kind)[acl.resource.name]
+            assert not others & {Operation.READ, Operation.WRITE, Operation.DELETE}
+
+
+def test_every_form_has_every_right(files: tuple[str, str], acls: tuple[Acl, ...]) -> None:
+    rows = json.loads(run(files, "--json").stdout)
+    assert len(rows) == len(acls)
+    script = run(files, "--format", "kafka-acls").stdout
+    assert sum(
+        shlex.split(line, comments=True).count("--operation") for line in script.splitlines()
+    ) == len(acls)
+    resources = json.loads(run(files, "--format", "terraform").stdout)["resource"]["kafka_acl"]
+    assert len(resources) == len(acls)
+    users = list(yaml.safe_load_all(run(files, "--format", "strimzi", "--cluster", "k").stdout))
+    rules = [rule for user in users for rule in user["spec"]["authorization"]["acls"]]
+    assert sum(len(rule["operations"]) for rule in rules) == len(acls)
+    assert {user["metadata"]["name"] for user in users} == set(Role)
+
+
+def test_users_may_have_other_names(files: tuple[str, str]) -> None:
+    said = run(files, "--role", "writer", "--user", "writer=web shop", "--format", "kafka-acls")
+    *_, line = said.stdout.splitlines()
+    words = shlex.split(line)
+    assert words[words.index("--allow-principal") + 1] == "User:web shop"
+    assert words[-2:] == ["--operation", "Write"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--user", "boss=x"], "give ROLE=NAME"),
+        (["--format", "strimzi"], "--cluster"),
+        (["--cluster", "k"], "--cluster"),
+        (["--json", "--format", "terraform"], "exclude each other"),
+    ],
+)
+def test_wrong_arguments(files: tuple[str, str], options: list[str], said: str) -> None:
+    result = run(files, *options)
+    assert result.exit_code == 2
+    assert said in result.stderr
