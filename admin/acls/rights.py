@@ -10,7 +10,7 @@ from common.config import Config
 from common.kafka_groups import BULK_GROUP, CONTROL_GROUP
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
-from common.topics import control_topics
+from common.topics import TopicSpec, control_topics
 
 
 class Role(StrEnum):
@@ -102,6 +102,7 @@ def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
     created = (*control_topics(config), *pipeline.data_topics(1))
     wanted.topics((spec.name for spec in created), Operation.CREATE, Operation.DESCRIBE)
+    wanted.topics(_checked(created), Operation.DESCRIBE_CONFIGS)
     wanted.topics([names.threads_jm, names.heartbeat], Operation.READ, Operation.WRITE)
     wanted.topics([names.threads_tm], Operation.READ)
     wanted.topics([*commands, names.heartbeat_events], Operation.WRITE)
@@ -124,6 +125,7 @@ def _taskmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
     # It looks whether they are all there before it starts.
     wanted.topics((spec.name for spec in control_topics(config)), Operation.DESCRIBE)
+    wanted.topics(_checked(control_topics(config)), Operation.DESCRIBE_CONFIGS)
     wanted.topics([names.threads_jm, *commands], Operation.READ)
     wanted.topics([names.threads_tm, names.heartbeat], Operation.WRITE)
     wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
@@ -143,6 +145,7 @@ def _operator(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted, names = _Wanted(Role.OPERATOR), pipeline.names
     topics = (*control_topics(config), *pipeline.data_topics(1))
     wanted.topics((spec.name for spec in topics), Operation.CREATE, Operation.DESCRIBE)
+    wanted.topics(_checked(topics), Operation.DESCRIBE_CONFIGS)
     wanted.topics([names.heartbeat], Operation.READ)
     wanted.topics([names.pipeline], Operation.READ, Operation.WRITE)
     wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
@@ -177,3 +180,8 @@ def _reader(_config: Config, pipeline: Pipeline) -> _Wanted:
 def _dead_letters(pipeline: Pipeline, processor: PipelineProcessor) -> list[str]:
     topic = pipeline.dead_letter_topic(processor)
     return [topic] if topic else []
+
+
+def _checked(topics: Iterable[TopicSpec]) -> Iterator[str]:
+    """Yield the topics whose settings are checked when they exist."""
+    return (spec.name for spec in topics if spec.needs)

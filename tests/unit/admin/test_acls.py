@@ -72,7 +72,7 @@ def test_task_managers_can_neither_command_nor_make_topics(acls: tuple[Acl, ...]
     topics = of(acls, Role.TASKMANAGER, Kind.TOPIC)
     for control in ("threads_jm_topic_shop", "processors_topic_0_shop", "processors_topic_1_shop"):
         assert topics[control] == {Operation.READ}
-    assert topics["pipeline_topic_shop"] == {Operation.DESCRIBE}
+    assert topics["pipeline_topic_shop"] == {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
     assert not [name for name, allowed in topics.items() if Operation.CREATE in allowed]
     assert of(acls, Role.TASKMANAGER, Kind.TRANSACTIONAL_ID) == {"shop/task/": {Operation.WRITE}}
 
