@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import time
 from collections.abc import Collection, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from urllib.request import urlopen
 
 from confluent_kafka import Producer
 
@@ -210,11 +212,20 @@ def control_garbage(rig: Rig) -> None:
 
 
 def _rejections(daemons: Sequence[Daemon]) -> list[int]:
-    return [_count(daemon.log_file, "control message rejected") for daemon in daemons]
+    return [_rejected(daemon.log_file) for daemon in daemons]
 
 
 def _count(log: Path, text: str) -> int:
     return log.read_text(errors="replace").count(text)
+
+
+def _rejected(log: Path) -> int:
+    """Return how many control messages a daemon says to have rejected, in its metrics."""
+    (port,) = re.findall(r"metrics are shown .*port=([0-9]+)", log.read_text(errors="replace"))
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        text = page.read().decode()
+    counts = re.findall(r"^\S+_rejected_messages_total(?:\{\S*\})? (\S+)$", text, re.MULTILINE)
+    return int(sum(map(float, counts)))
 
 
 def _write_garbage(rig: Rig, count: int) -> int:

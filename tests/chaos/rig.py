@@ -189,6 +189,7 @@ class Rig:
             heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
             transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
             kafka=_servers_setting(servers),
+            metrics_port=0,
             modules="[tests.user_code]",
             python_path=f"[{_ROOT}]",
         )
