@@ -19,7 +19,7 @@ from streams.sql.session import start_session
 
 environment.set_environment([])
 options = environment.driver_options(f"SharedArchiveFile={sys.argv[1]}")
-settings = environment.QUIET | environment.LOOPBACK | {
+settings = environment.QUIET | environment.LOCAL | {
     "spark.master": "local[1]",
     "spark.app.name": "test",
     "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[2]} {options}",
