@@ -16,7 +16,7 @@ from streams.sql.session import start_session
 
 environment.set_environment([])
 options = environment.QUIET["spark.driver.extraJavaOptions"]
-settings = environment.QUIET | environment.LOOPBACK | {
+settings = environment.QUIET | environment.LOCAL | {
     "spark.master": "local[1]",
     "spark.app.name": "test",
     "spark.driver.extraJavaOptions": options + " -Xverify:none",
