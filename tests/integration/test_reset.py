@@ -126,7 +126,7 @@ def test_a_reset_that_was_killed_is_repeated(job: Engine) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["Nobody", "--to-latest"], 'the job has no processor "Nobody"'),
+        (["Nobody", "--to-latest"], 'the job has no processor or task "Nobody"'),
         (["Counter"], 'give one of "--to-earliest", "--to-latest", "--to-offset"'),
         (["Counter", "--to-latest", "--to-offset", "5"], "give one of"),
         (["Counter", "--to-datetime", "now"], '--to-datetime: "now" is no time'),

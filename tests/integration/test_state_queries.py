@@ -30,7 +30,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
     with engine(
         tmp_path,
         bootstrap_servers,
-        f"queries_{os.getpid()}",
+        f"lookups_{os.getpid()}",
         PIPELINE,
         tm_number=2,
         heartbeat_interval_ms=500,
