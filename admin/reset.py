@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from admin.cluster_watcher import ClusterWatcher
+from admin.renewal import renew_topics
 from common.cluster_status import ClusterStatus, Presence
 from common.config import Config
 from common.deployment import Wish
@@ -24,7 +24,6 @@ from operations.job import Chosen, choose, connected, read_deployment
 from operations.starts import Start, starts
 
 _TIMEOUT_S = 60
-_LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +158,9 @@ class Reset:
 
     def _clear_state(self) -> None:
         """Delete the state topics, and make them again. Stores know them by their ids."""
-        admin, names = self._admin, self.state_topics
-        existing = admin.partition_counts(names)
-        before = admin.topic_ids([*existing])
-        admin.delete_topics([*existing])
-        deadline_s = time.monotonic() + _TIMEOUT_S
-        while admin.partition_counts(names):
-            if time.monotonic() > deadline_s:
-                raise UnavailableError("Kafka does not delete the state topics: repeat the reset")
-            time.sleep(_LOOK_S)
         specs = self._pipeline.data_topics(self._config.replication_factor)
-        admin.ensure_topics([spec for spec in specs if spec.name in names])
-        if any(before.get(name) == id_ for name, id_ in admin.topic_ids(names).items()):
-            raise UnavailableError("Kafka still has the old state topics: repeat the reset")
+        own = [spec for spec in specs if spec.name in self.state_topics]
+        renew_topics(self._admin, self.state_topics, own, "reset")
 
 
 def _whole(chosen: Chosen) -> Sequence[str]:

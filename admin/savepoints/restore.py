@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import repeat
 from pathlib import Path
 
+from admin.renewal import renew_topics
 from admin.savepoints.job_stop import JobStop, Say
 from admin.savepoints.manifest import (
     Manifest,
@@ -43,7 +43,6 @@ from operations.job import read_deployment
 from streams.backfill.partitions import partitions_of
 
 _TIMEOUT_S = 60
-_LOOK_S = 0.2
 _MOST_RECORDS = 10_000
 _MOST_BYTES = 16_000_000
 _FIRST_MS = 1
@@ -157,7 +156,7 @@ class Restore:
         return self._version.number
 
     def _renew_topics(self) -> None:
-        admin, pipeline = self._admin, self._pipeline
+        pipeline = self._pipeline
         own = [
             *pipeline.arcs,
             *(t for each in pipeline.processors for t in pipeline.state_topics(each).values()),
@@ -165,19 +164,11 @@ class Restore:
         if self._in_place:
             own = [each.topic for each in self.plan.stores]
             own += [each.topic for each in self.plan.arcs]
-        existing = [*admin.partition_counts(own)]
-        before = admin.topic_ids(existing)
-        admin.delete_topics(existing)
-        deadline_s = time.monotonic() + _TIMEOUT_S
-        while admin.partition_counts(own):
-            if time.monotonic() > deadline_s:
-                raise UnavailableError("Kafka does not delete the topics: repeat the restore")
-            time.sleep(_LOOK_S)
-        admin.delete_groups([*map(pipeline.names.consumer_group, sorted(self.plan.moved))])
+        groups = map(pipeline.names.consumer_group, sorted(self.plan.moved))
+        self._admin.delete_groups([*groups])
         topics = pipeline.data_topics(self._config.replication_factor)
-        admin.ensure_topics((*control_topics(self._config), *topics))
-        if any(before.get(name) == id_ for name, id_ in admin.topic_ids(own).items()):
-            raise UnavailableError("Kafka still has the former topics: repeat the restore")
+        specs = (*control_topics(self._config), *topics)
+        renew_topics(self._admin, own, specs, "restore")
 
     def _fill(self, say: Say) -> None:
         mover = RecordMover(self._config, self._config.topic_names.tool_transactional_id("restore"))
@@ -239,7 +230,7 @@ def restore_of_same_job(
             f"{folder} is of {manifest.job_text}, and this config.yaml has another job_name: "
             "`pipeline savepoint fork` makes another job of it"
         )
-    return Restore(config, admin, folder, saved_pipeline(admin, folder, manifest, None), sources)
+    return Restore(config, admin, folder, saved_pipeline(admin, folder, manifest), sources)
 
 
 def fork(
@@ -271,16 +262,14 @@ def fork(
     return found
 
 
-def saved_pipeline(
-    admin: Admin, folder: Path, manifest: Manifest, parallelism: int | None
-) -> Proposal:
+def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
     """Return the pipeline of a savepoint for the job that it is of.
 
-    It has the partition counts that its sources have today, and perhaps another parallelism. Raises
-    `ConfigError` if these do not suit each other.
+    It has the partition counts that its sources have today. Raises `ConfigError` if these do not
+    suit each other.
     """
     former = manifest.pipeline_version().pipeline
-    pipeline = with_parallelism(former, parallelism or former.parallelism)
+    pipeline = with_parallelism(former, former.parallelism)
     return Proposal(with_partitions(pipeline, admin), pipeline_file(folder).read_text("utf-8"))
 
 
