@@ -207,6 +207,8 @@ class FakeTask(RunningTask):
         self.calls: list[Call] = []
         """The call of user code that goes on, if there is any."""
         self.is_released = False
+        self.releases = 0
+        """How often it was released: a start that follows at once makes it unreleased again."""
         self.is_ended = False
         """Whether it was closed whole after it was abandoned."""
 
@@ -258,6 +260,7 @@ class FakeTask(RunningTask):
 
     def release(self) -> None:
         self.is_released = True
+        self.releases += 1
 
     def end_abandoned(self, _result: object = None) -> None:
         self.is_ended = True

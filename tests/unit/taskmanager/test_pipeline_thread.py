@@ -286,7 +286,7 @@ def test_a_commit_that_fails_ends_the_run_of_the_task(
     (task,) = rig.run(0)
     task.on_commit = raise_(error)
     feed(rig, task)
-    rig.step_until(lambda: task.is_released)
+    rig.step_until(lambda: task.releases == 1)
     task.on_commit = lambda: None
     rig.step_until(lambda: rig.status(task).state is state)
     assert rig.status(task).reason == reason
