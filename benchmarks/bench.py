@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+import yaml
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from admin.broker.local_cluster import LocalCluster
+from admin.broker.secrets_folder import ADMIN, FOLDER
 from benchmarks.contender import Contender, Job, Running
 from benchmarks.records import Check, Numbers, WrongOutputError
 from benchmarks.resources import cpu_s
@@ -39,10 +41,14 @@ _BROKER_SETTINGS = {"log.segment.delete.delay.ms": 1_000}
 class Bench:
     """A separate broker, and the tools that all runs share."""
 
-    def __init__(self, folder: Path, cluster: LocalCluster) -> None:
-        """Use a running cluster; `folder` holds the folders of the jobs."""
+    def __init__(self, folder: Path, cluster: LocalCluster, kafka: Mapping[str, str]) -> None:
+        """Use a running cluster; `folder` holds the folders of the jobs.
+
+        `kafka` is the section of config.yaml with which a client may do everything.
+        """
         self.folder = folder
         self.servers = cluster.bootstrap_servers
+        self.kafka = {"bootstrap.servers": self.servers, **kafka}
         process = cluster.process(1)
         assert process is not None
         self._broker = process.pid
@@ -55,9 +61,10 @@ class Bench:
             replication_factor=1,
             source_topic="source",
             sink_topic="sink",
+            kafka=self.kafka,
         )
         self.admin = Admin(self.config)
-        self._deleter = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self._deleter = AdminClient({**self.kafka, "log_level": 0})
         self._numbers = count()
 
     def broker_cpu_s(self) -> float:
@@ -248,13 +255,22 @@ class Sink:
 
 
 @contextmanager
-def bench() -> Iterator[Bench]:
-    """Start a broker in a temporary folder, and delete all of it afterwards."""
+def bench(*, is_secure: bool = False) -> Iterator[Bench]:
+    """Start a broker in a temporary folder, and delete all of it afterwards.
+
+    On a secured one, all clients are the administrator, by SASL_SSL with a password.
+    """
     with tempfile.TemporaryDirectory(prefix="benchmark-") as name:
         folder = Path(name)
-        cluster = LocalCluster(folder / "kafka", settings=_BROKER_SETTINGS)
+        cluster = LocalCluster(folder / "kafka", settings=_BROKER_SETTINGS, is_secure=is_secure)
         cluster.start()
         try:
-            yield Bench(folder, cluster)
+            yield Bench(folder, cluster, _admin_settings(cluster.directory) if is_secure else {})
         finally:
             cluster.stop()
+
+
+def _admin_settings(directory: Path) -> Mapping[str, str]:
+    file = directory / FOLDER / f"{ADMIN}.yaml"
+    settings: Mapping[str, str] = yaml.safe_load(file.read_text())["kafka"]
+    return settings

@@ -116,7 +116,7 @@ def _outputs(run: JobRun, check: EachOnce) -> Callable[[], float]:
 
 def _committed(run: JobRun, group: str) -> Callable[[], float]:
     """Return a function that returns the sum of the positions that a group has committed."""
-    consumer = Consumer({"bootstrap.servers": run.job.servers, "group.id": group, "log_level": 0})
+    consumer = Consumer({**run.bench.kafka, "group.id": group, "log_level": 0})
     places = [TopicPartition(run.job.source, number) for number in range(PARTITIONS)]
 
     def committed() -> float:
