@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import subprocess
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
 from admin.daemons import command_path
+from common.cluster_status import ClusterStatus
+from common.kafka.bulk import BulkWriter, read_committed
 from tests.chaos.broken_managers import is_all_of, kill_leader
-from tests.chaos.catalog import fault
+from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.ledger import pair_of, value_of
 from tests.chaos.pipelines import START
-from tests.chaos.rig import Rig
+from tests.chaos.rig import PARTITIONS, Rig, eventually
 
 COMMAND_TIMEOUT_S = 180.0
+FLOW_TIMEOUT_S = 60.0
+GATED = 2_000
+"""How many records are rejected; each gives two dead letters, of a count and of a sum."""
 RENAMED = START.replace("id: Counter,", "id: Tally, was: Counter,").replace("Counter]", "Tally]")
 BACK = START.replace("id: Counter,", "id: Counter, was: Tally,")
 
@@ -74,9 +81,9 @@ def savepoint(rig: Rig) -> None:
     """Savepoints are made under load, and commands and JobManagers are killed meanwhile."""
     folder = _new_folder(rig, "savepoint")
     words = _words(rig, "savepoint create", str(folder))
-    rig.mark()
     _kill_in_the_middle(rig, words, 5)
     _run(rig, words, already=f"{folder} exists already")
+    rig.mark()
     _run(rig, _words(rig, "resume"))
     seconds = rig.wait_for_flow()
     rig.say(f"a savepoint was made; all keys flow after {seconds:.1f} s")
@@ -101,6 +108,70 @@ def restore(rig: Rig) -> None:
     rig.say(f"a savepoint was restored; all keys flow after {seconds:.1f} s")
 
 
+@fault("rescale")
+def rescale(rig: Rig) -> None:
+    """The job gets more tasks under load, and fewer; commands and JobManagers are killed meanwhile.
+
+    Each key's state, and what waits for it, is to be in the task that gets the key.
+    """
+    if rig.times is not None:
+        raise SkippedError("the state of windows, joins and groups cannot be rescaled")
+    for parallelism in (PARTITIONS + 2, PARTITIONS):
+        folder = _new_folder(rig, "rescaled")
+        options = ("--parallelism", str(parallelism), "--savepoint", str(folder), "--yes")
+        words = _words(rig, "rescale", *options, "--by-key", "Pairer")
+        _kill_in_the_middle(rig, words, 10)
+        _run(rig, words, already=f"the parallelism of this job is {parallelism} already")
+        rig.mark()
+        # Splitter and Auditor read the source, whose partitions stay.
+        inner = len(rig.engine.pipeline.processors) - 2
+        tasks = 2 * PARTITIONS + inner * parallelism
+        rig.engine.wait_until(partial(_runs_with, tasks))
+        seconds = rig.wait_for_flow()
+        rig.say(f"parallelism is {parallelism}; all keys flow after {seconds:.1f} s")
+
+
+def _runs_with(tasks: int, status: ClusterStatus) -> bool:
+    return status.all_run and len(status.tasks) == tasks
+
+
+@fault("redrive")
+def redrive(rig: Rig) -> None:
+    """Dead letters are sent back under load; commands and JobManagers are killed meanwhile.
+
+    Each letter is to give one result, whose number of times the ledger counts.
+    """
+    rig.gate.unlink(missing_ok=True)
+    mark = rig.random.randrange(10**12)
+    keys = [b"gated-%d-%d" % (mark, number) for number in range(GATED)]
+    config = rig.engine.config
+    writer = BulkWriter(config, config.source_topic)
+    writer.write((key, b"%d" % value_of(1)) for key in keys)
+    writer.flush(COMMAND_TIMEOUT_S)
+    letters = rig.engine.names.dead_letter("Pairer")
+
+    def are_letters() -> bool:
+        batches = read_committed(config, letters, config.parallelism)
+        found = Counter(key for batch in batches for key in batch.keys if key is not None)
+        return all(found[key] == 2 for key in keys)
+
+    eventually(are_letters, FLOW_TIMEOUT_S, f"{letters} does not get the gated records", 0.5)
+    assert not any(rig.ledger.others[key, b"%d" % pair_of(1)] for key in keys)
+    rig.gate.touch()
+    rig.mark()
+    words = _words(rig, "dlq redrive", "--processor", "Pairer", "--reason", "gate", "--yes")
+    for _ in range(2):
+        _kill_in_the_middle(rig, words, 4)
+    _run(rig, words)
+
+    def are_results() -> bool:
+        return all(rig.ledger.others[key, b"%d" % pair_of(1)] for key in keys)
+
+    eventually(are_results, FLOW_TIMEOUT_S, "letters that were sent back have no results", 0.1)
+    seconds = rig.wait_for_flow()
+    rig.say(f"{2 * GATED} letters were sent back; all keys flow after {seconds:.1f} s")
+
+
 @fault("rename")
 def rename(rig: Rig) -> None:
     """A processor with state is renamed under load, and back; commands and JobManagers are killed.
@@ -111,9 +182,9 @@ def rename(rig: Rig) -> None:
         rig.engine.write_pipeline(rig.pipeline(start))
         ids = {node.id for node in rig.engine.pipeline.processors}
         words = _words(rig, "apply", str(rig.folder / "pipeline.yaml"), "--yes")
-        rig.mark()
         _kill_in_the_middle(rig, words, 8)
         _run(rig, words)
+        rig.mark()
         rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(f"renamed to {name}; all keys flow after {seconds:.1f} s")

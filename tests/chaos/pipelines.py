@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from enum import StrEnum
+from pathlib import Path
 
 from tests.chaos.dsl_ledger import BEST, OF_DSL, OF_SQL
 from tests.chaos.ledger import BASE
@@ -121,8 +122,11 @@ sinks: {copied: copies_chaos, dated: dated_copies_chaos}
 processors:"""
 
 
-def pipeline(start: str, kind: Kind) -> str:
-    """Return a whole pipeline that begins with `start`."""
+def pipeline(start: str, kind: Kind, gate: Path) -> str:
+    """Return a whole pipeline that begins with `start`.
+
+    The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist.
+    """
     if kind is Kind.SLOW:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
     return f"""{_TOPICS if kind is Kind.QUERIES else ""}
@@ -132,8 +136,8 @@ def pipeline(start: str, kind: Kind) -> str:
 - id: Pairer
   type: tests.user_code.pairing:Pairing
   to: [sink]
-  config: {{base: {BASE}}}
-  stores: [{{name: Waiting, value: boolean}}]
+  config: {{base: {BASE}, gate: {gate}}}
+  stores: [{{name: Waiting, value: json}}]
   on_error: dead_letter
 {_MORE.get(kind, "")}
 """

@@ -212,7 +212,12 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
-        return pipeline(start, self._kind)
+        return pipeline(start, self._kind, self.gate)
+
+    @property
+    def gate(self) -> Path:
+        """The file without which the pairer rejects keys that begin with "gated"."""
+        return self.folder / "gate"
 
     def _make_cluster(self) -> LocalCluster:
         directory = self.folder / "kafka"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -177,18 +178,17 @@ def _pairs(rig: Rig, config: Config, names: TopicNames) -> list[str]:
     for batch in sorted(batches, key=lambda batch: (batch.partition, batch.offsets[0])):
         waiting.update(zip(batch.keys, batch.values, strict=True))
     return [
-        f"{topic} still has {entry!r}"
-        for entry, value in waiting.items()
-        if entry is not None and value is not None and not _may_wait(rig, entry)
+        f"{topic} still has {ranges} for {key!r}"
+        for key, value in waiting.items()
+        if key in KEYS and value is not None
+        for ranges in json.loads(value).values()
+        if not all(_may_wait(rig, key, *each) for each in ranges)
     ]
 
 
-def _may_wait(rig: Rig, entry: bytes) -> bool:
-    """Whether a result has no counterpart: for keys of faults, and while there was no Adder."""
-    key, _, number = entry.rpartition(b"/")
-    return key not in KEYS or any(
-        low[key] < int(number) <= high[key] for low, high in rig.ledger.excused
-    )
+def _may_wait(rig: Rig, key: bytes, first: int, last: int) -> bool:
+    """Whether results from the first to the last have no counterpart: there was no Adder then."""
+    return any(low[key] < first and last <= high[key] for low, high in rig.ledger.excused)
 
 
 def _dead_letters(rig: Rig, config: Config, names: TopicNames) -> list[str]:
