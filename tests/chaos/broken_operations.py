@@ -13,9 +13,11 @@ from common.cluster_status import ClusterStatus
 from common.kafka.bulk import BulkWriter, read_committed
 from tests.chaos.broken_managers import is_all_of, kill_leader
 from tests.chaos.catalog import SkippedError, fault
-from tests.chaos.ledger import pair_of, value_of
+from tests.chaos.ledger import BASE, audit_of, pair_of, value_of
+from tests.chaos.load import KEYS
 from tests.chaos.pipelines import START
 from tests.chaos.rig import PARTITIONS, Rig, eventually
+from tests.engine import Engine, all_run
 
 COMMAND_TIMEOUT_S = 180.0
 FLOW_TIMEOUT_S = 60.0
@@ -106,6 +108,76 @@ def restore(rig: Rig) -> None:
     rig.mark()
     seconds = rig.wait_for_flow()
     rig.say(f"a savepoint was restored; all keys flow after {seconds:.1f} s")
+
+
+@fault("fork")
+def fork(rig: Rig) -> None:
+    """A savepoint that is made under load becomes a second job; commands are killed meanwhile.
+
+    The second job goes on with the state of the first one. As nothing was on its way between
+    processors, all of them go on at one and the same record of each key.
+    """
+    if rig.times is not None:
+        raise SkippedError("the second job does not have the results that windows began with")
+    folder = _new_folder(rig, "forked")
+    job_folder = folder.with_name(f"{folder.name}_job")
+    job_folder.mkdir()
+    _run(rig, _words(rig, "savepoint create", str(folder), "--drain"))
+    with rig.another_job(job_folder) as job:
+        words = [str(command_path("pipeline")), "savepoint", "fork", str(job.config_file)]
+        words += [str(folder), "--yes"]
+        for _ in range(2):
+            _kill(rig, words, 4)
+        _run(rig, words)
+        job.start_job_manager(with_pipeline=False)
+        job.start_task_manager(0)
+        job.wait_until(all_run([0]))
+        _run(rig, _words(rig, "resume"))
+        rig.mark()
+        seconds = rig.wait_for_flow()
+        assert rig.settle().is_clean
+        eventually(lambda: _has_all(rig, job), FLOW_TIMEOUT_S, "the second job is behind", 0.5)
+    rig.say(
+        f"forked; all keys of the first job flow after {seconds:.1f} s, the second one is right"
+    )
+
+
+def _kill(rig: Rig, words: list[str], most_s: float) -> None:
+    """Start a command, and kill it while it works."""
+    command = subprocess.Popen(
+        words, cwd=rig.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    time.sleep(rig.random.uniform(0.5, most_s))
+    command.kill()
+    command.wait()
+
+
+def _has_all(rig: Rig, job: Engine) -> bool:
+    """Whether a job that began with a savepoint has all results since, each once and in order."""
+    rows = [
+        (key, int(value or b""))
+        for key, value in job.read(job.config.sink_topic)
+        if key is not None and key in KEYS
+    ]
+    first: dict[str, dict[bytes, int]] = {"count": {}, "audit": {}}
+    for key, number in rows:
+        if number < BASE:
+            first["count"].setdefault(key, number)
+        elif audit_of(0) < number < pair_of(0):
+            first["audit"].setdefault(key, number - audit_of(0))
+    if any(len(numbers) < len(KEYS) for numbers in first.values()):
+        return False
+    assert all(number > 1 for number in first["count"].values()), f"it began with nothing: {first}"
+    ledger = rig.new_ledger()
+    ledger.begin_after(
+        *({key: number - 1 for key, number in numbers.items()} for numbers in first.values())
+    )
+    for key, number in rows:
+        ledger.note(key, b"%d" % number)
+    if not ledger.is_complete(rig.load.numbers):
+        return False
+    assert (found := ledger.tally(rig.load.numbers)).is_clean, found
+    return True
 
 
 @fault("rescale")

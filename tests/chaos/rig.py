@@ -27,7 +27,7 @@ from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import RESULTS, START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
-from tests.engine import Engine, signal_session
+from tests.engine import Engine, engine, signal_session
 
 T = TypeVar("T")
 
@@ -178,20 +178,7 @@ class Rig:
         self._stack.callback(self._end_cluster)
         servers = self.cluster.bootstrap_servers
         self.engine = Engine(
-            self.folder,
-            servers,
-            "chaos",
-            self.pipeline(START),
-            tm_number=TASK_MANAGERS,
-            parallelism=PARTITIONS,
-            num_standby_replicas=1,
-            replication_factor=min(self.brokers, 3),
-            heartbeat_interval_ms=int(HEARTBEAT_S * 1000),
-            transaction_timeout_ms=int(TRANSACTION_TIMEOUT_S * 1000),
-            kafka=_servers_setting(servers),
-            metrics_port=0,
-            modules="[tests.user_code]",
-            python_path=f"[{_ROOT}]",
+            self.folder, servers, "chaos", self.pipeline(START), **self._settings(TASK_MANAGERS)
         )
         self._stack.callback(self._end_engine)
         self._config_files = {FIRST: self._config_of_first()}
@@ -213,6 +200,29 @@ class Rig:
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
         return pipeline(start, self._kind, self.gate)
+
+    def _settings(self, task_managers: int) -> dict[str, object]:
+        return {
+            "tm_number": task_managers,
+            "parallelism": PARTITIONS,
+            "num_standby_replicas": min(task_managers - 1, 1),
+            "replication_factor": min(self.brokers, 3),
+            "heartbeat_interval_ms": int(HEARTBEAT_S * 1000),
+            "transaction_timeout_ms": int(TRANSACTION_TIMEOUT_S * 1000),
+            "kafka": _servers_setting(self.cluster.bootstrap_servers),
+            "metrics_port": 0,
+            "modules": "[tests.user_code]",
+            "python_path": f"[{_ROOT}]",
+        }
+
+    @contextmanager
+    def another_job(self, folder: Path) -> Iterator[Engine]:
+        """Make a job with one TaskManager that reads the same source; nothing starts yet."""
+        source = self.engine.config.source_topic
+        settings = self._settings(1) | {"source_topic": source}
+        servers, start = self.cluster.bootstrap_servers, self.pipeline(START)
+        with engine(folder, servers, folder.name, start, **settings) as job:
+            yield job
 
     @property
     def gate(self) -> Path:
