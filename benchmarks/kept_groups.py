@@ -30,6 +30,7 @@ from streams.engine.outputs import OutputColumns
 from streams.engine.user_code import UserCode
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.units import group_of
+from streams.sql.access import Readable
 from streams.sql.local import LocalQueries
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -72,7 +73,7 @@ class Query:
         loaded = load_config(config)
         code = UserCode.of(loaded)
         (unit,) = replicas(load_pipeline(pipeline, loaded))
-        group = group_of(unit, code, LocalQueries(code, loaded.tables))
+        group = group_of(unit, code, LocalQueries(code, Readable.of(loaded)))
         self._stores = {store.name: store.open(folder / store.name, {}) for store in group.stores}
         for store in self._stores.values():
             opened.callback(store.close)

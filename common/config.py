@@ -11,11 +11,12 @@ from pathlib import Path
 from common import config_keys as keys
 from common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
 from common.control_key import ControlKey, read_control_key
-from common.expansion import expand
+from common.expansion import HostValues, expand
 from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.keys import Text, names
 from common.names import MAX_NAME_LENGTH, name_problem
+from common.secret_settings import SecretSettings, read_secret_settings
 from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
 from common.topic_names import TopicNames, collision_key
@@ -63,9 +64,10 @@ class Config:
     which needs a token, it shows records. `control_key` is what `control_key_file` holds: with it,
     control records are signed. `modules` are the Python modules and packages with user
     code; nothing else is ever imported for a pipeline. `python_path` holds the absolute folders
-    that are searched for them first. `tables` says what lookup tables may be read from, regardless
-    of pipelines and control records. `kafka` holds librdkafka settings, some with the prefix
-    `consumer.`, `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    that are searched for them first. `tables` says what lookup tables may be read from, and
+    `secrets` what references may read, regardless of pipelines and control records. `kafka` holds
+    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
+    passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -99,6 +101,7 @@ class Config:
     python_path: tuple[Path, ...] = ()
     spark: SparkConfig = field(default_factory=SparkConfig)
     tables: TableSettings = field(default_factory=TableSettings)
+    secrets: SecretSettings = field(default_factory=SecretSettings)
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -117,12 +120,13 @@ class Config:
 
 
 def load_config(path: Path) -> Config:
-    """Return the checked contents of a config.yaml; `${VAR}` comes from the environment.
+    """Return the checked contents of a config.yaml, with values in the place of references.
 
     Raises ConfigError with every problem found.
     """
     problems = Problems(path)
-    root = expand(read_yaml(path, problems), os.environ, problems)
+    values = HostValues(os.environ, path.parent)
+    root = expand(read_yaml(path, problems), values, problems)
     if _is_pipeline(root):
         problems = Problems(path)
         problems.add(
@@ -147,9 +151,9 @@ def read_python_path(path: Path) -> tuple[Path, ...]:
     problems = Problems(path)
     root = read_yaml(path, problems)
     problems.raise_if_any()
-    key = keys.PYTHON_PATH.name
+    key, values = keys.PYTHON_PATH.name, HostValues(os.environ, path.parent)
     pairs = [
-        replace(pair, value=expand(pair.value, os.environ, problems))
+        replace(pair, value=expand(pair.value, values, problems))
         for pair in _top_level(root, Problems(path))
         if pair.key == key
     ]
@@ -230,6 +234,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         python_path=_python_path(fields, folder, problems),
         spark=_spark(fields, problems),
         tables=read_table_settings(fields, folder, problems),
+        secrets=read_secret_settings(fields, folder, problems),
         kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from common.kafka_settings import KAFKA_SCHEMA
 from common.keys import Choice, Flag, Free, Key, Number, Section, Text, Texts
 from common.names import NAME_PATTERN
+from common.secret_settings import SECRETS
 from common.table_settings import TABLES
 
 LogFormat = Literal["console", "json"]
@@ -242,6 +243,7 @@ CONFIG_KEYS: tuple[Key, ...] = (
     PYTHON_PATH,
     SPARK,
     TABLES,
+    SECRETS,
     KAFKA,
 )
 """All keys of config.yaml."""

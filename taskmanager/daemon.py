@@ -38,6 +38,7 @@ from common.tick import Tick
 from common.topics import control_topics
 from streams.engine.user_code import UserCode
 from streams.engine.user_files import code_fingerprints
+from streams.sql.access import Readable
 from taskmanager import channel_messages
 from taskmanager.channel import DriverChannel
 from taskmanager.events import (
@@ -133,8 +134,12 @@ class TaskManagerDaemon:
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
         self._leases = LeaseKeeper(config.heartbeat_interval_ms, self._channel.ping)
+        readable = Readable.of(config, place=f"TaskManager {tm_id} at {socket.gethostname()}")
         self._queries = QueryServer(
-            self._spark.bind_host, self._channel.authkey, self._spark.queries(code)
+            self._spark.bind_host,
+            self._channel.authkey,
+            self._spark.queries(code, readable),
+            readable.references,
         )
 
     def run(self) -> None:

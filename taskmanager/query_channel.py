@@ -11,10 +11,14 @@ Tables that follow topics are kept by the worker. It sends the rows that a batch
 records, and their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. A query with
 GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and `do` is
 `partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and `do` is
-`left`, `right`, `matches` or `results`. Instead, an answer may be `{"rejected": reason}`, which is
-a `QueryError`, or `{"lost": reason}`. `{"do": "replace", "table": name}` and rows replace a global
-table; the answer is `{}`. When either side hangs up, the query is closed and its running
-computation is cancelled.
+`left`, `right`, `matches` or `results`. `{"do": "replace", "table": name}` and rows replace a
+global table; the answer is `{}`. A connection may instead ask for a value with those of the
+driver's host in the place of its references, by `{"expand": value, "what": name}`; the answer is
+`{"expanded": value}`.
+
+In place of any of these answers, there may be `{"rejected": reason}`, which is a `QueryError`, or
+`{"lost": reason}`. When either side hangs up, the query is closed and its running computation is
+cancelled.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
+from common.errors import ConfigError
+from common.references import References
 from streams.sql.columns import read, write
 from streams.sql.join_shape import JoinShape, StreamJoin
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
@@ -77,9 +83,12 @@ class ServedQueries(Protocol):
 class QueryServer:
     """The driver's side: runs the queries of workers, each on its own thread."""
 
-    def __init__(self, host: str, authkey: bytes, queries: ServedQueries) -> None:
+    def __init__(
+        self, host: str, authkey: bytes, queries: ServedQueries, references: References
+    ) -> None:
         """Listen on a free port of `host`."""
         self._queries = queries
+        self._references = references
         self._open: dict[Connection, _Cancellable] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._watch, name="query-watch", daemon=True).start()
@@ -110,9 +119,18 @@ class QueryServer:
         with closing(connection):
             try:
                 request, _ = _receive(connection)
-                self._serve_query(connection, request)
+                if "expand" in request:
+                    _send(connection, self._expanded(request))
+                else:
+                    self._serve_query(connection, request)
             except (EOFError, OSError):
                 pass  # the worker hung up
+
+    def _expanded(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"expanded": self._references.expanded(request["expand"], request["what"])}
+        except Exception as error:
+            return _failure(error)
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
         query: ServedQuery | ServedAggregation | ServedJoin
@@ -186,7 +204,16 @@ class RemoteQueries:
         left, right = answer["columns"]
         return RemoteJoin(connection, (left, right), JoinShape.from_json(answer["shape"]))
 
-    def _opened(self, request: dict[str, str]) -> tuple[Connection, dict[str, Any]]:
+    def expanded(self, value: Any, what: str) -> Any:
+        """See `References`: the values are those of the driver's host. Also raises as `open`."""
+        try:
+            connection, answer = self._opened({"expand": value, "what": what})
+        except QueryError as error:
+            raise ConfigError(str(error)) from None
+        connection.close()
+        return answer["expanded"]
+
+    def _opened(self, request: dict[str, Any]) -> tuple[Connection, dict[str, Any]]:
         try:
             connection = connect(self._address, self._authkey)
         except OSError as error:
@@ -330,7 +357,7 @@ def _replaced(
 
 
 def _failure(error: Exception) -> dict[str, Any]:
-    if isinstance(error, QueryError):
+    if isinstance(error, QueryError | ConfigError):
         return {"rejected": str(error)}
     if not isinstance(error, SparkLostError):
         logger.error("unexpected error in a query", exc_info=error)

@@ -38,7 +38,7 @@ class TaskContext:
     global_stores: GlobalStores
     lag_watch: LagWatch
     queries: RemoteQueries | None = None
-    """Runs the queries of tasks; `None` if no tasks have queries."""
+    """The queries of tasks, and the values of references; `None` if no tasks have either."""
     store_resources: StoreResources = field(default_factory=StoreResources)
     """The resources that all stores share, including those of `global_stores`."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)

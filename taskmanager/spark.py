@@ -15,6 +15,7 @@ from pyspark import TaskContext
 from common.config import Config
 from common.tasks import TaskId
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
 from taskmanager.spark_settings import is_guarded, spark_settings
@@ -39,7 +40,6 @@ class SparkRunner:
         settings = spark_settings(config.spark, threads)
         self._tm_id = tm_id
         self._no_queries = settings.no_queries
-        self._readable = config.tables
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
@@ -71,9 +71,9 @@ class SparkRunner:
         """How many executors Spark has now; 0 with a local master."""
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
-    def queries(self, code: UserCode) -> SparkQueries:
+    def queries(self, code: UserCode, readable: Readable) -> SparkQueries:
         """Return what runs tasks' queries here; `code` has the functions that they may call."""
-        return SparkQueries(self._session, code, self._readable, self._no_queries)
+        return SparkQueries(self._session, code, readable, self._no_queries)
 
     @property
     def is_alive(self) -> bool:

@@ -22,7 +22,7 @@ from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
-from streams.pipeline.units import group_of, settings_of, sharing_key
+from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.stores.bytes_store import StoreBytes
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
@@ -93,12 +93,10 @@ class TaskStart(ABC):
     def _node_group(self) -> NodeGroup:
         try:
             queries = self._context.queries
+            queries = queries and queries.while_waiting(self._require_wanted)
             with log_context(self._replica.task):
-                return group_of(
-                    self._replica,
-                    UserCode.of(self._context.config),
-                    queries and queries.while_waiting(self._require_wanted),
-                )
+                unit = valued(self._replica, queries)
+                return group_of(unit, UserCode.of(self._context.config), queries)
         except (ConfigError, StreamsError) as error:
             raise NonRetriableError(str(error)) from error
 

@@ -13,6 +13,7 @@ from common.topics import control_topics
 from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
+from streams.sql.access import Readable
 
 
 @run_command
@@ -41,7 +42,7 @@ def validate(
         load_pipeline(
             pipeline,
             settings,
-            LocalQueries(UserCode.of(settings), settings.tables, settings.spark.conf),
+            LocalQueries(UserCode.of(settings), Readable.of(settings), settings.spark.conf),
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
     counts = {

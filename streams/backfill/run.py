@@ -26,6 +26,7 @@ from common.config import Config
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
+from common.references import HostReferences
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -37,6 +38,7 @@ from streams.backfill.stage import Input, StageTask, Topics
 from streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
 from streams.backfill.work import Work, opened
 from streams.pipeline.kinds.registry import kind_of
+from streams.pipeline.units import valued
 from streams.sql.spec import Queries
 
 _LOOK_INTERVAL_S = 0.25
@@ -218,6 +220,8 @@ class _Backfill:
         return {topic: limits[name] for topic, name in names.items()}
 
     def _process(self, stage: Sequence[ProcessorReplica], topics: Topics) -> list[Done]:
+        # Here, since executors on other hosts have neither these variables nor these files.
+        stage = [valued(replica, HostReferences(self._config.secrets)) for replica in stage]
         name = stage[0].name
         followed = {
             topic: tuple(self._input(topic, n) for n in range(topics.num_partitions(topic)))

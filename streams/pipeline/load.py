@@ -9,6 +9,7 @@ from common.config import Config
 from common.errors import ConfigError
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
+from common.references import reference_problems
 from common.yaml_positions import Problems, read_yaml
 from streams.engine.user_code import require_other_names
 from streams.pipeline.file import read_pipeline
@@ -48,6 +49,8 @@ def load_pipeline(
         kind = kind_of(entry.spec)
         kind.check(entry, entry.spec, file, problems)
         kind.check_code(entry, entry.spec, file, means, problems)
+        for problem in reference_problems(entry.spec, config.secrets):
+            problems.add(entry.at, f'"{entry.id}": {problem}')
         for processor in kind.processors(entry, entry.spec, file, config, problems):
             if made.setdefault(processor.id, (entry, processor))[1] is not processor:
                 problems.add(

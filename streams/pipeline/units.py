@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from common.messages import ProcessorReplica
+from common.references import References, with_values
 from streams.engine.node_group import NodeGroup
 from streams.engine.user_code import UserCode
 from streams.group_settings import GroupSettings
@@ -20,6 +23,17 @@ def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> Node
     if user code is not found or fails, and TopologyError if it builds an invalid topology.
     """
     return kind_of(unit.spec).group(unit, unit.spec, code, queries)
+
+
+def valued(replica: ProcessorReplica, of: References | None) -> ProcessorReplica:
+    """Return a task whose user code gets values in place of the references in its `config`.
+
+    Tables and functions of DataFrames get theirs from `Queries`. `of` may be None if no code has
+    references. What comes back is for `group_of` alone: nothing may write, send or log it. Raises
+    ConfigError, which names the processor.
+    """
+    spec = with_values(replica.spec, of, f"{replica.name}.config")
+    return replica if spec is replica.spec else replace(replica, spec=spec)
 
 
 def sharing_key(unit: Unit) -> str:

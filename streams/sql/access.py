@@ -8,9 +8,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from common.config import Config
+from common.errors import ConfigError
+from common.expansion import ExpansionError, has_references, references
+from common.references import HostReferences, References
+from common.secret_names import is_secret
 from common.suggest import did_you_mean, one_of
 from common.table_settings import FILE_FORMATS, JDBC, TableSettings
 from streams.sql.spec import QueryError
@@ -40,11 +46,56 @@ _FILES = frozenset({*FILE_FORMATS, "binaryfile", "delta", "xml"})
 # As Hadoop finds the scheme: s3a://bucket/t has one, rates/2026-01-31T10:00.csv has none.
 _HAS_SCHEME = re.compile(r"[^/]*:")
 _WILDCARD = re.compile(r"[\\{}\[\]*?]")
+# What Spark does not hand back in rows, names of columns or plans.
+_USERS = ("user", "username")
+_WHOLE = re.compile(r"\$\{[^{}]+\}")
 
 
-def require_readable(settings: TableSettings, tables: Mapping[str, Any]) -> None:
-    """Raise `QueryError` unless all these lookup tables may be read."""
-    problems = table_problems(settings, tables)
+@dataclass(frozen=True, slots=True)
+class Readable:
+    """What queries may read in a process: tables, and the values of references."""
+
+    tables: TableSettings = field(default_factory=TableSettings)
+    references: References = field(default_factory=HostReferences)
+
+    @classmethod
+    def of(cls, config: Config, place: str = "") -> Readable:
+        """Return what a config.yaml allows; `place` is the name of this process in errors."""
+        return cls(config.tables, HostReferences(config.secrets, place))
+
+    def opened(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return lookup tables with values in place of references, and with absolute paths.
+
+        Raises `QueryError` unless all of them may be read. What they refer to may change, so they
+        are to be checked at each reading.
+        """
+        _require_none(table_problems(self.tables, tables, is_written=True))
+        given = {
+            name: {**table, "options": self._values(name, table.get("options", {}))}
+            for name, table in tables.items()
+        }
+        _require_none(table_problems(self.tables, given))
+        return located(self.tables, given)
+
+    def arguments(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return arguments of a function with values in place of references.
+
+        Raises `QueryError` if one has no value, or may not be read.
+        """
+        return self._expanded(config, "config")
+
+    def _values(self, table: str, options: Mapping[str, str]) -> Mapping[str, str]:
+        return self._expanded(options, f"tables.{table}.options")
+
+    def _expanded(self, value: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+        try:
+            expanded: Mapping[str, Any] = self.references.expanded(value, what)
+        except ConfigError as error:
+            raise QueryError(str(error)) from None
+        return expanded
+
+
+def _require_none(problems: list[str]) -> None:
     if problems:
         raise QueryError("; ".join(problems))
 
@@ -80,22 +131,25 @@ def _absolute(folder: Path, path: Any) -> Any:
     return f"file://{os.path.join(literal, expanded)}"
 
 
-def table_problems(settings: TableSettings, tables: Mapping[str, Any]) -> list[str]:
+def table_problems(
+    settings: TableSettings, tables: Mapping[str, Any], *, is_written: bool = False
+) -> list[str]:
     """Return a sentence for each of these lookup tables that must not be read.
 
-    `tables` may contain anything that JSON can express.
+    `tables` may contain anything that JSON can express. With `is_written`, they are as in
+    pipeline.yaml, with references, and those are checked; a URL that is one is not.
     """
     if not isinstance(tables, Mapping):
         return ["tables is not a map"]
     problems = []
     for name, table in tables.items():
-        wrong = _problem(settings, table)
+        wrong = _problem(settings, table, is_written)
         if wrong:
             problems.append(f'table "{name}": {wrong}')
     return problems
 
 
-def _problem(settings: TableSettings, table: Any) -> str | None:
+def _problem(settings: TableSettings, table: Any, is_written: bool) -> str | None:
     if not isinstance(table, Mapping):
         return "it is not a map"
     format_, options = table.get("format"), table.get("options", {})
@@ -103,8 +157,15 @@ def _problem(settings: TableSettings, table: Any) -> str | None:
         return "its format is not a string"
     if not isinstance(options, Mapping) or not all(isinstance(v, str) for v in options.values()):
         return "its options are not a map of texts"
+    if is_written:
+        for option, value in options.items():
+            if _refers(value) and not _may_refer(format_, option, value):
+                return (
+                    f'the option "{option}" takes no reference, as a query could show its value: '
+                    "only user, secrets such as password, and the url of a database as a whole do"
+                )
     if format_ == JDBC:
-        return _jdbc_problem(settings, options, table.get("path"))
+        return _jdbc_problem(settings, options, table.get("path"), is_written)
     if format_ not in settings.formats:
         near = did_you_mean(format_, settings.formats)
         allowed = one_of(settings.formats) if settings.formats else "none"
@@ -122,7 +183,23 @@ def _problem(settings: TableSettings, table: Any) -> str | None:
     return None
 
 
-def _jdbc_problem(settings: TableSettings, options: Mapping[str, str], path: Any) -> str | None:
+def _refers(text: str) -> bool:
+    """Whether a text has references, malformed ones included, rather than escapes alone."""
+    try:
+        return bool(references(text))
+    except ExpansionError:
+        return True
+
+
+def _may_refer(format_: str, option: str, value: str) -> bool:
+    if option.lower() == "url":
+        return format_ == JDBC and _WHOLE.fullmatch(value) is not None
+    return option.lower() in _USERS or is_secret(option)
+
+
+def _jdbc_problem(
+    settings: TableSettings, options: Mapping[str, str], path: Any, is_written: bool
+) -> str | None:
     if not settings.jdbc_urls:
         return (
             "config.yaml does not allow jdbc: list the table's url under "
@@ -141,7 +218,8 @@ def _jdbc_problem(settings: TableSettings, options: Mapping[str, str], path: Any
                 "connections take run code: put what the driver needs into the url, and that "
                 "into config.yaml"
             )
-    if not settings.allows_url(given.get("url", "")):
+    url = given.get("url", "")
+    if not (is_written and has_references(url)) and not settings.allows_url(url):
         return (
             "its url is not allowed by tables: {jdbc: {urls: […]}} of config.yaml; parameters "
             "must be the same too"

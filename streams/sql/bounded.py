@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from common.config import Config
 from common.errors import UnavailableError
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.environment import LOCAL, QUIET, SMALL_JVM
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
@@ -31,7 +32,7 @@ class BoundedJobs:
         running = SparkSession.getActiveSession()
         self._is_own = running is None
         self._code = UserCode.of(config)
-        self._readable = config.tables
+        self._readable = Readable.of(config)
         self._session = running or _start(config)
         self._context = self._session.sparkContext
         self._group = uuid.uuid4().hex

@@ -10,9 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.record import Batch
+from streams.sql.access import Readable
 from streams.sql.columns import table_of
 from streams.sql.environment import (
     CLASS_ARCHIVE,
@@ -46,7 +46,7 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     context = session.sparkContext
     gateway: Any = context._gateway
     context.parallelize([0], 1).mapPartitions(list).collect()
-    query = SparkQueries(session, UserCode(), TableSettings()).open(
+    query = SparkQueries(session, UserCode(), Readable()).open(
         QuerySpec("SELECT key, value FROM input")
     )
     table, _ = table_of(Batch([b"a"], [b"1"], [0], None, [0]), 0, query.columns, "string")

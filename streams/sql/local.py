@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.aggregation import RunningAggregation
 from streams.sql.environment import LOCAL, QUIET, set_environment
 from streams.sql.queries import SparkQueries
@@ -32,10 +32,8 @@ class LocalQueries:
     used, with its own settings.
     """
 
-    def __init__(
-        self, code: UserCode, readable: TableSettings, conf: Mapping[str, str] = {}
-    ) -> None:
-        """Take the settings of config.yaml: code that queries may call, tables, `spark.conf`."""
+    def __init__(self, code: UserCode, readable: Readable, conf: Mapping[str, str] = {}) -> None:
+        """Take the code that queries may call, what they may read, and `spark.conf`."""
         self._code = code
         self._conf = conf
         self._readable = readable

@@ -6,15 +6,14 @@ A plan that depends on a random number or the time is made for each batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
-from streams.sql.access import located, require_readable
+from streams.sql.access import Readable
 from streams.sql.aggregate_query import groups_of, is_grouped
 from streams.sql.aggregation import RunningAggregation
 from streams.sql.history_joins import at_record_times
@@ -36,14 +35,14 @@ class SparkQueries:
     """The queries that run on one Spark session; any thread may open one."""
 
     def __init__(
-        self, session: SparkSession, code: UserCode, readable: TableSettings, refusal: str = ""
+        self, session: SparkSession, code: UserCode, readable: Readable, refusal: str = ""
     ) -> None:
-        """Allow lookup tables that are `readable`; a `refusal` is the reason to refuse all."""
+        """Allow what is `readable`; a `refusal` is the reason to refuse all queries."""
         self._refusal = refusal
         self._readable = readable
         self._session = session
         self._code = code
-        self._tables = SharedTables(session)
+        self._tables = SharedTables(session, readable.opened)
 
     def open(self, spec: QuerySpec) -> RunningQuery:
         """See `Queries.open`."""
@@ -60,9 +59,10 @@ class SparkQueries:
     def _opened(self, spec: QuerySpec, kind: Callable[..., T]) -> T:
         if self._refusal:
             raise QueryError(self._refusal)
-        require_readable(self._readable, spec.tables)
+        self._readable.opened(spec.tables)  # so that all mistakes show, before anything is read
+        spec = replace(spec, config=self._readable.arguments(spec.config))
         with translated():
-            tables = self._tables.take(located(self._readable, spec.tables))
+            tables = self._tables.take(spec.tables)
             try:
                 return kind(self._session, spec, tables, self._code, self._tables)
             except BaseException:

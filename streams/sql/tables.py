@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ from streams.sql.spec import QueryError, SparkLostError
 
 ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
 """Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""
+
+Opened = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Returns tables as they are to be read, with values in place of references; see `Readable`."""
 
 logger = structlog.get_logger()
 
@@ -32,8 +35,10 @@ class Rows:
 class Tables:
     """Some tables, as DataFrames whose rows are in memory, so that a join needs no Spark job."""
 
-    def __init__(self, session: SparkSession, specs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Read all of the tables.
+    def __init__(
+        self, session: SparkSession, specs: Mapping[str, Mapping[str, Any]], opened: Opened
+    ) -> None:
+        """Read all of the tables, each as `opened` says at that moment.
 
         If a table cannot be read, raises an error that names it: `QueryError`, or `SparkLostError`
         if the cause may be temporary, such as a database that does not answer.
@@ -42,6 +47,7 @@ class Tables:
         for name, value in ROWS_IN_MEMORY.items():
             self._session.conf.set(name, value)
         self._specs = specs
+        self._opened = opened
         self.rows = Rows(0, {name: self._read(name) for name in specs})
         self._changing = threading.Lock()
         self._closed = threading.Event()
@@ -56,7 +62,8 @@ class Tables:
         self._closed.set()
 
     def _read(self, name: str) -> DataFrame:
-        spec = self._specs[name]
+        written = self._specs[name]
+        spec = self._opened({name: written})[name]
         reader = self._session.read.format(spec["format"]).options(**spec.get("options", {}))
         try:
             if spec.get("schema"):
@@ -65,7 +72,8 @@ class Tables:
             require_plain_types(found)
             return self._session.createDataFrame(found.toArrow(), found.schema)
         except Exception as error:
-            reason = f'table "{name}" cannot be read: {one_line(error)}'
+            why = _without(_values_of_references(written, spec), one_line(error))
+            reason = f'table "{name}" cannot be read: {why}'
             if isinstance(error, QueryError) or is_mistake(error):
                 raise QueryError(reason) from error
             raise SparkLostError(reason) from error
@@ -84,6 +92,23 @@ class Tables:
                 logger.warning("table keeps its old rows", table=name, reason=str(error))
 
 
+def _values_of_references(written: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
+    """Return the options that references have changed, the longest first.
+
+    Those of one or two characters are left out: they are parts of many words.
+    """
+    before, after = written.get("options", {}), spec.get("options", {})
+    changed = {after[option] for option, text in before.items() if "${" in text}
+    return sorted((each for each in changed if len(each) > 2), key=len, reverse=True)
+
+
+def _without(values: Sequence[str], text: str) -> str:
+    """Return the message of a database without these values, which it may quote."""
+    for value in values:
+        text = text.replace(value, "***")
+    return text
+
+
 @dataclass(slots=True, eq=False)
 class _Shared:
     """Tables that some queries share; the first query that gets `reading` reads them."""
@@ -96,8 +121,9 @@ class _Shared:
 class SharedTables:
     """The tables of all queries of a process; tables that are the same are read once."""
 
-    def __init__(self, session: SparkSession) -> None:
+    def __init__(self, session: SparkSession, opened: Opened) -> None:
         self._session = session
+        self._opened = opened
         self._lock = threading.Lock()
         self._used: dict[str, _Shared] = {}
 
@@ -110,7 +136,7 @@ class SharedTables:
         try:
             with shared.reading:
                 if shared.tables is None:
-                    shared.tables = Tables(self._session, specs)
+                    shared.tables = Tables(self._session, specs, self._opened)
                 return shared.tables
         except BaseException:
             self._leave(name, shared)

@@ -12,10 +12,12 @@ from types import TracebackType
 from typing import Any
 
 from common.config import Config, load_config
+from common.errors import ConfigError
 from common.messages import replicas
 from common.pipeline import Pipeline
 from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
+from common.references import HostReferences
 from common.suggest import did_you_mean
 from streams import serdes
 from streams.builder import TopologyBuilder
@@ -33,7 +35,7 @@ from streams.group_settings import GroupSettings
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.patterns import with_matching_topics
-from streams.pipeline.units import group_of, settings_of, sharing_key
+from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.serdes import Serde
 from streams.testing.driver_groups import DriverGroup, FollowedStore, held_back
 from streams.testing.driver_stores import StoreGetters
@@ -148,17 +150,24 @@ class TopologyTestDriver(StoreGetters):
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
         code = UserCode.of(config)
+        here = HostReferences(config.secrets)
         units = replicas(pipeline)
         queries = None
         if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
+            from streams.sql.access import Readable
             from streams.sql.local import LocalQueries
 
-            queries = LocalQueries(code, config.tables, config.spark.conf)
+            queries = LocalQueries(code, Readable.of(config), config.spark.conf)
         driver = cls.__new__(cls)
         driver._start(
             [
-                (unit.name, group_of(unit, code, queries), settings_of(unit), sharing_key(unit))
+                (
+                    unit.name,
+                    group_of(valued(unit, here), code, queries),
+                    settings_of(unit),
+                    sharing_key(unit),
+                )
                 for unit in units
             ],
             partitions,
@@ -415,6 +424,8 @@ def start_problem(processor: PipelineProcessor, config: Config) -> str:
     try:
         pipeline = Pipeline((known,), config.topic_names, parallelism=1)
         TopologyTestDriver._of_pipeline(pipeline, config).close()
+    except ConfigError as error:
+        return str(error)
     except Exception as error:
         return reason(error)
     return ""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
 from streams.sql.spec import Queries
 from tests.command_run import CommandRun
@@ -44,6 +43,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
 @pytest.fixture(scope="session")
 def queries() -> Queries:
     """Queries on a Spark of this process."""
+    from streams.sql.access import Readable
     from streams.sql.local import LocalQueries  # starts slowly
 
-    return LocalQueries(UserCode([FUNCTIONS], [ROOT]), TableSettings())
+    return LocalQueries(UserCode([FUNCTIONS], [ROOT]), Readable())

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.queries import SparkQueries
 from streams.sql.spec import Queries, QueryError, QuerySpec
 from streams.sql.tables import Tables
@@ -40,7 +41,9 @@ def session(queries: Queries) -> SparkSession:
 @pytest.fixture
 def remote(session: SparkSession) -> Iterator[RemoteQueries]:
     """Queries as a task has them: by way of its TaskManager, with the default configuration."""
-    server = QueryServer("127.0.0.1", KEY, SparkQueries(session, UserCode(), TableSettings()))
+    allowed = Readable()
+    served = SparkQueries(session, UserCode(), allowed)
+    server = QueryServer("127.0.0.1", KEY, served, allowed.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)
     server.close()
 
@@ -60,17 +63,17 @@ def test_a_database_that_would_run_code_here_is_not_even_connected_to(
     tables = names_in_derby(sessionInitStatement=command)
     assert "does not allow jdbc" in refusal(remote, QuerySpec(JOIN, tables=tables))
     assert not written.exists()
-    listed = SparkQueries(session, UserCode(), TableSettings(jdbc_urls=(DERBY,)))
+    listed = SparkQueries(session, UserCode(), Readable(TableSettings(jdbc_urls=(DERBY,))))
     assert '"sessionInitStatement" is not allowed' in refusal(
         listed, QuerySpec(JOIN, tables=tables)
     )
     assert not written.exists()
-    Tables(session, tables)
+    Tables(session, tables, dict)
     assert written.exists(), "it would have run"
 
 
 def test_a_database_that_is_listed_is_read(session: SparkSession) -> None:
-    listed = SparkQueries(session, UserCode(), TableSettings(jdbc_urls=(DERBY,)))
+    listed = SparkQueries(session, UserCode(), Readable(TableSettings(jdbc_urls=(DERBY,))))
     found = results(listed, QuerySpec(JOIN, tables=names_in_derby()))
     assert [value for _, value, _ in found] == [b"One", b"One"]
 
@@ -193,4 +196,4 @@ def test_a_file_does_not_say_what_is_imported(
     tables = {"t": {"format": "parquet", "path": str(file)}}
     assert "user-defined types" in refusal(queries, QuerySpec(SECRET.format("t"), tables=tables))
     with pytest.raises(QueryError):
-        Tables(session, tables)
+        Tables(session, tables, dict)

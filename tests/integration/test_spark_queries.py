@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from admin.cli import app
-from common.table_settings import TableSettings
 from streams import TopologyTestDriver
 from streams.engine.user_code import UserCode
 from streams.record import Batch
+from streams.sql.access import Readable
 from streams.sql.columns import batch_of, table_of
 from streams.sql.local import LocalQueries
 from streams.sql.queries import SparkQueries
@@ -261,7 +261,7 @@ def test_function_is_found_in_its_own_python_path_by_a_spark_that_runs_already(
     source += "def turned(text):\n    return text[::-1]\n"
     source += "def all_turned(frame):\n    return frame.select(turn('value').alias('value'))\n"
     (tmp_path / "turning.py").write_text(source)
-    others = LocalQueries(UserCode(["turning"], [tmp_path]), TableSettings())
+    others = LocalQueries(UserCode(["turning"], [tmp_path]), Readable())
     found = results(others, QuerySpec(function="turning:all_turned"), [("k", "abc")])
     assert found == [(None, b"cba", 10)]
 
@@ -288,7 +288,7 @@ def test_code_that_is_not_allowed_is_not_called(queries: Queries) -> None:
 
 def test_queries_are_refused_where_spark_has_no_slot_for_them(queries: Queries) -> None:
     with pytest.raises(QueryError, match="no slot"):
-        SparkQueries(None, UserCode(), TableSettings(), "no slot").open(  # type: ignore[arg-type]
+        SparkQueries(None, UserCode(), Readable(), "no slot").open(  # type: ignore[arg-type]
             QuerySpec()
         )
 

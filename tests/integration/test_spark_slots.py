@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.references import HostReferences
 from streams.sql.columns import table_of
 from streams.sql.spec import Queries, QuerySpec, SparkLostError
 from taskmanager.query_channel import QueryServer, RemoteQueries
@@ -24,7 +25,7 @@ def test_query_that_never_ends_is_cancelled_with_its_worker(
     queries: Queries, tmp_path: Path
 ) -> None:
     """A Python function that sleeps; the only slot is free for the next query."""
-    server = QueryServer("127.0.0.1", KEY, queries)  # type: ignore[arg-type]
+    server = QueryServer("127.0.0.1", KEY, queries, HostReferences())  # type: ignore[arg-type]
     remote = RemoteQueries(("127.0.0.1", server.port), KEY)
     began = tmp_path / "began"
     os.mkfifo(began)

@@ -28,6 +28,7 @@ from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import Supplier
 from streams.engine.user_code import UserCode, form_problem
 from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from streams.pipeline.kinds.references import check_value
 from streams.pipeline.kinds.sources import extractor_of
 from streams.sql.spec import Queries
 from streams.stores import StoreBuilder, timestamped_key_value
@@ -108,7 +109,8 @@ NO_CONFIG = Free(
 )
 ARGUMENTS = Free(
     name="config",
-    doc="keyword arguments of the code",
+    doc="keyword arguments of the code; `${NAME}` and `${file:PATH}` in texts are replaced where "
+    "its tasks run",
     of={
         "type": "object",
         "propertyNames": {
@@ -351,6 +353,7 @@ def read_arguments(pairs: Sequence[Pair], problems: Problems) -> dict[str, Any]:
     for pair in pairs:
         if not pair.key.isidentifier():
             problems.add(pair.at, f'config: "{pair.key}" cannot be the name of an argument')
+        check_value(pair.key, pair.value, problems)
         arguments[pair.key] = plain(pair.value)
     return arguments
 

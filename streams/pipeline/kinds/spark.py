@@ -153,7 +153,7 @@ class Spark(Kind[Q]):
         query = self.query(spec)
         # A table without a format was reported already.
         known = {name: table for name, table in query.tables.items() if table["format"]}
-        refused = table_problems(means.config.tables, known)
+        refused = table_problems(means.config.tables, known, is_written=True)
         for problem in refused:
             problems.add(entry.at, f'"{entry.id}": {problem}')
         if means.queries is None or refused:

@@ -13,6 +13,7 @@ from common.specs import TableSpec, TopicTableSpec
 from common.suggest import did_you_mean
 from common.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
 from streams.pipeline.kinds.entry import Entry, PipelineFile
+from streams.pipeline.kinds.references import check_value
 
 VIEW = "input"
 """The name of the view of records, which no table can have."""
@@ -32,7 +33,7 @@ _TABLE_SCHEMA = Text(
 )
 _TABLE_OPTIONS = Free(
     name="options",
-    doc="options of Spark's source",
+    doc="options of Spark's source; `user`, `url` and secrets may be `${NAME}` or `${file:PATH}`",
     of={
         "type": "object",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
@@ -196,6 +197,7 @@ def _options(table: Fields, problems: Problems) -> dict[str, str]:
         if not isinstance(pair.value, Scalar) or pair.value.value is None:
             problems.add(pair.value, f"option {pair.key} must be one value")
             continue
+        check_value(pair.key, pair.value, problems)
         value = plain(pair.value)
         options[pair.key] = str(value).lower() if isinstance(value, bool) else str(value)
     return options

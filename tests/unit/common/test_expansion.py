@@ -1,13 +1,21 @@
-"""`${NAME}` and `${NAME:-default}` in config.yaml."""
+"""References in config.yaml: `${NAME}`, `${NAME:-default}` and `${file:PATH}`."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.expansion import ExpansionError, expand_text
-from tests.unit.common.config_texts import load, problems_in, with_value
+from common.config import load_config
+from common.expansion import ExpansionError, HostValues, expand_text
+from tests.unit.common.config_texts import BASE, load, problems_in, with_value
+
+
+def expanded(text: str, environment: Mapping[str, str], folder: Path = Path()) -> str:
+    return expand_text(text, HostValues(environment, folder))
 
 
 def test_an_expanded_number_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,15 +48,42 @@ def test_an_unset_variable_is_the_only_problem_of_its_value(
     ]
 
 
-@pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A", "${A:?x}", "${A-b}", "a${ B}"])
+@pytest.mark.parametrize(
+    "text",
+    ["${", "${}", "${1A}", "${A", "${A:?x}", "${A-b}", "a${ B}", "${file:}"],
+)
 def test_a_reference_that_is_not_written_as_one_is_refused(text: str) -> None:
     with pytest.raises(ExpansionError) as caught:
-        expand_text(text, {"A": "1", "B": "2"})
-    assert str(caught.value) == '"${" starts no reference: write ${NAME} or ${NAME:-default}'
+        expanded(text, {"A": "1", "B": "2"})
+    assert str(caught.value) == (
+        '"${" starts no reference: write ${NAME}, ${NAME:-default} or ${file:PATH}, '
+        'or $${ for the text "${"'
+    )
+
+
+def test_a_file_has_a_password_of_kafka(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2\n")
+    (tmp_path / "config.yaml").write_text(
+        f'{BASE}kafka: {{sasl.password: "${{file:password}}", sasl.username: "${{file:none}}"}}\n'
+    )
+    with pytest.raises(Exception, match="there is no such file") as caught:
+        load_config(tmp_path / "config.yaml")
+    assert "8:59: ${file:none}: there is no such file" in str(caught.value)
+    (tmp_path / "none").write_text("me")
+    config = load_config(tmp_path / "config.yaml")
+    assert (config.kafka["sasl.password"], config.kafka["sasl.username"]) == ("hunter2", "me")
+
+
+def test_a_variable_may_be_called_file() -> None:
+    assert expanded("${file:-x} ${file:-}", {"file": "f"}) == "f f"
+
+
+def test_two_dollars_are_no_reference() -> None:
+    assert expanded("a $${A} $${ $A ${A}", {"A": "$${A}"}) == "a ${A} ${ $A $${A}"
 
 
 variables = st.sampled_from(["A", "B_1", "_c"])
-plain = st.text(alphabet=st.characters(exclude_characters="{", exclude_categories=["Cs"]))
+plain = st.text(alphabet=st.characters(exclude_characters="{$", exclude_categories=["Cs"]))
 values = st.text(max_size=8)
 
 
@@ -66,16 +101,16 @@ def _parts(draw: st.DrawFn) -> tuple[str, str | None]:
 def test_a_text_expands_to_its_parts_expanded(
     parts: list[tuple[str, str | None]], environment: dict[str, str]
 ) -> None:
-    expected = []
+    found = []
     for text, name in parts:
         if name is None:
-            expected.append(text)
+            found.append(text)
         elif ":-" in text:
-            expected.append(environment.get(name) or text[len(name) + 4 : -1])
+            found.append(environment.get(name) or text[len(name) + 4 : -1])
         elif name in environment:
-            expected.append(environment[name])
+            found.append(environment[name])
         else:
             with pytest.raises(ExpansionError):
-                expand_text("".join(text for text, _ in parts), environment)
+                expanded("".join(text for text, _ in parts), environment)
             return
-    assert expand_text("".join(text for text, _ in parts), environment) == "".join(expected)
+    assert expanded("".join(text for text, _ in parts), environment) == "".join(found)

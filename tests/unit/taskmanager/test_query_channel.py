@@ -10,6 +10,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
+from common.errors import ConfigError
+from common.references import HostReferences
+from common.secret_settings import SecretSettings
 from streams.sql.join_shape import JoinShape
 from streams.sql.joined import JoinText
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
@@ -162,7 +165,8 @@ def queries() -> FakeQueries:
 @pytest.fixture
 def server(queries: FakeQueries, monkeypatch: pytest.MonkeyPatch) -> Iterator[QueryServer]:
     monkeypatch.setattr(query_channel, "_WATCH_S", 0.01)
-    server = QueryServer("127.0.0.1", KEY, queries)
+    allowed = HostReferences(SecretSettings(("A",)), "TaskManager 0 at host7", {"A": "hunter2"})
+    server = QueryServer("127.0.0.1", KEY, queries, allowed)
     yield server
     server.close()
 
@@ -185,6 +189,18 @@ def test_query_runs_in_the_driver_and_its_output_comes_back(
     assert found == spec
     query.close()
     assert running.closed.wait(TIMEOUT_S)
+
+
+def test_references_have_the_values_of_the_drivers_host(
+    remote: RemoteQueries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A", "of the worker")
+    assert remote.expanded({"a": ["${A}", 1]}, "P.config") == {"a": ["hunter2", 1]}
+    with pytest.raises(ConfigError, match=r"^TaskManager 0 at host7: P\.config\.b: .* variable B"):
+        remote.expanded({"b": "${A}${B}"}, "P.config")
+    gone = RemoteQueries(("127.0.0.1", 1), KEY)
+    with pytest.raises(SparkLostError):
+        gone.expanded({}, "P.config")
 
 
 def test_query_with_groups_makes_rows_and_merges_them(

@@ -12,6 +12,7 @@ import pytest
 from common.config import Config
 from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from taskmanager import spark
 from taskmanager.spark import SparkRunner
@@ -57,7 +58,8 @@ def open_query(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     session = SimpleNamespace(sparkContext=None, newSession=ask)
     monkeypatch.setattr(spark, "start_spark", lambda *_: session)
     monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
-    SparkRunner(config, 0, 1).queries(UserCode()).open(QuerySpec("SELECT 1", tables=TABLES))
+    runner = SparkRunner(config, 0, 1)
+    runner.queries(UserCode(), Readable.of(config)).open(QuerySpec("SELECT 1", tables=TABLES))
 
 
 def test_tables_are_read_as_the_taskmanagers_own_config_says(
@@ -77,5 +79,6 @@ def test_tables_are_found_from_the_folder_of_the_taskmanagers_own_config(
     monkeypatch.setattr(spark, "ship_code", lambda *_: 0)
     config = replace(CONFIG, tables=TableSettings(folder=Path("/job")))
     tables = {"t": {"format": "csv", "path": "rates.csv"}}
+    queries = SparkRunner(config, 0, 1).queries(UserCode(), Readable.of(config))
     with pytest.raises(SparkLostError, match=r"asked for file:///job/rates\.csv"):
-        SparkRunner(config, 0, 1).queries(UserCode()).open(QuerySpec("SELECT 1", tables=tables))
+        queries.open(QuerySpec("SELECT 1", tables=tables))

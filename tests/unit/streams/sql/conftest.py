@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.table_settings import TableSettings
 from streams.engine.user_code import UserCode
+from streams.sql.access import Readable
 from streams.sql.local import LocalQueries
 from tests.unit.streams.sql.grouped_job import OpenedOnce
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[4]
 
 @pytest.fixture(scope="session")
 def local() -> LocalQueries:
-    return LocalQueries(UserCode(["tests.user_code"], [ROOT]), TableSettings())
+    return LocalQueries(UserCode(["tests.user_code"], [ROOT]), Readable())
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.references import HostReferences
+from common.secret_settings import SecretSettings
 from common.table_settings import TableSettings
-from streams.sql.access import located, require_readable, table_problems
+from streams.sql.access import Readable, located, table_problems
 from streams.sql.spec import QueryError
 
 URL = "jdbc:postgresql://db.example:5432/shop"
@@ -155,11 +158,70 @@ def test_anything_that_json_can_say_is_refused_or_read_and_raises_nothing(value:
 
 
 def test_all_tables_are_checked() -> None:
+    readable = Readable(SETTINGS)
     tables = {"a": {"format": "csv"}, "b": {"format": "b"}, "c": {"format": "c"}}
     with pytest.raises(QueryError, match=r'^table "b": .*; table "c": '):
-        require_readable(SETTINGS, tables)
-    require_readable(SETTINGS, {"a": {"format": "csv"}})
-    require_readable(SETTINGS, {})
+        readable.opened(tables)
+    assert list(readable.opened({"a": {"format": "csv"}})) == ["a"]
+    assert readable.opened({}) == {}
+
+
+REFERENCES = HostReferences(
+    SecretSettings(("DB_URL", "DB_USER", "DB_PASSWORD")), "TaskManager 0 at host7"
+)
+REFERRING = {"url": "${DB_URL}", "user": "${DB_USER}", "password": "${DB_PASSWORD}"}
+
+
+def opened(environment: Mapping[str, str], **options: str) -> Mapping[str, Any]:
+    """Return the options with which a table is read where these variables are set."""
+    here = Readable(SETTINGS, replace(REFERENCES, environment=environment))
+    table = {"format": "jdbc", "options": {"dbtable": "rates", **options}}
+    found: Mapping[str, Any] = here.opened({"t": table})["t"]["options"]
+    return found
+
+
+def test_references_get_their_values_when_a_table_is_read() -> None:
+    environment = {"DB_URL": URL, "DB_USER": "me", "DB_PASSWORD": "hunter2${DB_USER}"}
+    assert opened(environment, **REFERRING, fetchsize="$${1}") == {
+        **OPTIONS,
+        "user": "me",
+        "password": "hunter2${DB_USER}",
+        "fetchsize": "${1}",
+    }
+    with pytest.raises(QueryError) as caught:
+        opened({"DB_URL": URL, "DB_PASSWORD": "hunter2"}, **REFERRING)
+    assert str(caught.value) == (
+        "TaskManager 0 at host7: tables.t.options.user: the environment variable DB_USER is not "
+        "set: set it, or give a default as in ${DB_USER:-default}"
+    )
+
+
+@pytest.mark.parametrize("text", ["${DB_URL}", "${DB_URL:-jdbc:derby:memory:x}"])
+def test_a_url_is_checked_when_its_value_is_known(text: str) -> None:
+    for value in ("jdbc:derby:memory:x", "hunter2", "${x}", ""):
+        with pytest.raises(QueryError, match="its url is not allowed") as caught:
+            opened({"DB_URL": value}, url=text)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(QueryError, match="its url is not allowed"):
+        opened({}, url="$${x}")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("dbtable", "(SELECT '${DB_PASSWORD}') t"),
+        ("query", "SELECT '${DB_PASSWORD:-x}'"),
+        ("URL", f"{URL}${{DB_PASSWORD}}"),
+        ("customSchema", "${file:/etc/shadow}"),
+        ("fetchsize", "${"),
+    ],
+)
+def test_an_option_that_a_query_could_show_takes_no_reference(option: str, value: str) -> None:
+    """Whoever commands would otherwise have the value written to a topic."""
+    options = {} if option == "URL" else {"url": URL}
+    table = {"format": "jdbc", "options": {**options, option: value}}
+    found = str(table_problems(SETTINGS, {"t": table}, is_written=True))
+    assert f'the option "{option}" takes no reference' in found
 
 
 def path_of(folder: str, **table: object) -> object:

@@ -9,6 +9,10 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
+from common.references import HostReferences
+from common.secret_settings import SecretSettings
+from common.table_settings import TableSettings
+from streams.sql.access import Readable
 from streams.sql.spec import QueryError, SparkLostError
 from streams.sql.tables import SharedTables
 
@@ -21,6 +25,7 @@ class Database:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.given: list[dict[str, str]] = []
         self.answers = threading.Event()
         self.answers.set()
         self.asked = threading.Event()
@@ -38,7 +43,8 @@ class Database:
     def format(self, _: str) -> Database:
         return self
 
-    def options(self, **_: str) -> Database:
+    def options(self, **options: str) -> Database:
+        self.given.append(options)
         return self
 
     def load(self) -> Database:
@@ -72,7 +78,7 @@ def test_table_that_cannot_be_read_ends_the_query_or_is_tried_again(
     error: Exception, expected: type[Exception]
 ) -> None:
     database: Any = Database()
-    tables = SharedTables(database)
+    tables = SharedTables(database, dict)
     database.error = error
     with pytest.raises(expected, match='table "t" cannot be read'):
         tables.take({"t": TABLE})
@@ -82,7 +88,7 @@ def test_table_that_cannot_be_read_ends_the_query_or_is_tried_again(
 
 def test_queries_do_not_wait_for_the_tables_of_others() -> None:
     database: Any = Database()
-    tables = SharedTables(database)
+    tables = SharedTables(database, dict)
     database.answers.clear()
     taken: list[object] = []
     threads = [
@@ -102,7 +108,7 @@ def test_queries_do_not_wait_for_the_tables_of_others() -> None:
 
 def test_tables_are_closed_when_the_last_query_gives_them_back() -> None:
     database: Any = Database()
-    tables = SharedTables(database)
+    tables = SharedTables(database, dict)
     first, second = tables.take({"t": TABLE}), tables.take({"t": TABLE})
     assert first is second
     tables.give_back(first)
@@ -110,3 +116,28 @@ def test_tables_are_closed_when_the_last_query_gives_them_back() -> None:
     tables.give_back(first)
     tables.give_back(first)
     assert tables.take({"t": TABLE}) is not first
+
+
+def test_values_of_references_are_of_the_moment_of_reading_and_not_in_errors() -> None:
+    """A database quotes the user that it refuses, and a password may be in an exception's text."""
+    database: Any = Database()
+    environment = {"DB_USER": "ann_of_sales", "DB_PASSWORD": "hunter2"}
+    settings = SecretSettings(("DB_USER", "DB_PASSWORD"))
+    readable = Readable(
+        TableSettings(jdbc_urls=("jdbc:x:y",)), HostReferences(settings, "", environment)
+    )
+    options = {"url": "jdbc:x:y", "user": "${DB_USER}", "password": "${DB_PASSWORD}"}
+    shared = SharedTables(database, readable.opened)
+    tables = shared.take({"t": {"format": "jdbc", "options": options}})
+    assert database.given[-1] == {"url": "jdbc:x:y", "user": "ann_of_sales", "password": "hunter2"}
+    environment["DB_PASSWORD"] = "correct horse"
+    tables.refresh("t")
+    assert database.given[-1]["password"] == "correct horse"
+    database.error = PySparkException('no "ann_of_sales" with correct horse at jdbc:x:y')
+    with pytest.raises(SparkLostError) as caught:
+        tables.refresh("t")
+    assert str(caught.value) == 'table "t" cannot be read: no "***" with *** at jdbc:x:y'
+    del environment["DB_PASSWORD"]
+    with pytest.raises(QueryError, match="variable DB_PASSWORD is not set"):
+        tables.refresh("t")
+    assert tables.rows.version == 1
