@@ -67,6 +67,7 @@ CONFIG: Mapping[str, Any] = {
             "drivers": ["org.postgresql.Driver"],
         },
     },
+    "secrets": {"variables": ["DB_PASSWORD"], "files": ["/run/secrets"]},
     "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
 }
 COMMON = {"was": "B", "on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from common.config import Config, SparkConfig, load_config
 from common.errors import ConfigError
+from common.secret_settings import SecretSettings
 from common.table_settings import TableSettings
 from tests.unit.common.config_texts import BASE, REQUIRED, load, problems_in, with_value
 
@@ -45,7 +46,7 @@ def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> N
         log_level="info",
         spark=SparkConfig(master="local[*]", conf={}),
         tables=TableSettings(folder=tmp_path.resolve()),
-        kafka={},
+        secrets=SecretSettings(folder=tmp_path.resolve()),
     )
 
 
