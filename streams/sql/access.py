@@ -63,33 +63,37 @@ class Readable:
         """Return what a config.yaml allows; `place` is the name of this process in errors."""
         return cls(config.tables, HostReferences(config.secrets, place))
 
-    def opened(self, tables: Mapping[str, Any]) -> dict[str, Any]:
+    def opened(self, tables: Mapping[str, Any], processor: str = "") -> dict[str, Any]:
         """Return lookup tables with values in place of references, and with absolute paths.
 
-        Raises `QueryError` unless all of them may be read. What they refer to may change, so they
-        are to be checked at each reading.
+        Errors about references name the `processor`, if it is given. Raises `QueryError` unless all
+        tables may be read. What they refer to may change, so they are to be checked at each
+        reading.
         """
         _require_none(table_problems(self.tables, tables, is_written=True))
         given = {
-            name: {**table, "options": self._values(name, table.get("options", {}))}
+            name: {
+                **table,
+                "options": self._expanded(
+                    table.get("options", {}), processor, f"tables.{name}.options"
+                ),
+            }
             for name, table in tables.items()
         }
         _require_none(table_problems(self.tables, given))
         return located(self.tables, given)
 
-    def arguments(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def arguments(self, config: Mapping[str, Any], processor: str = "") -> Mapping[str, Any]:
         """Return arguments of a function with values in place of references.
 
         Raises `QueryError` if one has no value, or may not be read.
         """
-        return self._expanded(config, "config")
+        return self._expanded(config, processor, "config")
 
-    def _values(self, table: str, options: Mapping[str, str]) -> Mapping[str, str]:
-        return self._expanded(options, f"tables.{table}.options")
-
-    def _expanded(self, value: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    def _expanded(self, value: Mapping[str, Any], processor: str, what: str) -> Mapping[str, Any]:
+        of = f"{processor}." if processor else ""
         try:
-            expanded: Mapping[str, Any] = self.references.expanded(value, what)
+            expanded: Mapping[str, Any] = self.references.expanded(value, of + what)
         except ConfigError as error:
             raise QueryError(str(error)) from None
         return expanded

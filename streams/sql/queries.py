@@ -59,8 +59,9 @@ class SparkQueries:
     def _opened(self, spec: QuerySpec, kind: Callable[..., T]) -> T:
         if self._refusal:
             raise QueryError(self._refusal)
-        self._readable.opened(spec.tables)  # so that all mistakes show, before anything is read
-        spec = replace(spec, config=self._readable.arguments(spec.config))
+        # So that all mistakes show, before anything is read.
+        self._readable.opened(spec.tables, spec.processor)
+        spec = replace(spec, config=self._readable.arguments(spec.config, spec.processor))
         with translated():
             tables = self._tables.take(spec.tables)
             try:

@@ -63,7 +63,7 @@ class QuerySpec:
     the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
     of those with a history. `global_tables` has the schemas of tables that follow topics as a
     whole. `config` has the keyword arguments of the function. `max_collected` is how many values a
-    collection of a group may have.
+    collection of a group may have. `processor` names the processor in errors about references.
     """
 
     query: str = ""
@@ -78,6 +78,7 @@ class QuerySpec:
     max_collected: int = DEFAULT_MAX_COLLECTED
     inputs: tuple[str, ...] = ()
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
+    processor: str = ""
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""

@@ -180,12 +180,13 @@ class Spark(Kind[Q]):
     def supplier(self, unit: Unit, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
         """See `Kind`."""
         assert queries is not None, "only hosts with a Spark run such a processor"
+        query = replace(self.query(spec), processor=unit.name)
         if spec.grouping is not None:
-            return _of_groups(unit, self.query(spec), spec.grouping, queries)
+            return _of_groups(unit, query, spec.grouping, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from streams.sql.processor import SparkProcessor
 
-        return partial(SparkProcessor, self.query(spec), queries.open)
+        return partial(SparkProcessor, query, queries.open)
 
 
 def query_of(spec: SparkSpec) -> QuerySpec:

@@ -148,7 +148,8 @@ class Sql(Spark[SqlSpec]):
         names = [name.lower() for name in unit.from_]
         right = unit.in_topics[names.index(join.right)]
         results = tuple(target for target in unit.to if target != join.late_to)
-        return partial(JoinProcessor, self.query(spec), join, right, results, queries.open_join)
+        query = replace(self.query(spec), processor=unit.name)
+        return partial(JoinProcessor, query, join, right, results, queries.open_join)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""

@@ -62,6 +62,14 @@ def test_references_and_not_values_are_what_control_records_hold(
     assert replicas(again)[0].fingerprint == replica.fingerprint
 
 
+def test_a_version_that_was_applied_with_a_secret_written_out_still_runs() -> None:
+    pipeline = load(of_class('{key: "${file:/run/secrets/a}"}'), ALLOWING)
+    data = version_to_json(PipelineVersion(1, pipeline, "", 0, "me"))
+    data["processors"][0]["spec"]["config"] = {"password": "hunter2"}
+    found = replicas(version_from_json(data, pipeline.names).pipeline)[0]
+    assert valued(found, None) is found
+
+
 def test_task_gets_values_and_its_name_is_in_the_error() -> None:
     of = HostReferences(SecretSettings(("DB_PASSWORD",)), "TaskManager 1 at b", {})
     replica = replicas(load(of_class('{start: "${DB_PASSWORD}"}'), ALLOWING))[0]

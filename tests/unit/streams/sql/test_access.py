@@ -176,7 +176,7 @@ def opened(environment: Mapping[str, str], **options: str) -> Mapping[str, Any]:
     """Return the options with which a table is read where these variables are set."""
     here = Readable(SETTINGS, replace(REFERENCES, environment=environment))
     table = {"format": "jdbc", "options": {"dbtable": "rates", **options}}
-    found: Mapping[str, Any] = here.opened({"t": table})["t"]["options"]
+    found: Mapping[str, Any] = here.opened({"t": table}, "P")["t"]["options"]
     return found
 
 
@@ -188,10 +188,15 @@ def test_references_get_their_values_when_a_table_is_read() -> None:
         "password": "hunter2${DB_USER}",
         "fetchsize": "${1}",
     }
+    config = {"a": ["${DB_USER}"]}
+    named = Readable(SETTINGS, replace(REFERENCES, environment=environment))
+    assert named.arguments(config, "P") == {"a": ["me"]}
+    with pytest.raises(QueryError, match=r"^TaskManager 0 at host7: P\.config\.a\[0\]: the env"):
+        Readable(SETTINGS, replace(REFERENCES, environment={})).arguments(config, "P")
     with pytest.raises(QueryError) as caught:
         opened({"DB_URL": URL, "DB_PASSWORD": "hunter2"}, **REFERRING)
     assert str(caught.value) == (
-        "TaskManager 0 at host7: tables.t.options.user: the environment variable DB_USER is not "
+        "TaskManager 0 at host7: P.tables.t.options.user: the environment variable DB_USER is not "
         "set: set it, or give a default as in ${DB_USER:-default}"
     )
 
