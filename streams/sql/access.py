@@ -187,6 +187,18 @@ def _problem(settings: TableSettings, table: Any, is_written: bool) -> str | Non
     return None
 
 
+def quotes_no_value(table: Mapping[str, Any]) -> bool:
+    """Whether errors of reading a table can be shown: they hold no value of a reference.
+
+    No database repeats the password that it is given. It does repeat users, in full or cut off.
+    """
+    return all(
+        table["format"] == JDBC and option.lower() == "password"
+        for option, value in table.get("options", {}).items()
+        if _refers(value)
+    )
+
+
 def _refers(text: str) -> bool:
     """Whether a text has references, malformed ones included, rather than escapes alone."""
     try:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from streams.sql.access import quotes_no_value
 from streams.sql.messages import is_mistake, one_line
 from streams.sql.output import require_plain_types
 from streams.sql.spec import QueryError, SparkLostError
@@ -72,7 +74,9 @@ class Tables:
             require_plain_types(found)
             return self._session.createDataFrame(found.toArrow(), found.schema)
         except Exception as error:
-            why = _without(_values_of_references(written, spec), one_line(error))
+            # With other references than a password, whoever writes commands could choose which
+            # value a database quotes, and how much of it.
+            why = one_line(error) if quotes_no_value(written) else _kind(error)
             reason = f'table "{name}" cannot be read: {why}'
             if isinstance(error, QueryError) or is_mistake(error):
                 raise QueryError(reason) from error
@@ -92,21 +96,15 @@ class Tables:
                 logger.warning("table keeps its old rows", table=name, reason=str(error))
 
 
-def _values_of_references(written: Mapping[str, Any], spec: Mapping[str, Any]) -> list[str]:
-    """Return the options that references have changed, the longest first.
-
-    Those of one or two characters are left out: they are parts of many words.
-    """
-    before, after = written.get("options", {}), spec.get("options", {})
-    changed = {after[option] for option, text in before.items() if "${" in text}
-    return sorted((each for each in changed if len(each) > 2), key=len, reverse=True)
-
-
-def _without(values: Sequence[str], text: str) -> str:
-    """Return the message of a database without these values, which it may quote."""
-    for value in values:
-        text = text.replace(value, "***")
-    return text
+def _kind(error: Exception) -> str:
+    """Return what kind of error it is, without its message."""
+    java = getattr(error, "java_exception", None)
+    name = type(error).__name__ if java is None else str(java.getClass().getName())
+    condition = error.getCondition() if isinstance(error, PySparkException) else None
+    return (
+        f"{condition or name}. The message is left out, since it may quote the value of a "
+        "reference; it is shown if password is the only one"
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -18,6 +18,7 @@ from streams.backfill import sorted_runs
 from streams.backfill.tasks import BackfillTask, Done, Failed
 from streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
+from tests.user_code.signing import signature
 
 MIXED = """
 - id: Sieve
@@ -402,3 +403,24 @@ processors:
     history.write(number_rows(5))
     with pytest.raises(ConfigError, match="First, Second read what they write"):
         history.run()
+
+
+def test_code_gets_the_values_of_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = '- {id: S, type: "tests.user_code.signing:Sign", config: {key: "${K}"}, to: [sink]}'
+    history = History(tmp_path, pipeline)
+    with (tmp_path / "config.yaml").open("a") as file:
+        file.write("secrets: {variables: K}\n")
+    history.write(number_rows(5))
+    monkeypatch.delenv("K", raising=False)
+    with pytest.raises(ConfigError, match=r"S\.config\.key: the environment variable K is not set"):
+        history.run()
+    monkeypatch.setenv("K", "hunter2")
+    history.run()
+    assert [value for _, value, *_ in history.results("out")[0]] == [
+        signature("hunter2", value or b"") for _, value, *_ in number_rows(5)
+    ]
+    assert not [
+        path for path in tmp_path.rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()
+    ]
