@@ -72,12 +72,11 @@ def _spec(module: str, search: Sequence[str]) -> ModuleSpec | None:
     """Find a module without importing the packages that it is in."""
     spec: ModuleSpec | None = None
     places: Sequence[str] | None = search
-    name = ""
     for part in module.split("."):
         if places is None:
             return None
-        name = f"{name}.{part}" if name else part
-        spec = PathFinder.find_spec(name, list(places))
+        # By its whole name, a package without __init__.py would need its parent to be imported.
+        spec = PathFinder.find_spec(part, list(places))
         if spec is None:
             return None
         found = spec.submodule_search_locations

@@ -37,6 +37,13 @@ def test_only_a_module_of_a_package_may_be_listed(tmp_path: Path) -> None:
     assert source_files(["pack_zz.a"], [tmp_path]) == {"pack_zz/a.py": listed}
 
 
+def test_packages_need_no_init_file(tmp_path: Path) -> None:
+    file = write(tmp_path, "space_zz/inner/c.py")
+    found = {"space_zz/inner/c.py": file}
+    for module in ("space_zz", "space_zz.inner", "space_zz.inner.c"):
+        assert source_files([module], [tmp_path]) == found
+
+
 @pytest.mark.parametrize("module", ["missing_zz", "pack_zz.missing", "alone_zz.part", "sys"])
 def test_what_is_not_there_has_no_files(tmp_path: Path, module: str) -> None:
     write(tmp_path, "pack_zz/__init__.py")
