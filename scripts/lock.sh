@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Renews the locks: the exact versions of packages that pip installs, and the digests of their files
-# for all platforms and versions of Python. Needs the network and .venv.
+# for all platforms and versions of Python. Then the digests of the jars that each ivy.xml asks for.
+# Needs the network and .venv.
 #
 #   scripts/lock.sh               locks what the requirements ask for, and keeps other versions
 #   scripts/lock.sh --upgrade     locks the newest versions that the requirements allow
@@ -44,3 +45,4 @@ lock locks/daemons.lock pyproject.toml --extra console --constraints requirement
 lock_packages locks/build.lock setuptools "$@"
 lock_packages locks/tools.lock cyclonedx-bom pip-audit uv "$@"
 lock_packages locks/quix.lock "quixstreams==$quix" "$@"
+.venv/bin/python -m scripts.jar_digests
