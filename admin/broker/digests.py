@@ -28,11 +28,15 @@ def check_jars(folder: Path, digests: Path) -> str:
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the digest of each file of a folder by its name."""
+    """Return the digest of each file of a folder and the folders in it, by its path there."""
     digests = {}
-    for file in folder.iterdir():
+    for file in folder.rglob("*"):
+        if not file.is_file():
+            continue
         with file.open("rb") as stream:
-            digests[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
+            digests[file.relative_to(folder).as_posix()] = hashlib.file_digest(
+                stream, "sha256"
+            ).hexdigest()
     return digests
 
 

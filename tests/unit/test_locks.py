@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks.peers.quix import VERSION as QUIX_VERSION
+from scripts.sbom_jars import add_jars
 
 ROOT = Path(__file__).parents[2]
 LOCKS = [ROOT / "requirements.lock", *sorted((ROOT / "locks").glob("*.lock"))]
@@ -53,3 +55,12 @@ def test_everything_that_the_project_needs_is_locked() -> None:
     assert {named(it) for it in daemons} <= versions(ROOT / "locks" / "daemons.lock").keys()
     tested = {*daemons, *extras["dev"], *extras["secure"]}
     assert {named(it) for it in tested} <= versions(ROOT / "requirements.lock").keys()
+
+
+def test_jars_are_components_with_their_digests() -> None:
+    bom: dict[str, Any] = {"components": [{"name": "pyspark"}]}
+    add_jars(bom, "kafka-1", {"b.jar": "22", "a.jar": "11"})
+    assert [component["name"] for component in bom["components"]] == [
+        *("pyspark", "kafka-1/a.jar", "kafka-1/b.jar")
+    ]
+    assert bom["components"][1]["hashes"] == [{"alg": "SHA-256", "content": "11"}]

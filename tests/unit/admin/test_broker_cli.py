@@ -83,9 +83,8 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     java.chmod(0o755)
     (tmp_path / "cache" / "kafka-pipeline" / BROKER.folder).mkdir(parents=True)
     # The program in place of Java needs no jars.
-    (tmp_path / "no_jars.sha256").touch()
-    without_jars = replace(BROKER, digests=tmp_path / "no_jars.sha256")
-    monkeypatch.setattr(jars, "BROKER", without_jars)
+    (no_jars := tmp_path / "no_jars.sha256").touch()
+    monkeypatch.setattr(jars, "BROKER", replace(BROKER, digests=no_jars))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -205,10 +205,11 @@ def test_list_of_digests_has_the_versions_of_ivy_xml(jar_set: JarSet) -> None:
 
 def test_digests_are_those_of_sha256sum(tmp_path: Path) -> None:
     (tmp_path / "empty.jar").touch()
-    (tmp_path / "abc.jar").write_text("abc")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "abc.jar").write_text("abc")
     assert digests_of(tmp_path) == {
         "empty.jar": _EMPTY,
-        "abc.jar": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+        "more/abc.jar": "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
     }
 
 
