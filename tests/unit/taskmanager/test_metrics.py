@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -184,8 +185,8 @@ def test_the_reference_lists_exactly_what_is_shown() -> None:
     measured.add(0, Measured(1, {COUNT: TIMES}))
     figures = dict.fromkeys(FIGURES, 1)
     copy = TaskStatus(COPY, TaskState.STANDBY, figures=figures)
-    counts = {"dropped": {"expired": 1}, "rejected": {"RecordRejected": 1}}
-    task = TaskStatus(COUNT, TaskState.RUNNING, figures=figures, **counts)
+    task = TaskStatus(COUNT, TaskState.RUNNING, figures=figures, dropped={"expired": 1})
+    task = replace(task, rejected={"RecordRejected": 1})
     found = look(task, copy, measured=measured)
     assert {name for name, _ in found} == {metric.name for metric in ALL}
 
