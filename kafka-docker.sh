@@ -26,6 +26,8 @@ Runs Apache Kafka in Docker, from port 9092 on, one port per broker.
 
 KAFKA_ADVERTISED_HOST         the IP address of this host that clients use and that the ports are
                               open on (127.0.0.1 if not set: reachable from this host only)
+KAFKA_IMAGE                   the image, for example by its digest: apache/kafka@sha256:…
+                              (apache/kafka:4.2.1 if not set)
 END
 }
 

@@ -167,6 +167,7 @@ def task_to_json(info: TaskInfo) -> dict[str, Any]:
         },
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
+        "rejected_by_error": dict(status.rejected) if status else None,
         "restore_percent": info.restore_percent,
     }
 

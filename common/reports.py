@@ -97,7 +97,11 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
         ]
         for task in tasks
     ]
-    return dump({"names": [*_SHOWN, *absent], "rows": rows})
+    table = {"names": [*_SHOWN, *absent], "rows": rows}
+    # Readers of earlier versions ignore the fields that they do not know.
+    if any(task.rejected for task in tasks):
+        table["rejected"] = [dict(task.rejected) for task in tasks]
+    return dump(table)
 
 
 def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
@@ -112,7 +116,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
     else:
-        tasks = _decode_statuses(known, JsonObject(json.loads(figures)))
+        tasks = _decode_statuses(known, JsonObject(json.loads(figures), {"rejected": []}))
     base = fields.integer_or_none("base")
     return Report(
         tm_id=fields.integer("tm_id"),
@@ -143,17 +147,22 @@ def _decode_statuses(
     acted_on: Sequence[Sequence[str]], table: JsonObject
 ) -> tuple[TaskStatus, ...]:
     names, rows = table.texts("names"), table.items("rows")
+    # Tables of earlier versions, and those without any, do not have it.
+    rejected = table.items("rejected") or [{}] * len(rows)
     size = len(_SHOWN)
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    for *known, row in zip(*acted_on, rows, strict=True):
+    for *known, row, each in zip(*acted_on, rows, rejected, strict=True):
         if not isinstance(row, list):
             raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
+        values["rejected"] = each
         figures = zip(names[size:], row[size:], strict=True)
-        values["figures"] = {name: value for name, value in figures if value is not None}
+        values["figures"] = {
+            name: value for name, value in figures if value is not None and name in FIGURES
+        }
         statuses.append(TaskStatus.from_json(values))
     return tuple(statuses)
 

@@ -27,6 +27,7 @@ FIGURES: Mapping[str, int | None] = {
     "to_restore": 0,
     "restore_eta_s": None,
     "fetched_bytes": 0,
+    "sent_bytes": 0,
     "state_bytes": None,
 }
 """The names of all figures of a task, each with its value if a status leaves it out.
@@ -45,7 +46,8 @@ status where it is measured: reports and `pipeline status --json` then include i
 - `enforced`: how often records were processed though another input might still have had older
   ones; `enforced_per_minute`: how often in the last minute.
 - `fetched_bytes`: bytes of the values that were fetched, also of records that are not committed yet
-  or were fetched again. `state_bytes`: RocksDB's files and write buffers.
+  or were fetched again. `sent_bytes`: of those of results and dead letters.
+- `state_bytes`: RocksDB's files and write buffers.
 """
 
 
@@ -94,7 +96,8 @@ class TaskStatus:
     right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for
     12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
     counts dropped records by reason: a partitioner or a timestamp extractor dropped them, or they
-    came too late for a store.
+    came too late for a store. `rejected` counts those that `on_error` skipped or sent to the dead
+    letters, by the name of the error, since the task came to its TaskManager.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -107,6 +110,7 @@ class TaskStatus:
     activity: str = ""
     figures: Mapping[str, int] = field(default_factory=dict, hash=False)
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
+    rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -142,6 +146,7 @@ class TaskStatus:
             "activity": self.activity,
             "figures": dict(self.figures),
             "dropped": dict(self.dropped),
+            "rejected": dict(self.rejected),
         }
         return {
             "task": str(self.task),
@@ -164,10 +169,17 @@ class TaskStatus:
             activity=fields.text("activity"),
             figures=_counts(fields.object("figures")),
             dropped=_counts(fields.object("dropped")),
+            rejected=_counts(fields.object("rejected")),
         )
 
 
-_EMPTY: Mapping[str, Any] = {"reason": "", "activity": "", "figures": {}, "dropped": {}}
+_EMPTY: Mapping[str, Any] = {
+    "reason": "",
+    "activity": "",
+    "figures": {},
+    "dropped": {},
+    "rejected": {},
+}
 
 
 def _counts(data: dict[str, Any]) -> dict[str, int]:

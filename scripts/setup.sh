@@ -21,7 +21,7 @@ identity() { printf '%s in %s\n' "$("$VENV/bin/python" --version)" "$PWD"; }
 
 wanted_stamp() {
   identity
-  cat requirements.lock pyproject.toml | cksum
+  cat locks/build.lock requirements.lock pyproject.toml | cksum
 }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -67,6 +67,13 @@ pip_install() {
   quietly "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps "$@"
 }
 
+# Installs what a lock lists. A file with another digest is an error.
+install_lock() {
+  # Without isolation, the locked setuptools builds what is no wheel, which is pyspark alone. With
+  # PEP 517, pip caches that wheel.
+  pip_install --require-hashes --use-pep517 --no-build-isolation -r "$1"
+}
+
 main() {
   local stamp='' python
   [[ -f $STAMP ]] && stamp=$(<"$STAMP")
@@ -95,8 +102,8 @@ run_command(find_java)()'
     quietly "$python" -m venv "$VENV"
   fi
   say "installing the packages of requirements.lock, a minute or two the first time…"
-  # The isolated build lets pip cache the pyspark wheel that it builds.
-  pip_install --use-pep517 -r requirements.lock
+  install_lock locks/build.lock
+  install_lock requirements.lock
   say "installing the project…"
   pip_install --no-build-isolation -e .
   say "making an archive of Spark's classes, so that Spark starts in half the time…"

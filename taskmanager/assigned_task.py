@@ -118,6 +118,7 @@ class AssignedTask:
             activity=self._activity(),
             figures=self._figures() | {"restarts": restarts},
             dropped=self.memory.figures.dropped_by_reason,
+            rejected=dict(self.memory.figures.rejected),
         )
 
     def _activity(self) -> str:
@@ -139,6 +140,7 @@ class AssignedTask:
             "dead_letters_per_minute": memory.letters_lately.in_window(now_ms),
             "transactions": memory.transactions,
             "fetched_bytes": memory.fetched_bytes,
+            "sent_bytes": done.sent_bytes,
         }
         if memory.state_bytes is not None:
             figures["state_bytes"] = memory.state_bytes

@@ -10,6 +10,7 @@ from common.messages import Report
 from common.monitoring.metric import Metric, Sample, counter, gauge, histogram
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
+from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS
 from taskmanager.measurements import Measurements
 
 _MANAGER = ("taskmanager",)
@@ -57,6 +58,11 @@ FETCHED = counter(
     "bytes of the values that were fetched, also of records that were fetched again",
     *_TASK,
 )
+SENT = counter(
+    "task_sent_bytes_total",
+    "bytes of the values of results and dead letters that were sent, committed",
+    *_TASK,
+)
 TRANSACTIONS = counter("task_transactions_total", "transactions committed", *_TASK)
 RESTARTS = counter("task_restarts_total", "how often the task started again", *_TASK)
 DEAD_LETTERS = counter(
@@ -68,6 +74,13 @@ SKIPPED = counter(
     "task_skipped_records_total",
     "records that `on_error` ever skipped; only while the task is RUNNING",
     *_TASK,
+)
+REJECTED_BY_ERROR = counter(
+    "task_rejected_records_total",
+    "records that `on_error` skipped or sent to the dead letters since the task came to the "
+    f"TaskManager, by the class of the error; after {MOST_ERRORS} classes, `{OTHER_ERRORS}`",
+    *_TASK,
+    "error",
 )
 DROPPED = counter(
     "task_dropped_records_total",
@@ -124,8 +137,20 @@ OF_THE_DAEMON: tuple[Metric, ...] = (
     *(HEARTBEATS_SENT, REJECTED, EPOCH, REGISTERED, TASKS, THREADS, WORKER_MEMORY),
 )
 OF_TASKS: tuple[Metric, ...] = (
-    *(STATE, RECORDS_IN, RECORDS_OUT, FETCHED, TRANSACTIONS, RESTARTS, DEAD_LETTERS, SKIPPED),
-    *(DROPPED, ENFORCED, LAG, LAG_AGE, OLDEST, RESTORE_LEFT, STATE_BYTES, TURNS, COMMITS),
+    *(STATE, RECORDS_IN, RECORDS_OUT, FETCHED, SENT, TRANSACTIONS, RESTARTS, DEAD_LETTERS),
+    *(
+        SKIPPED,
+        REJECTED_BY_ERROR,
+        DROPPED,
+        ENFORCED,
+        LAG,
+        LAG_AGE,
+        OLDEST,
+        RESTORE_LEFT,
+        STATE_BYTES,
+        TURNS,
+        COMMITS,
+    ),
 )
 OF_STANDBYS: tuple[Metric, ...] = (STANDBY_STATE, STANDBY_RECORDS, STANDBY_LAG)
 
@@ -133,6 +158,7 @@ _COUNTERS = {
     RECORDS_IN: "records_in",
     RECORDS_OUT: "records_out",
     FETCHED: "fetched_bytes",
+    SENT: "sent_bytes",
     TRANSACTIONS: "transactions",
     RESTARTS: "restarts",
     ENFORCED: "enforced",
@@ -186,6 +212,8 @@ def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]
     if status.state is TaskState.RUNNING:
         for metric, figure in _COUNTERS_OF_ALL_TIMES.items():
             yield metric.sample(status.count(figure), *labels)
+    for error, count in status.rejected.items():
+        yield REJECTED_BY_ERROR.sample(count, *labels, error)
     for reason, count in _few_reasons(status).items():
         yield DROPPED.sample(count, *labels, reason)
     lag, oldest_ms = status.gauge("lag"), status.gauge("oldest_waiting_ms")

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from admin.broker.digests import check_jars
 from admin.locks import exclusive
 from admin.paths import cache_home
 from common.errors import UnavailableError
@@ -33,28 +34,31 @@ class JarSet:
     ivy_file: Path
     main_jar: str
     """The file without which the others are useless."""
+    digests: Path
+    """The list of what must arrive, and nothing else; see `digests.py`."""
 
 
-_BROKER = JarSet(
+BROKER = JarSet(
     title=f"Kafka {KAFKA_VERSION}",
     folder=f"kafka-{KAFKA_VERSION}",
     ivy_file=Path(__file__).with_name("ivy.xml"),
     main_jar=f"kafka_2.13-{KAFKA_VERSION}.jar",
+    digests=Path(__file__).with_name("jars.sha256"),
 )
 
 
 def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
     """Return the folder of the broker's jars; see `fetch_jars`."""
-    return fetch_jars(_BROKER, java, cache_dir)
+    return fetch_jars(BROKER, java, cache_dir)
 
 
 def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Path:
-    """Return the folder of a set of jars, fetching them first if they are not there.
+    """Return the folder of a set of jars, with the digests of its list; fetch missing ones first.
 
     Fetching takes about a minute, a network and 100 MB of disk, half of it only temporarily; one
     line on stderr announces it. Several processes may call this at once: one fetches, the others
     wait. The folder gets its name only once it is complete, so an interrupted download never
-    counts.
+    counts. The digests are checked at each call, which takes about 0.1 s.
 
     Args:
         jar_set: what to fetch.
@@ -62,21 +66,26 @@ def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Pa
         cache_dir: where to keep the jars; `$XDG_CACHE_HOME/kafka-pipeline` by default.
 
     Raises:
-        UnavailableError: no pyspark, no network, or a cache folder that cannot be used.
+        UnavailableError: no pyspark, no network, a cache folder that cannot be used, or a jar with
+            another digest, which is not on the list, or which is missing.
     """
     cache_dir = cache_home() if cache_dir is None else cache_dir
     jars = cache_dir / jar_set.folder
     try:
-        if jars.is_dir():
-            return jars
-        with exclusive(cache_dir / f"{jar_set.folder}.lock"):
-            if not jars.is_dir():
-                print(
-                    f"fetching the {jar_set.title} jars, once, about a minute…",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                _fetch(jar_set, java, cache_dir)
+        if not jars.is_dir():
+            with exclusive(cache_dir / f"{jar_set.folder}.lock"):
+                if not jars.is_dir():
+                    print(
+                        f"fetching the {jar_set.title} jars, once, about a minute…",
+                        file=sys.stderr,
+                        flush=True,
+                    )
+                    _fetch(jar_set, java, cache_dir)
+        if wrong := check_jars(jars, jar_set.digests):
+            raise UnavailableError(
+                f"The {jar_set.title} jars in {jars} are not those of {jar_set.digests}: {wrong}. "
+                "Find out who changed them, or delete that folder to fetch them again."
+            )
     except OSError as error:
         raise UnavailableError(
             f"The {jar_set.title} jars cannot be kept in {cache_dir}: {error}. "
@@ -94,7 +103,14 @@ def _fetch(jar_set: JarSet, java: Java, cache_dir: Path) -> None:
         shutil.rmtree(leftover)
     part = Path(tempfile.mkdtemp(prefix=f"{jar_set.folder}.part-", dir=cache_dir))
     try:
-        _run_ivy(jar_set, java, ivy_cache, part)
+        retrieve(jar_set, java, ivy_cache, part)
+        if wrong := check_jars(part, jar_set.digests):
+            # The next attempt must not find the wrong file there again.
+            shutil.rmtree(ivy_cache, ignore_errors=True)
+            raise UnavailableError(
+                f"The {jar_set.title} jars that arrived are not those of {jar_set.digests}, and "
+                f"were deleted: {wrong}."
+            )
         # mkdtemp's 0700 would hide the jars from other users of a shared cache folder.
         part.chmod(0o755)
         part.rename(cache_dir / jar_set.folder)
@@ -103,7 +119,11 @@ def _fetch(jar_set: JarSet, java: Java, cache_dir: Path) -> None:
     shutil.rmtree(ivy_cache, ignore_errors=True)
 
 
-def _run_ivy(jar_set: JarSet, java: Java, ivy_cache: Path, target: Path) -> None:
+def retrieve(jar_set: JarSet, java: Java, ivy_cache: Path, target: Path) -> None:
+    """Let Ivy put the jars into a folder, whatever their digests. Blocks about a minute.
+
+    Raises `UnavailableError` if they could not be fetched.
+    """
     command = [
         *(str(java.executable), "-jar", str(_find_ivy())),
         *("-cache", str(ivy_cache)),

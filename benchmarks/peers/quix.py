@@ -13,7 +13,9 @@ from benchmarks.contender import Job, Running, launch
 from common.errors import UnavailableError
 
 VERSION = "3.28.1"
+"""After a change, `./scripts/lock.sh` renews its lock."""
 
+_LOCK = Path(__file__).parents[2] / "locks" / "quix.lock"
 _APPLICATION = Path(__file__).with_name("quix_application.py")
 _COMPLETE = "complete"
 _USEFUL_LINES = 12
@@ -51,22 +53,28 @@ def quix_environment(cache_dir: Path) -> Path:
     """Return a virtual environment with Quix Streams; create it if it does not exist.
 
     The first call takes half a minute, needs a network, and says so in one line on stderr. An
-    incomplete environment, for example after an interrupted download, is created again.
+    incomplete environment, for example after an interrupted download, is created again, and so is
+    one of a former lock.
 
     Raises `UnavailableError` if the environment cannot be created.
     """
     folder = cache_dir / f"quix-{VERSION}"
+    complete = folder / _COMPLETE
+    lock = _LOCK.read_text("utf-8")
     with exclusive(cache_dir / f"quix-{VERSION}.lock"):
-        if not (folder / _COMPLETE).is_file():
+        if not complete.is_file() or complete.read_text("utf-8") != lock:
             print(f"installing Quix Streams {VERSION}, once…", file=sys.stderr, flush=True)
             shutil.rmtree(folder, ignore_errors=True)
             _run([sys.executable, "-m", "venv", str(folder)])
-            _run([str(folder / "bin" / "python"), *_PIP, f"quixstreams=={VERSION}"])
-            (folder / _COMPLETE).touch()
+            _run([str(folder / "bin" / "python"), *_PIP, str(_LOCK)])
+            complete.write_text(lock, "utf-8")
     return folder
 
 
-_PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+_PIP = (
+    *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+    *("--no-deps", "--require-hashes", "--requirement"),
+)
 
 
 def _run(command: list[str]) -> None:

@@ -16,11 +16,12 @@ from common.java import MIN_JAVA_VERSION, Java, find_java
 VERSION = "4.3.0"
 """The version of Kafka Streams in ivy.xml."""
 
-_JARS = JarSet(
+JARS = JarSet(
     title=f"Kafka Streams {VERSION}",
     folder=f"kafka-streams-test-utils-{VERSION}",
     ivy_file=Path(__file__).with_name("ivy.xml"),
     main_jar=f"kafka-streams-test-utils-{VERSION}.jar",
+    digests=Path(__file__).with_name("jars.sha256"),
 )
 
 
@@ -53,7 +54,7 @@ def build_program(sources: Sequence[Path], classes: Path) -> JavaProgram:
     """
     java = find_java()
     compiler = find_compiler(java)
-    jars = fetch_jars(_JARS, java)
+    jars = fetch_jars(JARS, java)
     # Only the launchers `java` and `javac` replace a star, and not for the compiler's module.
     class_path = ":".join(map(str, sorted(jars.glob("*.jar"))))
     command = [

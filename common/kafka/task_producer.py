@@ -23,7 +23,7 @@ from common.kafka.clients import (
 )
 from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
-from common.record_batch import KafkaHeaders, OutputRecord
+from common.record_batch import KafkaHeaders, OutputRecord, total_bytes
 from common.record_size import record_size, size_bound
 from common.spare_threads import SpareThreads
 from common.suggest import counted
@@ -152,11 +152,11 @@ class TaskProducer:
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
         partitions: Sequence[int] | None,
-    ) -> None:
+    ) -> int:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        `partitions` has the partition of each record; -1, or `None` for all, means that the key
-        decides, which such a record must have.
+        Returns the total size of their values in bytes. `partitions` has the partition of each
+        record; -1, or `None` for all, means that the key decides, which such a record must have.
         """
         taken = 0
         if headers is None:
@@ -174,9 +174,13 @@ class TaskProducer:
             )
         # If delivery reports pile up until the commit, it takes more than twice as long.
         self._producer.poll()
+        return total_bytes(values)
 
-    def send_records(self, records: Sequence[OutputRecord]) -> None:
-        """Send one record or more, each small enough for its topic. Raises as `commit`."""
+    def send_records(self, records: Sequence[OutputRecord]) -> int:
+        """Send one record or more, each small enough for its topic. Raises as `commit`.
+
+        Returns the total size of their values in bytes.
+        """
         # `zip(*records)` takes more than twice as long: it makes an iterator for each record.
         topics, keys, values, partitions, timestamps, headers = (
             list(map(itemgetter(place), records)) for place in range(6)
@@ -187,6 +191,7 @@ class TaskProducer:
         for topic, key, value, partition, timestamp, each in records[taken:]:
             self.send(topic, key, value, timestamp or _FIRST_MS, each, partition)
         self._producer.poll()
+        return total_bytes(values)
 
     def send(
         self,

@@ -56,7 +56,7 @@ def _error_headers(
     """
     trace, node = explained.trace, explained.node
     headers: list[tuple[str, bytes | None]] = [
-        ("__streams.errors.exception", _error_name(explained.error).encode()),
+        ("__streams.errors.exception", error_name(explained.error).encode()),
         ("__streams.errors.message", explained.reason.encode(errors="backslashreplace")),
         ("__streams.errors.topic", batch.topic.encode()),
         ("__streams.errors.partition", b"%d" % batch.partition),
@@ -68,7 +68,8 @@ def _error_headers(
     return headers
 
 
-def _error_name(error: Exception) -> str:
+def error_name(error: Exception) -> str:
+    """Return the name of an error's class: `RecordRejected`, or `shop.OutOfStockError`."""
     match error:
         case RecordRejectedError():
             return "RecordRejected"

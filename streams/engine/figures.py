@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from common.errors import shorten
 from streams.engine.outputs import Dropped
+
+MOST_ERRORS = 20
+"""How many names of errors a task counts by; user code can make up any number of classes."""
+OTHER_ERRORS = "other"
+_LONGEST_NAME = 80
 
 
 @dataclass(slots=True)
@@ -18,6 +24,20 @@ class Figures:
     dead_letters: int = 0
     dropped: Counter[Dropped] = field(default_factory=Counter)
     enforced: int = 0
+    sent_bytes: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
+    """How many records were skipped or became dead letters, by the name of the error."""
+
+    def reject(self, error: str, records: int = 1) -> None:
+        """Count records that were skipped or became dead letters, by the name of their error.
+
+        After `MOST_ERRORS` names, new ones are `OTHER_ERRORS`. A name once counted stays, so each
+        count only grows.
+        """
+        name = shorten(error, _LONGEST_NAME)
+        if name not in self.rejected and len(self.rejected) >= MOST_ERRORS:
+            name = OTHER_ERRORS
+        self.rejected[name] += records
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
@@ -29,11 +49,16 @@ class Figures:
 
     def __add__(self, other: Figures) -> Figures:
         """Return the sums."""
-        return Figures(
+        sums = Figures(
             self.records_in + other.records_in,
             self.records_out + other.records_out,
             self.skipped + other.skipped,
             self.dead_letters + other.dead_letters,
             self.dropped + other.dropped,
             self.enforced + other.enforced,
+            self.sent_bytes + other.sent_bytes,
+            self.rejected.copy(),
         )
+        for error, records in other.rejected.items():
+            sums.reject(error, records)
+        return sums

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from common.errors import EngineError, PipelineError
 from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
-from streams.engine.dead_letters import dead_letter
+from streams.engine.dead_letters import dead_letter, error_name
 from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, OutputColumns
@@ -439,6 +439,7 @@ class GroupTask:
             ) from error
         if not settings.on_error.writes_dead_letters:
             self._figures.skipped += 1
+            self._figures.reject(error_name(error))
             return
         topic = settings.dead_letter_topic
         assert topic is not None, "dead_letter comes with a topic"
@@ -454,3 +455,4 @@ class GroupTask:
             ) from error
         self._runtime.outputs.append(letter)
         self._figures.dead_letters += 1
+        self._figures.reject(error_name(error))

@@ -108,6 +108,10 @@ def test_both_daemons_show_the_pipeline_that_they_run(job: Engine) -> None:
     assert tasks.values("task_oldest_record_age_seconds") == {"Adder": 0, "Counter": 0}
     assert tasks.values("task_state", state="RUNNING") == {"Adder": 2, "Counter": 2}
     assert tasks.values("task_fetched_bytes_total")["Adder"] == GOOD + 3 * BAD
+    results = tasks.values("task_fetched_bytes_total")["Counter"]
+    assert tasks.values("task_sent_bytes_total")["Adder"] == results + 3 * BAD
+    errors = tasks.values("task_rejected_records_total", error="RecordRejected")
+    assert errors == {"Adder": BAD}
     assert tasks.values("task_state_bytes").keys() == {"Counter"}
     assert tasks.values("taskmanager_threads", state="RUNNING") == {"": 2}
     assert tasks.values("taskmanager_worker_resident_memory_bytes")[""] > 1_000_000

@@ -40,6 +40,12 @@ needs_promtool = pytest.mark.skipif(
 )
 
 
+needs_linter = pytest.mark.skipif(
+    not shutil.which("dashboard-linter"),
+    reason="dashboard-linter is Grafana's: go install github.com/grafana/dashboard-linter@latest",
+)
+
+
 def promtool(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["promtool", *words], capture_output=True, text=True, timeout=60, check=False
@@ -105,6 +111,13 @@ def test_panels_of_the_board_do_not_overlap() -> None:
     ]
     assert len(set(cells)) == len(cells)
     assert max(x for x, _ in cells) == 23
+
+
+@needs_linter
+def test_linter_of_grafana_accepts_the_board() -> None:
+    command = ["dashboard-linter", "lint", "--strict", str(DEPLOY / "grafana_board.json")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_prometheus_loads_the_alerts() -> None:

@@ -213,7 +213,7 @@ def test_seven_brokers_share_one_quorum_and_nothing_else(compose: dict[str, Any]
     assert len(base64.urlsafe_b64decode(cluster_id + "==")) == 16
     for number, (name, service) in enumerate(services.items(), start=1):
         port = 9091 + number
-        assert service["image"] == "apache/kafka:4.2.1"
+        assert service["image"] == "${KAFKA_IMAGE:-apache/kafka:4.2.1}"
         assert service["ports"] == [f"{host}:{port}:9092"]
         assert service["volumes"] == [f"data-{number}:/var/lib/kafka/data"]
         assert service["environment"]["KAFKA_ADVERTISED_LISTENERS"] == (

@@ -16,8 +16,9 @@ METRICS = (
     *of_task_manager.OF_TASKS,
     *of_task_manager.OF_STANDBYS,
 )
-LABELS = {"taskmanager", "task", "processor", "partition", "thread", "state", "reason"}
-"""All of them are bounded by the pipeline and the cluster; so are reasons, see `MOST_REASONS`."""
+LABELS = {"taskmanager", "task", "processor", "partition", "thread", "state", "reason", "error"}
+"""All of them are bounded by the pipeline and the cluster; so are reasons and errors, see
+`MOST_REASONS` and `MOST_ERRORS`."""
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)

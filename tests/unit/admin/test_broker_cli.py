@@ -9,14 +9,16 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from admin.broker import jars
 from admin.broker.command import broker_app
-from admin.broker.jars import KAFKA_VERSION
+from admin.broker.jars import BROKER, KAFKA_VERSION
 from admin.broker.local_cluster import LocalCluster
 from admin.broker.ports import LOOPBACK, accepts, find_free
 
@@ -79,7 +81,10 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     java.parent.mkdir()
     java.write_text(_JAVA.format(python=sys.executable, loopback=LOOPBACK))
     java.chmod(0o755)
-    (tmp_path / "cache" / "kafka-pipeline" / f"kafka-{KAFKA_VERSION}").mkdir(parents=True)
+    (tmp_path / "cache" / "kafka-pipeline" / BROKER.folder).mkdir(parents=True)
+    # The program in place of Java needs no jars.
+    (no_jars := tmp_path / "no_jars.sha256").touch()
+    monkeypatch.setattr(jars, "BROKER", replace(BROKER, digests=no_jars))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -415,6 +415,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         running(COUNT, lag=2, oldest_waiting_ms=1500),
         activity="in `process` of orders[3]@1200 for 12 s",
         dropped={"expired": 3, "partitioner": 2},
+        rejected={"builtins.KeyError": 4},
     )
     full = look(leader({FORWARD: None, COUNT: 0}), report(0, counting))
     data = json.loads(status.as_json(full))
@@ -448,6 +449,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "oldest_waiting_ms": 1500,
         "dropped": 5,
         "dropped_by_reason": {"expired": 3, "partitioner": 2},
+        "rejected_by_error": {"builtins.KeyError": 4},
         "enforced": 0,
         "enforced_per_minute": 0,
         "restored": 0,
@@ -455,6 +457,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "restore_percent": None,
         "restore_eta_s": None,
         "fetched_bytes": 0,
+        "sent_bytes": 0,
         "state_bytes": None,
     }
     assert data["tasks"][0].keys() == data["tasks"][1].keys()

@@ -122,9 +122,10 @@ def test_report_without_a_field_is_malformed(field: str) -> None:
 COLUMNS = '"thread","reason","activity","dropped"'
 
 
-def table(names: str, *rows: str) -> bytes:
+def table(names: str, *rows: str, rejected: str = "") -> bytes:
     """Return a document of figures."""
-    return f'{{"names":[{names}],"rows":[{",".join(rows)}]}}'.encode()
+    more = f',"rejected":{rejected}' if rejected else ""
+    return f'{{"names":[{names}],"rows":[{",".join(rows)}]{more}}}'.encode()
 
 
 @pytest.mark.parametrize(
@@ -146,12 +147,15 @@ def table(names: str, *rows: str) -> bytes:
         table(COLUMNS, '[0,"","",{"late":-1}]'),
         table('"reason","thread","activity","dropped"', '["",0,"",{}]'),
         table(f"{COLUMNS},0", '[0,"","",{},3]'),
-        table(f'{COLUMNS},"lags"', '[0,"","",{},3]'),
         table(f'{COLUMNS},"lag"', '[0,"","",{}]'),
         table(f'{COLUMNS},"lag"', '[0,"","",{},"3"]'),
         table(f'{COLUMNS},"lag"', '[0,"","",{},-1]'),
         table(f'{COLUMNS},"lag"', '[0,"","",{},true]'),
         table(f'{COLUMNS},"lag"', '[0,"","",{},1.5]'),
+        table(COLUMNS, '[0,"","",{}]', rejected="[{},{}]"),
+        table(COLUMNS, '[0,"","",{}]', rejected='[{"E":-1}]'),
+        table(COLUMNS, '[0,"","",{}]', rejected='{"E":1}'),
+        table(COLUMNS, '[0,"","",{}]', rejected="[3]"),
     ],
 )
 def test_figures_of_another_shape_are_malformed(figures: bytes | None) -> None:
@@ -168,6 +172,26 @@ def test_figures_are_a_table_of_those_that_any_task_has() -> None:
     assert dict(record.headers)["figures"] == table(
         f'{COLUMNS},"restarts","lag"', '[0,"slow","",{},2,null]', '[1,"","",{},0,0]'
     )
+    assert decode([record]) == message
+
+
+def test_figures_of_a_later_version_are_left_out() -> None:
+    (record,) = encode(Heartbeat(REPORT))
+    figures = table(f'{COLUMNS},"lags","lag"', '[0,"","",{},true,3]')
+    read = decode([with_headers(record, figures=figures)])
+    assert isinstance(read, Heartbeat)
+    assert [status.figures for status in read.report.tasks] == [{"lag": 3}]
+
+
+def test_errors_are_a_field_that_only_reports_with_rejected_records_have() -> None:
+    """Earlier versions read a table of the columns that they know, and ignore other fields."""
+    good = TaskStatus(TaskId("P", 0), TaskState.RUNNING)
+    bad = TaskStatus(TaskId("P", 1), TaskState.RUNNING, rejected={"shop.SoldOutError": 3})
+    message = Heartbeat(replace(REPORT, tasks=(good, bad)))
+    (record,) = encode(message)
+    rows = '[0,"","",{}]', '[0,"","",{}]'
+    expected = table(COLUMNS, *rows, rejected='[{},{"shop.SoldOutError":3}]')
+    assert dict(record.headers)["figures"] == expected
     assert decode([record]) == message
 
 

@@ -75,6 +75,7 @@ statuses = st.builds(
     texts,
     st.dictionaries(st.sampled_from(sorted(FIGURES)), numbers, max_size=4),
     st.dictionaries(texts, numbers, max_size=3),
+    st.dictionaries(texts, numbers, max_size=3),
 )
 reports = st.builds(
     Report,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -74,6 +75,7 @@ def test_figures_of_a_task_are_shown() -> None:
     assert of(metrics.RESTARTS, found) == figures["restarts"]
     assert of(metrics.ENFORCED, found) == figures["enforced"]
     assert of(metrics.FETCHED, found) == figures["fetched_bytes"]
+    assert of(metrics.SENT, found) == figures["sent_bytes"]
     assert of(metrics.STATE_BYTES, found) == figures["state_bytes"]
     assert of(metrics.LAG, found) == figures["lag"]
     assert of(metrics.LAG_AGE, found) == figures["lag_age_ms"] / 1000
@@ -128,6 +130,13 @@ def test_drops_are_counted_by_reason() -> None:
     assert of(metrics.DROPPED, found, [*LABELS, "partitioner"]) == 4
 
 
+def test_rejected_records_are_counted_by_the_class_of_their_error() -> None:
+    rejected = {"builtins.KeyError": 3, "RecordRejected": 4}
+    found = look(TaskStatus(COUNT, TaskState.RUNNING, rejected=rejected))
+    assert of(metrics.REJECTED_BY_ERROR, found, [*LABELS, "builtins.KeyError"]) == 3
+    assert of(metrics.REJECTED_BY_ERROR, found, [*LABELS, "RecordRejected"]) == 4
+
+
 def test_user_code_that_makes_reasons_up_gets_a_few_series_and_one_for_the_others() -> None:
     reasons = {f"order {n:03} is odd": 1 for n in range(100)}
     found = look(running(reasons))
@@ -177,6 +186,7 @@ def test_the_reference_lists_exactly_what_is_shown() -> None:
     figures = dict.fromkeys(FIGURES, 1)
     copy = TaskStatus(COPY, TaskState.STANDBY, figures=figures)
     task = TaskStatus(COUNT, TaskState.RUNNING, figures=figures, dropped={"expired": 1})
+    task = replace(task, rejected={"RecordRejected": 1})
     found = look(task, copy, measured=measured)
     assert {name for name, _ in found} == {metric.name for metric in ALL}
 

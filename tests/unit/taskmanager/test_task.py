@@ -34,6 +34,7 @@ from streams import (
     serdes,
     stores,
 )
+from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
@@ -260,11 +261,12 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     with capture_logs() as logs:
         assigned = assigned_to([], 0, monkeypatch, group)
         task = start(assigned)
-        task.add(RecordBatch("in", 0, [b"k"] * 3, [b"v"] * 3, [-1, 1, -1], [0, 1, 2]))
+        task.add(RecordBatch("in", 0, [b"k"] * 3, [b"value"] * 3, [-1, 1, -1], [0, 1, 2]))
         task.turn(inf)
-        assert assigned.memory.figures.dropped_by_reason == {}
+        assert assigned.memory.figures == Figures()
         task.commit()
     assert assigned.memory.figures.dropped_by_reason == {"invalid timestamp": 2}
+    assert assigned.memory.figures.sent_bytes == len(b"value")
     lines = [entry for entry in logs if entry["event"] == "records dropped"]
     assert [(line["log_level"], line["records"]) for line in lines] == [
         ("warning", {"in: invalid timestamp": 2})

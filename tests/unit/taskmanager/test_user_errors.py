@@ -205,6 +205,7 @@ def test_records_that_are_skipped_leave_one_traceback(
     assert [(entry["task"], entry["node"]) for entry in found] == [("P_0", "Enrich")]
     task.commit()
     assert assigned.memory.figures.skipped == 100
+    assert assigned.memory.figures.rejected == {"builtins.KeyError": 100}
 
 
 @pytest.mark.parametrize(

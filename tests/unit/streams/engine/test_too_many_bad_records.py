@@ -80,6 +80,7 @@ def test_a_mistake_is_a_bad_record_if_all_errors_are(
         assert task.task.position(("in", 0)) == 3
         figures = task.task.take()[1]
         assert (figures.skipped, figures.dead_letters) == counts
+        assert figures.rejected == {"builtins.TypeError": 1}
 
 
 @pytest.mark.parametrize("error", [ValueError(), KeyError(), IndexError(), ZeroDivisionError()])

@@ -1,0 +1,34 @@
+"""Writes the lists of digests of jars: `python -m scripts.jar_digests`.
+
+Ivy fetches the jars of each ivy.xml anew, and the lists then have what arrived. Compare them with
+git: a jar of a version that was there before must have the digest that it had before.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from admin.broker.digests import digests_of, write_digests
+from admin.broker.jars import BROKER, retrieve
+from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
+from common.cli import run_command
+from common.java import find_java
+
+_COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
+
+
+def main() -> None:
+    """Fetch all sets of jars, and write their lists. Takes a minute or two and a network."""
+    java = find_java()
+    for jar_set in (BROKER, KAFKA_STREAMS):
+        with tempfile.TemporaryDirectory() as scratch:
+            jars = Path(scratch, "jars")
+            jars.mkdir()
+            retrieve(jar_set, java, Path(scratch, "ivy"), jars)
+            write_digests(jar_set.digests, digests_of(jars), _COMMENT)
+        print(jar_set.digests)
+
+
+if __name__ == "__main__":
+    run_command(main)()

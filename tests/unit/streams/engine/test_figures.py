@@ -1,0 +1,37 @@
+"""Counts of what a task did to records: what they are by, and how they are added up."""
+
+from __future__ import annotations
+
+from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS, Figures
+
+
+def test_classes_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:
+    figures = Figures()
+    for number in range(100):
+        figures.reject(f"shop.Error{number}")
+    figures.reject("shop.Error0")
+    assert len(figures.rejected) == MOST_ERRORS + 1
+    assert figures.rejected[OTHER_ERRORS] == 100 - MOST_ERRORS
+    assert figures.rejected["shop.Error0"] == 2
+
+
+def test_long_names_are_shortened() -> None:
+    figures = Figures()
+    figures.reject("shop." + "x" * 1000)
+    ((name, _),) = figures.rejected.items()
+    assert len(name) < 100
+
+
+def test_counts_of_transactions_only_grow_when_they_are_added() -> None:
+    total = Figures()
+    for transaction in range(30):
+        done = Figures(sent_bytes=transaction)
+        done.reject("builtins.KeyError", 2)
+        done.reject(f"shop.Error{transaction}")
+        before = dict(total.rejected)
+        total += done
+        assert all(total.rejected[error] >= count for error, count in before.items())
+    assert total.sent_bytes == sum(range(30))
+    assert total.rejected["builtins.KeyError"] == 60
+    assert total.rejected.total() == 90
+    assert len(total.rejected) == MOST_ERRORS + 1
