@@ -97,9 +97,15 @@ class Clients(Protocol):
         """
 
     def producer(
-        self, transactional_id: str, size_limits: Mapping[str, int]
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
     ) -> TransactionalProducer:
-        """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic."""
+        """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic.
+
+        `arcs` holds how many partitions of output topics are read, where that is fixed.
+        """
 
 
 class KafkaClients:
@@ -119,6 +125,11 @@ class KafkaClients:
         """See `Clients.reader`."""
         return PartitionReader(self._config, group, self._admin if is_watched else None)
 
-    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
+    def producer(
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
+    ) -> TaskProducer:
         """See `Clients.producer`."""
-        return TaskProducer(self._config, transactional_id, size_limits, self._threads)
+        return TaskProducer(self._config, transactional_id, size_limits, self._threads, arcs)

@@ -143,7 +143,8 @@ class ProcessorStart(TaskStart):
         clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
         limits = clients.brokers.size_limits(written)
         with ExitStack() as undo:
-            producer = clients.producer(names.transactional_id(replica.task), limits)
+            transactional_id = names.transactional_id(replica.task)
+            producer = clients.producer(transactional_id, limits, replica.arcs)
             undo.callback(producer.close)
             # Created early: a reader that is used while it connects may take 0.7 s to answer.
             # The start has its own reader, since only one thread may use each.
