@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from common.config import Config
 from common.tasks import TaskId
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
