@@ -26,8 +26,8 @@ from benchmarks.lone_task import lone_task, results_of
 from common.config import load_config
 from common.messages import replicas
 from common.record_batch import RecordBatch
+from common.user_code import UserCode
 from streams.engine.outputs import OutputColumns
-from streams.engine.user_code import UserCode
 from streams.pipeline.load import load_pipeline
 from streams.pipeline.units import group_of
 from streams.sql.access import Readable

@@ -13,6 +13,10 @@ PREFIXES = ("consumer.", "producer.", "admin.")
 
 _BOOTSTRAP_SERVERS = "bootstrap.servers"
 
+OAUTH_CALLBACK = "sasl.oauthbearer.callback"
+"""Names a function of the user's code, `module:function`, that returns tokens: not of librdkafka's,
+which takes an object."""
+
 _PYTHON = "it takes an object of Python, which a file cannot have"
 _OWNED = {
     "transactional.id": "each task has its own, made from job_name and the task's id",
@@ -30,6 +34,7 @@ _OWNED = {
     "metadata.broker.list": f"use {_BOOTSTRAP_SERVERS}",
     "logger": "log_format and log_level of config.yaml say how it logs",
     "default.topic.config": "write its settings next to the others",
+    "oauth_cb": f"name a function: {OAUTH_CALLBACK}: module:function",
     "on_commit": _PYTHON,
     "on_delivery": _PYTHON,
     "delivery.report.only.error": _PYTHON,
@@ -82,7 +87,7 @@ def _refusal(key: str) -> str | None:
         name = name.removeprefix(prefix) if name == key else name
     if name == _BOOTSTRAP_SERVERS and name != key:
         return f"all clients use one cluster; write {_BOOTSTRAP_SERVERS} without a prefix"
-    return _PYTHON if name.endswith("_cb") else _OWNED.get(name)
+    return _OWNED.get(name) or (_PYTHON if name.endswith("_cb") else None)
 
 
 def _is_filled_text(value: Scalar) -> bool:

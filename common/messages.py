@@ -6,14 +6,14 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 from common.pipeline import Pipeline
 from common.processors import OnError, PipelineProcessor
 from common.specs import SPECS, Name, ProcessorSpec, SourceSpec
 from common.status import TaskStatus, ThreadState
 from common.tasks import TaskId
-from common.typed_json import as_json, from_json
+from common.typed_json import AtLeast, as_json, from_json
 from common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
@@ -32,9 +32,11 @@ _OPTIONAL: Mapping[str, Any] = {
     "sources": {},
     "state_topics": {},
     "standby": 0,
+    "arcs": {},
     "generation": 0,
     "max_dead_letters_per_minute": None,
 }
+_Count = Annotated[int, AtLeast(1)]
 
 
 class MalformedMessageError(Exception):
@@ -76,6 +78,8 @@ class ProcessorReplica:
     max_dead_letters_per_minute: int | None = None
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     """How to read the sources that have settings, by their names in `from_`."""
+    arcs: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """How many partitions the arcs among `out_topics` have, which are all that are read."""
     generation: int = 0
     """How often it was asked to start again; another number is another version of the task."""
 
@@ -108,6 +112,7 @@ class ProcessorReplica:
             "sources": as_json(self.sources),
             "state_topics": {name: t for name, t in self.state_topics.items() if name != sole},
             "standby": self.task.standby,
+            "arcs": as_json(self.arcs),
             "generation": self.generation,
             "max_dead_letters_per_minute": self.max_dead_letters_per_minute,
         }
@@ -150,6 +155,7 @@ class ProcessorReplica:
             on_error=OnError(extra.text("on_error")),
             max_dead_letters_per_minute=extra.integer_or_none("max_dead_letters_per_minute", 1),
             sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
+            arcs=from_json(Mapping[Name, _Count], extra.object("arcs"), "arcs"),
             generation=extra.integer("generation"),
         )
 
@@ -169,8 +175,9 @@ def replicas(
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
     `generations` are by processor, or by task, and add up; those that are left out are 0.
     """
+    counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.arcs}
     tasks = [
-        (processor, _replica(processor, pipeline, partition, generations))
+        (processor, _replica(processor, pipeline, partition, counts, generations))
         for processor in pipeline.processors
         for partition in range(pipeline.task_count(processor))
     ]
@@ -187,6 +194,7 @@ def _replica(
     processor: PipelineProcessor,
     pipeline: Pipeline,
     partition: int,
+    counts: Mapping[str, int],
     generations: Mapping[str, int],
 ) -> ProcessorReplica:
     task = TaskId(processor.id, partition)
@@ -196,18 +204,20 @@ def _replica(
         for from_, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
         if partition < pipeline.partitions_of(topic)
     ]
+    out_topics = pipeline.out_topics(processor)
     return ProcessorReplica(
         task=task,
         spec=processor.spec,
         from_=tuple(from_ for from_, _ in inputs),
         to=processor.to,
         in_topics=tuple(topic for _, topic in inputs),
-        out_topics=pipeline.out_topics(processor),
+        out_topics=out_topics,
         state_topics=pipeline.state_topics(processor),
         dead_letter_topic=pipeline.dead_letter_topic(processor),
         on_error=processor.on_error,
         max_dead_letters_per_minute=processor.max_dead_letters_per_minute,
         sources=processor.sources,
+        arcs={topic: counts[topic] for topic in out_topics if topic in counts},
         generation=generations.get(processor.id, 0) + generations.get(str(task), 0),
     )
 

@@ -1,7 +1,4 @@
-"""Warns of input partitions and topics that are added while a pipeline runs.
-
-No task reads them before the pipeline is applied again.
-"""
+"""Warns of partitions and topics that are added while a pipeline runs, and that no task reads."""
 
 from __future__ import annotations
 
@@ -16,14 +13,26 @@ from common.pipeline import Pipeline
 from jobmanager.patterns import matching_topics
 
 LOOK_INTERVAL_S = 60.0
+_INPUT_HAS_GROWN = (
+    "an input has more partitions than before, and no task reads the new ones: `pipeline apply` "
+    "the pipeline again; if a processor with state reads it, see "
+    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
+)
+_FIXED_HAS_GROWN = (
+    "a topic of the job has more partitions than the job made, and no task reads the new ones: "
+    "tasks FAIL rather than write there, and the JobManager would not start again; see "
+    'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
+)
 
 logger = structlog.get_logger()
 
 
 class InputWatch:
-    """Checks once a minute for new partitions of the inputs and new topics that match a pattern.
+    """Checks once a minute for new partitions and new topics that match a pattern.
 
-    No task reads their records, and the consumer lag does not include them. Each is reported once.
+    No task reads the records in new partitions of the inputs before the pipeline is applied again,
+    and the consumer lag does not include them. Arcs and state topics must not get more: tasks FAIL
+    rather than write there, and the job would not start again. Each is reported once.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
@@ -31,14 +40,21 @@ class InputWatch:
         self._pipeline = pipeline
         self._config = config
         self._admin = admin
-        arcs = pipeline.arcs
-        self._partitions = {
+        processors, arcs = pipeline.processors, pipeline.arcs
+        inputs = {
             topic: pipeline.partitions_of(topic)
-            for processor in pipeline.processors
+            for processor in processors
             for topic in pipeline.read_topics(processor)
             if topic not in arcs
         }
-        self._known = set(self._partitions)
+        fixed = {topic: pipeline.partitions_of(topic) for topic in arcs} | {
+            topic: pipeline.task_count(processor)
+            for processor in processors
+            for topic in pipeline.state_topics(processor).values()
+        }
+        self._fixed = frozenset(fixed)
+        self._partitions = inputs | fixed
+        self._known = set(inputs)
         self._has_patterns = any(processor.patterns for processor in pipeline.processors)
         self._stopped = threading.Event()
 
@@ -56,9 +72,7 @@ class InputWatch:
             before = self._partitions[topic]
             if count > before:
                 logger.warning(
-                    "an input has more partitions than before, and no task reads the new ones: "
-                    "`pipeline apply` the pipeline again; if a processor with state reads it, see "
-                    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"',
+                    _FIXED_HAS_GROWN if topic in self._fixed else _INPUT_HAS_GROWN,
                     topic=topic,
                     partitions=count,
                     before=before,
@@ -79,4 +93,4 @@ class InputWatch:
             try:
                 self.look()
             except UnavailableError as error:
-                logger.warning("the inputs cannot be checked now", reason=str(error))
+                logger.warning("the topics cannot be checked now", reason=str(error))

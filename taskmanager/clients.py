@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from common.config import Config
+from common.errors import UnavailableError
 from common.kafka.admin import Admin
-from common.kafka.clients import Partition
+from common.kafka.clients import Partition, TransactionFailedError
 from common.kafka.committed import Committed
 from common.kafka.data import Changes, Fetched, PartitionReader
 from common.kafka.task_producer import TaskProducer
@@ -97,9 +99,15 @@ class Clients(Protocol):
         """
 
     def producer(
-        self, transactional_id: str, size_limits: Mapping[str, int]
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
     ) -> TransactionalProducer:
-        """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic."""
+        """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic.
+
+        `arcs` holds how many partitions of output topics are read, where that is fixed.
+        """
 
 
 class KafkaClients:
@@ -117,8 +125,24 @@ class KafkaClients:
 
     def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
         """See `Clients.reader`."""
-        return PartitionReader(self._config, group, self._admin if is_watched else None)
+        with _repeated_without_token():
+            return PartitionReader(self._config, group, self._admin if is_watched else None)
 
-    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
+    def producer(
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
+    ) -> TaskProducer:
         """See `Clients.producer`."""
-        return TaskProducer(self._config, transactional_id, size_limits, self._threads)
+        with _repeated_without_token():
+            return TaskProducer(self._config, transactional_id, size_limits, self._threads, arcs)
+
+
+@contextmanager
+def _repeated_without_token() -> Iterator[None]:
+    """Raise `TransactionFailedError`, after which tasks start again, if there is no token now."""
+    try:
+        yield
+    except UnavailableError as error:
+        raise TransactionFailedError(str(error)) from error

@@ -36,7 +36,7 @@ from common.stop_signals import StopSignals
 from common.tasks import TaskId
 from common.tick import Tick
 from common.topics import control_topics
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.engine.user_files import code_fingerprints
 from streams.sql.access import Readable
 from taskmanager import channel_messages

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import cast
 
 import structlog
 
-HANDSHAKE_TIMEOUT_S = 10
-"""How long the other end may be silent before it has proved that it knows the key."""
+from common.counted_log import CountedLog
+
+HANDSHAKE_TIMEOUT_S = 10.0
+"""How long both ends may take to prove that they know the key."""
+MOST_STRANGERS = 128
+"""How many connections that have not proved it yet a server keeps."""
 _PAUSE_S = 1.0
+_LENGTH = struct.Struct("!i")
 if sys.platform == "darwin":
     _KEEPIDLE = socket.TCP_KEEPALIVE
 else:
@@ -31,7 +37,11 @@ logger = structlog.get_logger()
 
 
 class ConnectionServer:
-    """Listens on a free port, and serves each connection on its own thread."""
+    """Listens on a free port, and serves each connection on its own thread.
+
+    Connections that are not authenticated have a limit and a deadline. The oldest makes room for
+    the next, since a worker takes milliseconds to authenticate, and strangers stay.
+    """
 
     def __init__(
         self, name: str, host: str, authkey: bytes, serve: Callable[[Connection], None]
@@ -40,7 +50,12 @@ class ConnectionServer:
         self._name = name
         self._authkey = authkey
         self._serve = serve
+        self._refused = CountedLog(logger, f"unauthenticated connection to the {name} channel")
         self._closed = threading.Event()
+        self._strangers: dict[socket.socket, str] = {}
+        """Connections that are not authenticated yet, in the order in which they came, each with
+        the reason why it was closed, if it was."""
+        self._changing = threading.Condition()
         self._socket = socket.create_server((host, 0))
         threading.Thread(target=self._accept, name=name, daemon=True).start()
 
@@ -69,47 +84,117 @@ class ConnectionServer:
                     f"the {self._name} channel accepts no connections", reason=str(error)
                 )
                 continue
-            connection = _connection(accepted)
+            self._make_room()
+            with self._changing:
+                self._strangers[accepted] = ""
             thread = threading.Thread(
-                target=self._welcome, args=(connection,), name=self._name, daemon=True
+                target=self._welcome, args=(accepted,), name=self._name, daemon=True
             )
             try:
                 thread.start()
             except RuntimeError as error:  # there are too many threads
-                connection.close()
+                self._forget(accepted)
+                accepted.close()
                 logger.warning(
                     f"the {self._name} channel accepts no connections", reason=str(error)
                 )
 
-    def _welcome(self, connection: Connection) -> None:
+    def _make_room(self) -> None:
+        """Hang up on the oldest stranger if there are too many, and wait for its thread."""
+        with self._changing:
+            while len(self._strangers) >= MOST_STRANGERS:
+                oldest = next(iter(self._strangers))
+                self._strangers[oldest] = f"{MOST_STRANGERS} newer ones have come"
+                with suppress(OSError):  # it has hung up itself
+                    oldest.shutdown(socket.SHUT_RDWR)
+                self._changing.wait()
+
+    def _forget(self, accepted: socket.socket) -> str:
+        with self._changing:
+            self._changing.notify_all()
+            return self._strangers.pop(accepted)
+
+    def _welcome(self, accepted: socket.socket) -> None:
+        handshake = _Handshake(accepted, time.monotonic() + HANDSHAKE_TIMEOUT_S)
         try:
-            _set_timeout(connection, HANDSHAKE_TIMEOUT_S)
-            deliver_challenge(connection, self._authkey)
-            answer_challenge(connection, self._authkey)
-            _set_timeout(connection, 0)
+            handshake.deliver(self._authkey)
+            handshake.answer(self._authkey)
         except Exception as error:  # garbage, silence, another key
-            connection.close()
-            logger.warning(
-                f"unauthenticated connection to the {self._name} channel", reason=str(error)
-            )
+            reason = self._forget(accepted) or str(error)
+            accepted.close()
+            self._refused.add(reason)
+            return
+        self._forget(accepted)
+        try:
+            connection = _connection(accepted)
+        except OSError:  # the worker has hung up
+            accepted.close()
             return
         self._serve(connection)
 
 
 def connect(address: tuple[str, int], authkey: bytes) -> Connection:
     """Return a connection to a `ConnectionServer`; raises `OSError` if none answers in 10 s."""
-    connection = _connection(socket.create_connection(address, HANDSHAKE_TIMEOUT_S))
+    deadline_s = time.monotonic() + HANDSHAKE_TIMEOUT_S
+    connected = socket.create_connection(address, HANDSHAKE_TIMEOUT_S)
     try:
-        _set_timeout(connection, HANDSHAKE_TIMEOUT_S)
-        answer_challenge(connection, authkey)
-        deliver_challenge(connection, authkey)
-        _set_timeout(connection, 0)
+        handshake = _Handshake(connected, deadline_s)
+        handshake.answer(authkey)
+        handshake.deliver(authkey)
+        return _connection(connected)
     except Exception as error:  # garbage, silence, another key
-        connection.close()
+        connected.close()
         host, port = address
         reason = str(error) or type(error).__name__
         raise ConnectionError(f"{host}:{port} is not this driver, or is stuck: {reason}") from error
-    return connection
+
+
+class _Handshake:
+    """Messages in the format of `Connection`, with one deadline for all of them.
+
+    The timeouts of a socket are for each read, so a byte now and then would keep a `Connection`
+    waiting forever.
+    """
+
+    def __init__(self, connected: socket.socket, deadline_s: float) -> None:
+        self._socket = connected
+        self._deadline_s = deadline_s
+
+    def deliver(self, authkey: bytes) -> None:
+        """Have the other end prove that it knows the key; raises an error if it does not."""
+        deliver_challenge(cast("Connection", self), authkey)
+
+    def answer(self, authkey: bytes) -> None:
+        """Prove to the other end that this one knows the key; raises an error if it disagrees."""
+        answer_challenge(cast("Connection", self), authkey)
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send a short message."""
+        self._limit()
+        self._socket.sendall(_LENGTH.pack(len(data)) + data)
+
+    def recv_bytes(self, most: int) -> bytes:
+        """Return a message. Raises `OSError` for one of more than `most` bytes."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        if not 0 <= length <= most:
+            raise OSError("bad message length")
+        return self._read(length)
+
+    def _read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            self._limit()
+            some = self._socket.recv(size - len(data))
+            if not some:
+                raise EOFError("the other end has hung up")
+            data += some
+        return data
+
+    def _limit(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
 
 
 def _connection(connected: socket.socket) -> Connection:
@@ -118,10 +203,3 @@ def _connection(connected: socket.socket) -> Connection:
     for level, option, value in _KEEPALIVE:
         connected.setsockopt(level, option, value)
     return Connection(connected.detach())
-
-
-def _set_timeout(connection: Connection, seconds: int) -> None:
-    """Make reads and writes that take longer fail with `OSError`; 0 removes the limit."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
-        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            duplicate.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", seconds, 0))

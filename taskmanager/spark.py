@@ -14,11 +14,11 @@ from pyspark import TaskContext
 
 from common.config import Config
 from common.tasks import TaskId
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
-from taskmanager.spark_settings import is_guarded, spark_settings
+from taskmanager.spark_settings import spark_settings, unguarded
 
 _STOP_TIMEOUT_S = 2.0
 
@@ -43,11 +43,12 @@ class SparkRunner:
         self._stopping = False
         self._was_ended = False
         self._jobs: dict[int, threading.Thread] = {}
-        if not is_guarded(settings.values):
+        if missing := unguarded(settings.values):
             logger.warning(
-                "everybody who reaches Spark's ports can read what it sends to the executors, with "
-                "the passwords of config.yaml: set spark.authenticate and "
-                "spark.network.crypto.enabled under spark: {conf}, see docs/how-to/deploy.md",
+                "others can read what Spark sends to the executors or what these write to their "
+                "disks, with the passwords of config.yaml: set these settings to true under spark: "
+                "{conf}, see docs/how-to/deploy.md",
+                settings=missing,
                 master=config.spark.master,
             )
         self._session = start_spark(config, f"TaskManager {tm_id}", settings.values)

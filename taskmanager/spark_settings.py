@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from common.config import SparkConfig
 from common.errors import ConfigError
 from common.suggest import counted
-from streams.sql.environment import LOCAL, QUIET, SMALL_JVM
+from streams.sql.environment import GUARDED, LOCAL, QUIET, SMALL_JVM
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
@@ -60,12 +60,9 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
     return SparkSettings(values, no_queries)
 
 
-def is_guarded(values: Mapping[str, str]) -> bool:
-    """Whether nobody else can read what Spark sends to its executors."""
-    return all(
-        values.get(name, "").lower() == "true"
-        for name in ("spark.authenticate", "spark.network.crypto.enabled")
-    )
+def unguarded(values: Mapping[str, str]) -> list[str]:
+    """Return the settings that are off, and without which others can read what Spark handles."""
+    return [name for name in GUARDED if values.get(name, "").lower() != "true"]
 
 
 def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], int, str]:

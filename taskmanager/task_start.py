@@ -15,11 +15,11 @@ from common.kafka.clients import NonRetriableError, Partition, TransactionFailed
 from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.status import TaskState
+from common.user_code import UserCode
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.runtime import Call
 from streams.engine.task_environment import TaskEnvironment
-from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
 from streams.pipeline.units import group_of, settings_of, sharing_key, valued
@@ -143,7 +143,8 @@ class ProcessorStart(TaskStart):
         clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
         limits = clients.brokers.size_limits(written)
         with ExitStack() as undo:
-            producer = clients.producer(names.transactional_id(replica.task), limits)
+            transactional_id = names.transactional_id(replica.task)
+            producer = clients.producer(transactional_id, limits, replica.arcs)
             undo.callback(producer.close)
             # Created early: a reader that is used while it connects may take 0.7 s to answer.
             # The start has its own reader, since only one thread may use each.

@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from common.tasks import TaskId
+from common.user_frames import UserFrame, class_name
 from streams.engine.user_errors import Explanation
-from streams.engine.user_frames import UserFrame, class_name
 
 REPORT_INTERVAL_S = 60.0
 _MOST_ERRORS = 256

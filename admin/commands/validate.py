@@ -10,7 +10,7 @@ from admin.files import ConfigPath, PipelinePath, load_files
 from common.cli import run_command
 from common.suggest import counted
 from common.topics import control_topics
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.load import load_pipeline
 from streams.sql.access import Readable

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
 from common.config import Config
-from common.errors import ConfigError, EngineError
-from common.kafka_settings import PREFIXES
+from common.errors import ConfigError, EngineError, UnavailableError
+from common.kafka.oauth import TokenCallback
+from common.kafka_settings import OAUTH_CALLBACK, PREFIXES
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]
@@ -52,6 +53,13 @@ _CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
 _TLS_ALERT = "tls alert"
+_KERBEROS = "No provider for SASL mechanism GSSAPI"
+_NO_KERBEROS = (
+    ". GSSAPI is Kerberos, and the default if security.protocol is SASL_SSL or SASL_PLAINTEXT and "
+    "there is no sasl.mechanism; the wheels of confluent-kafka do not have it. Set sasl.mechanism "
+    "to PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER. For Kerberos, install librdkafka with "
+    "libsasl2, and then `pip install --no-binary confluent-kafka confluent-kafka`"
+)
 _RIGHT = (
     "a right is missing, {} (`pipeline acls` lists them): grant it, then start again "
     "(`pipeline restart` for a task)"
@@ -97,7 +105,7 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
     """Return librdkafka settings: `settings` override those of `kafka:` in config.yaml.
 
     A name in `kafka:` without a prefix is for every client; `consumer.`, `producer.` and `admin.`
-    narrow it to one kind.
+    narrow it to one kind. Raises `ConfigError` for a callback that cannot be imported.
     """
     merged: dict[str, Any] = {
         "bootstrap.servers": config.bootstrap_servers,
@@ -114,6 +122,8 @@ def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str
                 merged[name] = value
     merged.update({name.replace("_", "."): value for name, value in settings.items()})
     merged["logger"] = _logger()
+    if reference := merged.pop(OAUTH_CALLBACK, None):
+        merged["oauth_cb"] = TokenCallback.of(config, reference)
     return merged
 
 
@@ -191,11 +201,24 @@ def lower(settings: dict[str, Any], name: str, most: int) -> None:
 
 
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
-    """Make a client. Raises ConfigError for a setting of `kafka:` that librdkafka refuses."""
+    """Make a client. Raises ConfigError for a setting of `kafka:` that librdkafka refuses.
+
+    With a callback for tokens, this takes a second more, which confluent-kafka waits. Raises
+    `UnavailableError` if the callback gives no token, or one that librdkafka refuses.
+    """
+    callback = settings.get("oauth_cb")
+    if callback is not None:
+        callback.prepare(settings.get("sasl.oauthbearer.config", ""))
     try:
         return client(settings)
     except KafkaException as exception:
-        raise ConfigError(f"kafka: in config.yaml: {exception.args[0].str()}") from exception
+        error = exception.args[0]
+        if error.code() == KafkaError.SASL_AUTHENTICATION_FAILED:
+            raise UnavailableError(
+                f"librdkafka refuses the token of {OAUTH_CALLBACK}: {error.str()}"
+            ) from exception
+        hint = _NO_KERBEROS if _KERBEROS in error.str() else ""
+        raise ConfigError(f"kafka: in config.yaml: {error.str()}{hint}") from exception
 
 
 def translate(exception: KafkaException) -> Exception:
@@ -238,7 +261,9 @@ def explain_refusal(error: KafkaError) -> str:
     librdkafka does not say what it has against a broker's certificate.
     """
     if error.code() == KafkaError._AUTHENTICATION:
-        what = "correct sasl.mechanism, sasl.username or sasl.password"
+        what = (
+            "correct sasl.mechanism, sasl.username or sasl.password (with OAUTHBEARER: the token)"
+        )
     elif _TLS_ALERT in error.str():
         what = (
             "the broker does not accept the client's certificate: there is none, it has expired, "

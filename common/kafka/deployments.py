@@ -5,8 +5,9 @@ from __future__ import annotations
 import structlog
 
 from common.config import Config
-from common.control_inbox import RejectedRecords
+from common.control_inbox import REJECTED
 from common.control_key import ControlKey
+from common.counted_log import CountedLog
 from common.deployment import Deployment, PipelineVersion, Wish
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
@@ -43,7 +44,7 @@ class DeploymentReader:
         """
         topic = config.topic_names.pipeline
         self.deployment = Deployment(config.topic_names, config.control_key)
-        self._rejected = RejectedRecords(logger)
+        self._rejected = CountedLog(logger, REJECTED)
         self._reader: ControlReader | None = None
         if not admin.partition_counts([topic]):
             return
@@ -78,7 +79,7 @@ class DeploymentReader:
             try:
                 self.deployment.take(record)
             except MalformedMessageError as error:
-                self._rejected.add(error)
+                self._rejected.add(str(error))
 
     def close(self) -> None:
         """Disconnect."""

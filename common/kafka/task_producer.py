@@ -52,10 +52,12 @@ class TaskProducer:
         transactional_id: str,
         size_limits: Mapping[str, int],
         threads: SpareThreads | None = None,
+        arcs: Mapping[str, int] = {},
     ) -> None:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to.
 
-        Producers may share the `threads` for librdkafka calls that may hang.
+        `arcs` are those topics of which so many partitions are read, and no others. Producers may
+        share the `threads` for librdkafka calls that may hang.
         """
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._state_offsets: dict[str, int] = {}
@@ -88,12 +90,20 @@ class TaskProducer:
         )
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
+        self._arcs = arcs
         self._told = dict(size_limits)
         self._limits = {topic: min(limit, self._most) for topic, limit in size_limits.items()}
 
     def fence(self, timeout_s: float) -> None:
-        """Fence every older producer of this id and abort its open transaction."""
+        """Fence every older producer of this id and abort its open transaction.
+
+        Raises `NonRetriableError` if an arc has more partitions than are read.
+        """
         self._producer.fence(timeout_s)
+        # Also makes librdkafka know all of these topics, which `_require_arcs` relies on.
+        for topic, count in self._arcs.items():
+            if self.num_partitions(topic) != count:
+                raise NonRetriableError(_grown(topic, count))
 
     @property
     def is_suspect(self) -> bool:
@@ -273,6 +283,7 @@ class TaskProducer:
         offsets show it after the next `fence`.
         """
         self.require_connected()
+        self._require_arcs()
         places = [TopicPartition(*p, at.offset, at.metadata) for p, at in positions.items()]
         reach("before-offsets")
         started = time.monotonic()
@@ -283,9 +294,38 @@ class TaskProducer:
         self._producer.commit(max(left, 1))
         return self._state_offsets
 
+    def _require_arcs(self) -> None:
+        """Raise `NonRetriableError` if records may have gone to partitions that nobody reads.
+
+        librdkafka spreads keys over the partitions that it knows, and only ever learns of more. It
+        refuses a record for a partition that it does not know, at once and without a broker. If it
+        takes one, the transaction must not be committed. This costs about 2 µs for each arc.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        for topic, count in self._arcs.items():
+            while True:
+                try:
+                    self._producer.client.produce(topic, partition=count)
+                except BufferError as error:
+                    if time.monotonic() > deadline_s:
+                        raise TransactionFailedError("the send queue stays full") from error
+                    self._producer.poll(0.01)
+                except KafkaException:
+                    break
+                else:
+                    raise NonRetriableError(_grown(topic, count))
+
     def close(self) -> None:
         """Drop the producer and its open transaction; see `GuardedProducer.close`."""
         self._producer.close()
+
+
+def _grown(topic: str, count: int) -> str:
+    return (
+        f"topic {topic} has other partitions than the {count} that the job made and reads: records "
+        "in the others would be lost from sight; what to do: docs/how-to/troubleshoot.md, "
+        '"A topic has the wrong number of partitions"'
+    )
 
 
 def _note_offset(offsets: dict[str, int], error: KafkaError | None, message: Message) -> None:

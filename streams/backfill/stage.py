@@ -10,6 +10,7 @@ from pathlib import Path
 from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
+from common.user_code import UserCode
 from streams.backfill.outputs import OutputWriter, SortedRuns
 from streams.backfill.sorted_runs import batches
 from streams.backfill.tasks import Done, Workspace
@@ -18,7 +19,6 @@ from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.record_queues import Partition
 from streams.engine.task_environment import TaskEnvironment
-from streams.engine.user_code import UserCode
 from streams.group_settings import GroupSettings
 from streams.pipeline.units import group_of, settings_of
 from streams.sql.spec import Queries

@@ -11,6 +11,7 @@ from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
 from common.suggest import counted
+from common.user_frames import place_of_definition
 from streams import serdes
 from streams.engine.async_calls import Entry
 from streams.engine.either_way import EitherWay
@@ -25,7 +26,6 @@ from streams.engine.sendable import (
     refuse_timestamp,
     sendable_headers,
 )
-from streams.engine.user_frames import place_of_definition
 from streams.errors import SerializationError, StreamsError
 from streams.partitioning import ChooseForAll, ColumnPartitioner, choose
 from streams.processor import (

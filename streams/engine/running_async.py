@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from common.user_frames import place_of_definition
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.event_loop import EventLoop
 from streams.engine.running_node import RunningNode, check_methods
-from streams.engine.user_frames import place_of_definition
 from streams.errors import StreamsError
 from streams.processor import AsyncProcessor, AsyncProcessorContext
 from streams.record import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from streams.engine.user_frames import place_of_definition
+from common.user_frames import place_of_definition
 from streams.errors import StreamsError
 from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.record import Batch, Record

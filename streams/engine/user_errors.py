@@ -11,13 +11,13 @@ from types import FrameType
 from typing import Any
 
 from common.errors import shorten
+from common.user_frames import Trace, is_engine
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.nodes import NamedPart, ProcessorNode
 from streams.engine.running import RunningProcessor, RunningSink, RunningSource
 from streams.engine.running_async import RunningAsync
 from streams.engine.running_group import RunningGroup
 from streams.engine.runtime import GroupRuntime
-from streams.engine.user_frames import Trace, is_engine
 from streams.errors import StreamsError
 from streams.processor import RecordRejectedError
 

@@ -10,8 +10,8 @@ from common.errors import ConfigError
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.references import reference_problems
+from common.user_code import require_other_names
 from common.yaml_positions import Problems, read_yaml
-from streams.engine.user_code import require_other_names
 from streams.pipeline.file import read_pipeline
 from streams.pipeline.graph import check_graph, topological_order
 from streams.pipeline.kinds.kind import Means

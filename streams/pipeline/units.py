@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from common.messages import ProcessorReplica
 from common.references import References, with_values
+from common.user_code import UserCode
 from streams.engine.node_group import NodeGroup
-from streams.engine.user_code import UserCode
 from streams.group_settings import GroupSettings
 from streams.pipeline.kinds.kind import Unit
 from streams.pipeline.kinds.registry import kind_of

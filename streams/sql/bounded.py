@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from common.config import Config
 from common.errors import UnavailableError
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.environment import LOCAL, QUIET, SMALL_JVM
 from streams.sql.queries import SparkQueries

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.record import Batch
 from streams.sql.access import Readable
 from streams.sql.columns import table_of

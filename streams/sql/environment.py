@@ -42,13 +42,19 @@ QUIET = {
 }
 """Settings of every driver, which those of config.yaml override."""
 
+# Spark's ports are open to others, and its blocks, which it may spill to the disk, have the
+# configuration in them. With a local master, Spark makes a secret of its own for each start.
+GUARDED = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    "spark.io.encryption.enabled": "true",
+}
+"""Settings that keep what Spark sends and spills from others."""
+
 LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # Its ports are open to every user of this host, and blocks have the configuration in them. With
-    # a local master, Spark makes a secret of its own for each start.
-    "spark.authenticate": "true",
-    "spark.network.crypto.enabled": "true",
+    **GUARDED,
 }
 """Settings of a driver with a local master: reachable from this host only, and by itself only."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.aggregation import RunningAggregation
 from streams.sql.environment import LOCAL, QUIET, set_environment

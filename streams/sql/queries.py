@@ -12,7 +12,7 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.aggregate_query import groups_of, is_grouped
 from streams.sql.aggregation import RunningAggregation

@@ -24,8 +24,8 @@ from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from common.errors import ConfigError
-from streams.engine.user_code import UserCode
-from streams.engine.user_frames import place_of
+from common.user_code import UserCode
+from common.user_frames import place_of
 from streams.sql.columns import lookup_schema, schema_of, versions_schema
 from streams.sql.global_rows import parsed_table
 from streams.sql.kept_plan import INPUT, KeptPlan, Leaf

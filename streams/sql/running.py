@@ -10,7 +10,7 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.global_rows import GlobalRows
 from streams.sql.kept_plan import KeptPlan
 from streams.sql.query_session import QuerySession, translated

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.serializers import ChunkedStream, Serializer
 from pyspark.sql import SparkSession
+from pyspark.util import local_connect_and_auth
 
 from streams.sql.environment import without_incubator_module, without_secrets
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
+_CHUNK_BYTES = 65536
 
 
 def start_session(settings: Mapping[str, str]) -> SparkSession:
@@ -32,9 +35,9 @@ def start_session(settings: Mapping[str, str]) -> SparkSession:
 def _start(settings: Mapping[str, str]) -> SparkContext:
     """Start the JVM without secrets, which its command line would show; set them afterwards.
 
-    With a local master, batches and what Spark spills are in a folder that only this user can
-    enter: those that Spark makes are open to all.
-    (`spark.io.encryption.enabled` would do, too, but PySpark then sends each batch over a socket.)
+    With a local master, what Spark spills is in a folder that only this user can enter: those that
+    Spark makes are open to all. It is encrypted, too, and PySpark sends batches over a socket then.
+    Without `spark.io.encryption.enabled`, it would write each of them to a file.
     """
     private = ""
     is_local = settings["spark.master"].startswith("local")
@@ -43,12 +46,33 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
         settings = {**settings, _FOLDER: private}
     with without_incubator_module():
         gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
-    context = SparkContext(conf=_conf(settings), gateway=gateway)
+    context = _Context(conf=_conf(settings), gateway=gateway)
     if private:
         # The JVM empties the folder when it ends, and then deletes it.
         java: Any = context._jvm
         java.java.io.File(private).deleteOnExit()
     return context
+
+
+class _Context(SparkContext):
+    """Closes the sockets over which it sends data: PySpark leaves that to the garbage collector."""
+
+    def _serialize_to_jvm(
+        self,
+        data: Iterable[Any],
+        serializer: Serializer,
+        reader_func: Callable[[str], Any],
+        server_func: Callable[[], Any],
+    ) -> Any:
+        if not self._encryption_enabled:
+            return super()._serialize_to_jvm(data, serializer, reader_func, server_func)
+        server = server_func()
+        file, connected = local_connect_and_auth(server.connInfo(), server.secret())
+        with connected:
+            sent: Any = ChunkedStream(file, _CHUNK_BYTES)  # type: ignore[no-untyped-call]
+            serializer.dump_stream(data, sent)  # type: ignore[no-untyped-call]
+            sent.close()
+        return server.getResult()
 
 
 def _conf(settings: Mapping[str, str]) -> SparkConf:

@@ -19,6 +19,7 @@ from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
 from common.references import HostReferences
 from common.suggest import did_you_mean
+from common.user_code import UserCode
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
@@ -28,7 +29,6 @@ from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns
 from streams.engine.recent import WINDOW_MS, RecentCount
 from streams.engine.record_queues import NEVER_WAIT
-from streams.engine.user_code import UserCode
 from streams.engine.user_errors import reason
 from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
 from streams.group_settings import GroupSettings

@@ -18,9 +18,9 @@ import pytest
 
 from common.config import read_python_path
 from common.errors import ConfigError
+from common.user_code import UserCode
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
-from streams.engine.user_code import UserCode
 from streams.testing.driver import TopologyTestDriver
 from streams.topology import Topology
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.spec import Queries
 from tests.command_run import CommandRun
 from tests.queries import FUNCTIONS, ROOT

@@ -405,6 +405,46 @@ def test_keys_decide_the_partition_and_no_time_is_zero(
     assert found == expected
 
 
+def test_records_for_partitions_that_nobody_reads_are_not_committed(
+    cluster: Cluster, reader: Reader, metadata: Any
+) -> None:
+    """Somebody adds partitions to an arc, and the producer has learned of them."""
+    topic = cluster.make_topic(partitions=2)
+    transactional_id = f"id_{os.getpid()}_{next(_ids)}"
+
+    def connect() -> TransactionalProducer:
+        return cluster.clients.producer(transactional_id, {topic: _LIMIT}, {topic: 2})
+
+    keys = [b"%d" % number for number in range(20)]
+    records = [(topic, key, b"first", -1, 1, None) for key in keys]
+    with closing(connect()) as producer:
+        producer.fence(30)
+        for _ in range(2):
+            producer.begin()
+            producer.send_records(records)
+            producer.commit({}, metadata)
+        cluster.add_partitions(topic, 4)
+        deadline_s = cluster.clock.monotonic() + _WAIT_S
+        while producer.num_partitions(topic) < 4:
+            assert cluster.clock.monotonic() < deadline_s
+        producer.begin()
+        producer.send_records([(topic, key, b"lost", -1, 1, None) for key in keys])
+        with pytest.raises(NonRetriableError, match=f"topic {topic} has other partitions than"):
+            producer.commit({}, metadata)
+    with (
+        closing(connect()) as producer,
+        pytest.raises(NonRetriableError, match=f"topic {topic} has other partitions than"),
+    ):
+        producer.fence(30)
+    log, places = Log(cluster, reader), [(topic, number) for number in range(4)]
+    reader.assign(dict.fromkeys(places, 0))
+    log._fetch_until(lambda: len(log.ends) >= len(places), _WAIT_S)
+    assert sorted(value or b"" for _, value in log.records) == [b"first"] * 40
+    ends = cluster.clients.brokers.stable_ends(places)
+    found = cluster.clients.brokers.high_watermarks(places)
+    assert ends == found, "a transaction is open"
+
+
 def test_answers_about_topics(cluster: Cluster, connect: Any) -> None:
     brokers = cluster.clients.brokers
     topic = cluster.make_topic(partitions=2, max_message_bytes="5000")

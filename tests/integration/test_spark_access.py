@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.table_settings import TableSettings
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.queries import SparkQueries
 from streams.sql.spec import Queries, QueryError, QuerySpec

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from streams.sql.spec import Queries, QuerySpec
@@ -106,3 +107,10 @@ def test_nobody_else_may_read_what_spark_writes_to_the_disk(queries: Queries) ->
     (folder,) = [each for each in batches.parents if each.name.startswith("pipeline-spark-")]
     assert folder.stat().st_mode & 0o077 == 0
     assert any(path.name.startswith("blockmgr-") for path in folder.iterdir())
+    written = os.urandom(100)
+    spilled = session.sparkContext.parallelize([written]).persist(StorageLevel.DISK_ONLY)
+    spilled.count()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("rdd_") for path in files)
+    assert not any(written in path.read_bytes() for path in files)
+    spilled.unpersist()

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from admin.cli import app
+from common.user_code import UserCode
 from streams import TopologyTestDriver
-from streams.engine.user_code import UserCode
 from streams.record import Batch
 from streams.sql.access import Readable
 from streams.sql.columns import batch_of, table_of

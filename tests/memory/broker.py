@@ -101,6 +101,11 @@ class Broker:
             logs = [PartitionLog() for _ in range(spec.partitions)]
             self.topics[spec.name] = Topic(f"{spec.name}-id", logs, limit, append_times)
 
+    def add_partitions(self, name: str, total: int) -> None:
+        """Give a topic more partitions."""
+        logs = self.topic(name).partitions
+        logs += [PartitionLog() for _ in range(total - len(logs))]
+
     def topic(self, name: str) -> Topic:
         """Return a topic."""
         topic = self.topics.get(name)

@@ -96,9 +96,14 @@ class MemoryClients:
         """Connect a reader; `is_watched` has no effect, since topics are never deleted."""
         return MemoryReader(self.link, group)
 
-    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> MemoryProducer:
+    def producer(
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
+    ) -> MemoryProducer:
         """Connect a producer."""
-        producer = MemoryProducer(self.link, transactional_id, size_limits, self._timeout_s)
+        producer = MemoryProducer(self.link, transactional_id, size_limits, self._timeout_s, arcs)
         self._producers[transactional_id] = producer
         return producer
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
 from common.config import Config
 from common.kafka.admin import Admin
@@ -40,6 +41,9 @@ class Cluster(Protocol):
 
     def make_topic(self, partitions: int = 1, **settings: str) -> str:
         """Create a topic with settings, dots written as underscores; return its name."""
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Give a topic more partitions."""
 
     def write(self, partition: Partition, value: bytes, timestamp: int = 1) -> None:
         """Write a record with the key `k`, outside of transactions."""
@@ -88,6 +92,11 @@ class KafkaCluster:
         self._admin.topic_ids([name])
         return name
 
+    def add_partitions(self, topic: str, total: int) -> None:
+        """See `Cluster.add_partitions`."""
+        (added,) = self._admin._client.create_partitions([NewPartitions(topic, total)]).values()
+        added.result()
+
     def write(self, partition: Partition, value: bytes, timestamp: int = 1) -> None:
         """See `Cluster.write`."""
         topic, number = partition
@@ -127,6 +136,10 @@ class MemoryCluster:
         name = f"compared_{next(_numbers)}"
         self._broker.create_topics([_spec(name, partitions, settings)])
         return name
+
+    def add_partitions(self, topic: str, total: int) -> None:
+        """See `Cluster.add_partitions`."""
+        self._broker.add_partitions(topic, total)
 
     def write(self, partition: Partition, value: bytes, timestamp: int = 1) -> None:
         """See `Cluster.write`."""

@@ -46,7 +46,9 @@ class MemoryProducer:
         transactional_id: str,
         size_limits: Mapping[str, int],
         timeout_s: float,
+        arcs: Mapping[str, int],
     ) -> None:
+        self._arcs = arcs
         self._link = link
         self._broker = link.broker
         self._faults = link.faults
@@ -68,6 +70,7 @@ class MemoryProducer:
         init = lambda: self._broker.init_producer(self._id, self._timeout_s)  # noqa: E731
         self._session = self._link.ask(init, timeout_s)
         self._travel()
+        self._require_arcs()
         self._connection_broke = False
 
     @property
@@ -167,6 +170,7 @@ class MemoryProducer:
         if not self._is_open:
             raise self._fail(refusal(KafkaError._STATE, "no transaction is open"))
         self._travel()
+        self._require_arcs()
         outcome = self._faults.commit_outcome()
         if outcome is not CommitOutcome.DONE:
             self._broker.tell(f"a commit of {self._id}: {outcome.name}")
@@ -195,6 +199,11 @@ class MemoryProducer:
         self._end = RuntimeError("the producer is closed")
         if self._leave_behind in self._link.on_cut:
             self._link.on_cut.remove(self._leave_behind)
+
+    def _require_arcs(self) -> None:
+        for topic, count in self._arcs.items():
+            if len(self._broker.topic(topic).partitions) != count:
+                raise NonRetriableError(f"topic {topic} has other partitions than {count}")
 
     def _decide(self, outcome: CommitOutcome) -> None:
         self._travel()

@@ -9,12 +9,12 @@ from typing import Any
 from common.fields import Fields
 from common.keys import Number, Section
 from common.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
+from common.user_code import UserCode
 from common.yaml_positions import Problems
 from streams.builtin.count import COUNTS, CountProcessor
 from streams.builtin.forward import ForwardProcessor
 from streams.builtin.sum import SumProcessor
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.kind import Kind, S, Unit, refuse_config
 from streams.sql.spec import Queries
 from streams.stores import StoreBuilder

@@ -20,13 +20,13 @@ from common.specs import (
     Serdes,
     SourceSpec,
 )
+from common.user_code import UserCode, form_problem
 from common.yaml_positions import Pair, Problems, plain
 from streams import serdes
 from streams.builder import TopologyBuilder
 from streams.dsl.global_table import GlobalFiller
 from streams.engine.node_group import NodeGroup
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode, form_problem
 from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from streams.pipeline.kinds.references import check_value
 from streams.pipeline.kinds.sources import extractor_of

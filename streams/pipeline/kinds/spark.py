@@ -12,9 +12,9 @@ from common.fields import Fields
 from common.keys import Choice, Schema, Text
 from common.processors import SOURCE, PipelineProcessor
 from common.specs import Format, GroupingSpec, SessionSpec, SparkSpec, TopicTableSpec
+from common.user_code import UserCode
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from streams.pipeline.kinds.group_keys import GROUP_RULES
 from streams.pipeline.kinds.groups import check_late, with_groups

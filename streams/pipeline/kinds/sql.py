@@ -12,9 +12,9 @@ from common.fields import Fields
 from common.keys import Text
 from common.processors import PipelineProcessor
 from common.specs import SqlSpec
+from common.user_code import UserCode
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
 from streams.pipeline.kinds.groups import check_late, with_late

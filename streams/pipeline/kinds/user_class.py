@@ -12,9 +12,9 @@ from common.errors import ConfigError
 from common.fields import Fields
 from common.keys import Free, Number, Section
 from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
+from common.user_code import UserCode, form_problem, is_dotted
 from common.yaml_positions import Problems, Scalar, describe
 from streams.engine.nodes import Supplier
-from streams.engine.user_code import UserCode, form_problem, is_dotted
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.kind import (
     ARGUMENTS,

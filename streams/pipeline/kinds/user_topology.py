@@ -12,13 +12,13 @@ from common.keys import Key, Text
 from common.names import name_problem
 from common.processors import SINK, SOURCE, Meeting, PipelineProcessor
 from common.specs import PatternSpec, TopologySpec
+from common.user_code import UserCode
+from common.user_frames import described
 from common.yaml_positions import Problems
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.engine.node_group import GlobalStore, NodeGroup, unique
 from streams.engine.nodes import Node, ProcessorNode, Sink, Source
-from streams.engine.user_code import UserCode
-from streams.engine.user_frames import described
 from streams.errors import StreamsError, TopologyError
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.kind import (

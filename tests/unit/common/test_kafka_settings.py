@@ -34,6 +34,7 @@ def test_kafka_settings_are_what_the_file_says_whatever_yaml_makes_of_it(text: s
         ("metadata.broker.list", "use bootstrap.servers"),
         ("logger", "log_format and log_level of config.yaml say how it logs"),
         ("default.topic.config", "write its settings next to the others"),
+        ("oauth_cb", "name a function: sasl.oauthbearer.callback: module:function"),
         ("error_cb", "it takes an object of Python, which a file cannot have"),
         ("delivery.report.only.error", "it takes an object of Python, which a file cannot have"),
     ],

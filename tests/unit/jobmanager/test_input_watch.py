@@ -67,8 +67,25 @@ def test_warning_says_what_to_do(tmp_path: Path) -> None:
     assert "When a source gets more partitions" in logs[0]["event"]
 
 
-@pytest.mark.parametrize("topic", ["F_Count_job", "out", "state_topic_Count_job", "other"])
-def test_topics_that_are_no_input_may_grow(topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("topic", ["F_Count_job", "state_topic_Count_job"])
+def test_new_partitions_of_the_topics_of_a_job_are_warned_of_once(
+    topic: str, tmp_path: Path
+) -> None:
+    counts = {"clicks": 2, "views": 2, topic: 2}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    assert warnings(inputs) == []
+    counts |= {topic: 4}
+    with capture_logs() as logs:
+        inputs.look()
+        inputs.look()
+    assert [(log["topic"], log["partitions"], log["before"]) for log in logs] == [(topic, 4, 2)]
+    assert "A topic has the wrong number of partitions" in logs[0]["event"]
+
+
+@pytest.mark.parametrize("topic", ["out", "dead_letters_Count_job", "other"])
+def test_topics_of_which_any_number_of_partitions_will_do_may_grow(
+    topic: str, tmp_path: Path
+) -> None:
     counts = {"clicks": 2, "views": 2, topic: 2}
     inputs = watch(load(COUNTS, tmp_path), counts)
     counts |= {topic: 4}

@@ -111,7 +111,12 @@ class FakeClients:
     def reader(self, group: str, *, is_watched: bool = False) -> Any:
         return self._make_reader()
 
-    def producer(self, transactional_id: str, size_limits: Mapping[str, int]) -> TaskProducer:
+    def producer(
+        self,
+        transactional_id: str,
+        size_limits: Mapping[str, int],
+        arcs: Mapping[str, int] = {},
+    ) -> TaskProducer:
         return TaskProducer(CONFIG, transactional_id, size_limits)
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import multiprocessing
 import resource
 import socket
+import struct
 import threading
+from collections import deque
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 
 import pytest
+from structlog.testing import capture_logs
 
 from taskmanager import listening
-from taskmanager.listening import ConnectionServer, connect
+from taskmanager.listening import MOST_STRANGERS, ConnectionServer, connect
 
 KEY = b"secret"
 TIMEOUT_S = 30
@@ -40,6 +43,24 @@ def require_service(server: ConnectionServer) -> None:
         connection.send_bytes(b"hello")
         assert connection.poll(TIMEOUT_S)
         assert connection.recv_bytes() == b"hello"
+
+
+def send_slowly(connection: socket.socket) -> None:
+    """Send a long message a byte at a time, never a timeout apart, until the other side hangs up.
+
+    Each wait ends early once that happens.
+    """
+    connection.settimeout(0.1)
+    for byte in struct.pack("!i", 200) + bytes(200):
+        try:
+            connection.sendall(bytes([byte]))
+            if not connection.recv(1000):
+                return
+        except TimeoutError:
+            continue
+        except OSError:
+            return
+    raise AssertionError("nobody has hung up")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +94,80 @@ def test_silent_stranger_keeps_nobody_waiting(server: ConnectionServer) -> None:
 def test_silent_stranger_is_hung_up_on(
     server: ConnectionServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 1)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 0.5)
     with socket.create_connection(address(server), TIMEOUT_S) as stranger:
         while stranger.recv(1000):
             pass
+
+
+def test_stranger_who_sends_a_byte_now_and_then_is_hung_up_on(
+    server: ConnectionServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 0.5)
+    with socket.create_connection(address(server), TIMEOUT_S) as stranger:
+        stranger.recv(1000)
+        send_slowly(stranger)
+
+
+@pytest.mark.parametrize("length", [257, 2**31 - 1, -1, -2])
+def test_stranger_who_announces_a_large_message_is_hung_up_on(
+    server: ConnectionServer, length: int
+) -> None:
+    with socket.create_connection(address(server), TIMEOUT_S) as stranger, suppress(OSError):
+        stranger.sendall(struct.pack("!iQ", length, 2**40))
+        while stranger.recv(1000):
+            pass
+
+
+def test_the_oldest_of_many_strangers_makes_room_for_a_worker(server: ConnectionServer) -> None:
+    before = threading.active_count()
+    with capture_logs() as logs, ExitStack() as strangers:
+        several = [
+            strangers.enter_context(socket.create_connection(address(server), TIMEOUT_S))
+            for _ in range(2 * MOST_STRANGERS)
+        ]
+        require_service(server)
+        assert several[0].recv(1)
+        with suppress(ConnectionError):
+            while several[0].recv(1000):
+                pass
+        assert threading.active_count() <= before + MOST_STRANGERS
+    dropped = [log["count"] for log in logs if "newer ones have come" in log["reason"]]
+    assert dropped[:8] == [1, 2, 4, 8, 16, 32, 64, 128]
+
+
+def test_worker_gets_in_while_strangers_connect_without_end(server: ConnectionServer) -> None:
+    stop = threading.Event()
+
+    def connect_without_end() -> None:
+        while not stop.is_set():
+            with suppress(OSError):
+                held.append(socket.create_connection(address(server), TIMEOUT_S))
+            if len(held) > 4 * MOST_STRANGERS:
+                held.popleft().close()
+
+    held = deque[socket.socket]()
+    thread = threading.Thread(target=connect_without_end)
+    thread.start()
+    try:
+        for _ in range(5):
+            require_service(server)
+    finally:
+        stop.set()
+        thread.join()
+        for each in held:
+            each.close()
+
+
+def test_strangers_of_a_kind_are_logged_ever_more_rarely(server: ConnectionServer) -> None:
+    with capture_logs() as logs:
+        for _ in range(9):
+            with pytest.raises(ConnectionError):
+                connect(address(server), b"wrong")
+        require_service(server)
+    refused = [log for log in logs if "digest" in log["reason"]]
+    assert [log["count"] for log in refused] == [1, 2, 4, 8]
+    assert refused[0]["event"] == "unauthenticated connection to the test channel"
 
 
 def test_who_has_another_key_is_refused(server: ConnectionServer) -> None:
@@ -114,11 +205,27 @@ def test_server_without_free_files_serves_again_when_some_are_free() -> None:
     assert process.exitcode == 0
 
 
+def test_client_gives_up_where_bytes_come_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def serve() -> None:
+            accepted, _ = other.accept()
+            with accepted:
+                send_slowly(accepted)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(ConnectionError, match="is not this driver, or is stuck"):
+            connect(other.getsockname(), KEY)
+        thread.join()
+
+
 @pytest.mark.parametrize("answer", [b"\0\0\0\x04spam", b"HTTP/1.0 400 Bad Request\r\n", b""])
 def test_client_gives_up_where_something_else_listens(
     monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
-    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 1)
+    monkeypatch.setattr(listening, "HANDSHAKE_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as other:
         accepted = []
 

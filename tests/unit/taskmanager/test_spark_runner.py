@@ -11,7 +11,7 @@ import pytest
 
 from common.config import Config
 from common.table_settings import TableSettings
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from taskmanager import spark

@@ -9,7 +9,7 @@ import pytest
 from common.config import SparkConfig
 from common.errors import ConfigError
 from streams.sql.environment import without_secrets
-from taskmanager.spark_settings import SparkSettings, is_guarded, spark_settings
+from taskmanager.spark_settings import SparkSettings, spark_settings, unguarded
 
 STANDALONE = "spark://host:7077"
 
@@ -127,10 +127,10 @@ def test_one_slot_and_one_thread_are_said_in_the_singular() -> None:
     assert "no slot for queries next to 1 thread: " in settings("local[1]", 1).no_queries
 
 
-def test_only_what_nobody_else_can_read_counts_as_guarded() -> None:
-    assert is_guarded(settings("local[*]").values)
-    assert not is_guarded(settings("yarn").values)
-    assert not is_guarded(settings("yarn", authenticate="true").values)
-    crypto = {"spark.authenticate": "true", "spark.network.crypto.enabled": "TRUE"}
-    assert is_guarded(crypto)
-    assert not is_guarded(settings("local[*]", authenticate="false").values)
+def test_settings_without_which_others_can_read_what_spark_sends_or_spills_are_named() -> None:
+    names = ("spark.authenticate", "spark.network.crypto.enabled", "spark.io.encryption.enabled")
+    assert unguarded(settings("local[*]").values) == []
+    assert unguarded(settings("yarn").values) == [*names]
+    assert unguarded(settings("yarn", authenticate="true").values) == [*names[1:]]
+    assert unguarded(dict.fromkeys(names, "TRUE")) == []
+    assert unguarded(settings("local[*]", authenticate="false").values) == [names[0]]

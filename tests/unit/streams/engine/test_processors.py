@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from common.processors import OnError
 from common.specs import SPECS, CountSpec, ForwardSpec, ProcessorSpec, SourceSpec, SumSpec
+from common.user_code import UserCode
 from streams import (
     Batch,
     BatchProcessor,
@@ -24,7 +25,6 @@ from streams.builtin import count
 from streams.builtin.count import COUNTS, CountProcessor
 from streams.builtin.forward import ForwardProcessor
 from streams.builtin.sum import SumProcessor
-from streams.engine.user_code import UserCode
 from streams.pipeline.units import group_of, settings_of
 from streams.stores.memory import MemoryStore
 from tests.unit.streams.nodes import Nodes, batch, content

@@ -11,6 +11,7 @@ import pytest
 
 from common.processors import OnError
 from common.record_batch import RecordBatch
+from common.user_frames import Trace
 from streams import (
     AsyncProcessor,
     Batch,
@@ -26,7 +27,6 @@ from streams.builtin.sum import SumProcessor
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
 from streams.engine.user_errors import reason
-from streams.engine.user_frames import Trace
 from streams.group_settings import GroupSettings
 from streams.serdes import Serde
 from tests.unit.streams.nodes import Nodes, OutputTopics, Tasks, batch, calling, calling_whole

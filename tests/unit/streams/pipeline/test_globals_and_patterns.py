@@ -11,8 +11,8 @@ import pytest
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
 from common.pipeline import Pipeline
+from common.user_code import UserCode
 from streams import TopologyTestDriver, serdes
-from streams.engine.user_code import UserCode
 from streams.pipeline.patterns import with_matching_topics
 from streams.pipeline.units import group_of, sharing_key
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in

@@ -7,7 +7,7 @@ import pytest
 from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
 from common.specs import SqlSpec, TopicTableSpec
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.kinds.sql import Sql
 from streams.pipeline.partitions import with_counts

@@ -14,10 +14,10 @@ from common.errors import ConfigError
 from common.messages import ProcessorReplica, replicas
 from common.processors import OnError
 from common.specs import ClassSpec, ProcessorSpec, TopologySpec
+from common.user_code import UserCode
 from streams import serdes, stores
 from streams.builtin.count import COUNTS
 from streams.engine.nodes import ProcessorNode, Sink, Source
-from streams.engine.user_code import UserCode
 from streams.errors import TopologyError
 from streams.group_settings import GroupSettings
 from streams.pipeline.load import load_pipeline

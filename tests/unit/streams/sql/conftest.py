@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.local import LocalQueries
 from tests.unit.streams.sql.grouped_job import OpenedOnce

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from common.messages import ProcessorReplica, replicas
 from common.record_batch import RecordBatch
+from common.user_code import UserCode
 from streams.engine.group_task import GroupTask
 from streams.engine.outputs import OutputColumns
 from streams.engine.record_queues import Partition
 from streams.engine.task_environment import TaskEnvironment
-from streams.engine.user_code import UserCode
 from streams.partitioning import default_partition
 from streams.pipeline.units import group_of, settings_of
 from streams.sql.join_shape import StreamJoin

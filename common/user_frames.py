@@ -24,7 +24,7 @@ ENGINE_PACKAGES = (
     "streams",
     "taskmanager",
 )
-ENGINE_FOLDER = Path(__file__).parents[2]
+ENGINE_FOLDER = Path(__file__).parents[1]
 """The folder that the engine's packages are in."""
 
 _ENGINE = tuple(f"{ENGINE_FOLDER / package}{os.sep}" for package in ENGINE_PACKAGES)

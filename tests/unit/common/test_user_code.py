@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import ConfigError
-from streams.engine.user_code import UserCode
+from common.user_code import UserCode
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_module_with_the_name_of_a_package_of_the_engine_is_refused(
 def test_package_of_the_engine_cannot_be_listed_as_a_module() -> None:
     with pytest.raises(ConfigError) as raised:
         UserCode(["shop_code", "common.orders"])
-    package = Path(__file__).parents[4] / "common"
+    package = Path(__file__).parents[3] / "common"
     assert str(raised.value) == (
         f'module "common" of the list modules: in config.yaml is a package of this engine, '
         f"{package}: rename your own module, or take the name off the list"
@@ -119,4 +119,4 @@ def test_folder_that_is_no_package_may_have_any_name(tmp_path: Path) -> None:
 
 
 def test_engine_may_be_in_a_folder_of_python_path() -> None:
-    UserCode(["tests.user_code"], [Path(__file__).parents[4]])
+    UserCode(["tests.user_code"], [Path(__file__).parents[3]])

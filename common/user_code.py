@@ -12,7 +12,7 @@ from typing import Any
 
 from common.config import Config
 from common.errors import ConfigError
-from streams.engine.user_frames import ENGINE_FOLDER, ENGINE_PACKAGES, described
+from common.user_frames import ENGINE_FOLDER, ENGINE_PACKAGES, described
 
 _FORM = "write it as package.module:Name"
 
