@@ -12,7 +12,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from streams.sql.environment import without_incubator_module, without_secrets
+from streams.sql.environment import NO_EXTERNAL_DTD, without_incubator_module, without_secrets
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 
@@ -44,9 +44,10 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
     with without_incubator_module():
         gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
     context = SparkContext(conf=_conf(settings), gateway=gateway)
+    java: Any = context._jvm
+    java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)
     if private:
         # The JVM empties the folder when it ends, and then deletes it.
-        java: Any = context._jvm
         java.java.io.File(private).deleteOnExit()
     return context
 
