@@ -77,7 +77,8 @@ class TableSettings:
     jdbc_drivers: tuple[str, ...] = ()
     folder: Path = Path()
     paths: tuple[str, ...] = (".",)
-    private: tuple[Path, ...] = ()
+    # The name of config.yaml is no setting, so two files with the same settings are equal.
+    private: tuple[Path, ...] = field(default=(), compare=False)
 
     def path_problem(self, location: Location) -> str | None:
         """Return why no table may be read from a location, as the end of a sentence.

@@ -45,10 +45,7 @@ def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> N
         log_format="console",
         log_level="info",
         spark=SparkConfig(master="local[*]", conf={}),
-        tables=TableSettings(
-            folder=tmp_path.resolve(),
-            private=(path, tmp_path.resolve() / "state"),
-        ),
+        tables=TableSettings(folder=tmp_path.resolve()),
         secrets=SecretSettings(folder=tmp_path.resolve()),
     )
 

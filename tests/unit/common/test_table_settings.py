@@ -20,7 +20,7 @@ SETTINGS = TableSettings(jdbc_urls=(EXACT, HOST))
 
 
 def test_files_and_no_databases_are_readable_by_default() -> None:
-    assert replace(load(BASE).tables, folder=Path(), private=()) == TableSettings(
+    assert replace(load(BASE).tables, folder=Path()) == TableSettings(
         formats=("parquet", "csv", "json", "orc", "avro", "text"), jdbc_urls=(), jdbc_drivers=()
     )
 
@@ -46,7 +46,7 @@ def test_files_and_no_databases_are_readable_by_default() -> None:
     ],
 )
 def test_what_is_listed_is_readable(text: str, expected: TableSettings) -> None:
-    assert replace(load(BASE + text).tables, folder=Path(), private=()) == expected
+    assert replace(load(BASE + text).tables, folder=Path()) == expected
 
 
 @pytest.mark.parametrize(
