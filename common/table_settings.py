@@ -36,6 +36,8 @@ _PATHS = Texts(
     doc="folders and files that tables of files may be in: relative to the folder of config.yaml, "
     "from `~`, absolute, or URIs such as `s3a://bucket/folder`. By default, the folder of "
     "config.yaml",
+    # The scheme of a URI, or no colon before the first slash; no wildcards.
+    pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
     default=(".",),
 )
 _URLS = Texts(
