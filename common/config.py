@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from common.fields import Fields
 from common.kafka_settings import read_kafka_settings
 from common.keys import Text, names
 from common.names import MAX_NAME_LENGTH, name_problem
+from common.private_files import kafka_files, referred_files
 from common.secret_settings import SecretSettings, read_secret_settings
 from common.suggest import counted
 from common.table_settings import TableSettings, read_table_settings
@@ -126,7 +127,8 @@ def load_config(path: Path) -> Config:
     """
     problems = Problems(path)
     values = HostValues(os.environ, path.parent)
-    root = expand(read_yaml(path, problems), values, problems)
+    written = read_yaml(path, problems)
+    root = expand(written, values, problems)
     if _is_pipeline(root):
         problems = Problems(path)
         problems.add(
@@ -139,7 +141,20 @@ def load_config(path: Path) -> Config:
     config = _read(fields, path.parent, problems)
     _check_names(config, fields, problems)
     problems.raise_if_any()
-    return config
+    private = tuple(
+        dict.fromkeys([*_private(config, path), *referred_files(written, path.parent.absolute())])
+    )
+    return replace(config, tables=replace(config.tables, private=private))
+
+
+def _private(config: Config, path: Path) -> Iterator[Path]:
+    """Yield the files and folders that the configuration of a file keeps from tables."""
+    yield path.absolute()
+    yield from filter(None, (config.control_key_file, config.console_token_file))
+    if not path.absolute().is_relative_to(config.state_dir):
+        yield config.state_dir
+    yield from config.secrets.files
+    yield from kafka_files(config.kafka)
 
 
 def read_python_path(path: Path) -> tuple[Path, ...]:

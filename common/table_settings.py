@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from common.fields import Fields
 from common.keys import Section, Texts
+from common.table_paths import Location, PathError, location_of
 from common.yaml_positions import Problems
 
 FILE_FORMATS = ("parquet", "csv", "json", "orc", "avro", "text")
@@ -29,6 +31,15 @@ _FORMATS = Texts(
     pattern=f"^{_FORMAT.pattern}$",
     default=FILE_FORMATS,
 )
+_PATHS = Texts(
+    name="paths",
+    doc="folders and files that tables of files may be in: relative to the folder of config.yaml, "
+    "from `~`, absolute, or URIs such as `s3a://bucket/folder`. By default, the folder of "
+    "config.yaml",
+    # The scheme of a URI, or no colon before the first slash; no wildcards.
+    pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
+    default=(".",),
+)
 _URLS = Texts(
     name="urls",
     doc='databases, as `jdbc:postgresql://host:5432/database`; a URL that ends in "/" allows all '
@@ -44,26 +55,56 @@ _JDBC = Section(name=JDBC, doc="databases", keys=(_URLS, _DRIVERS))
 TABLES = Section(
     name="tables",
     doc="what lookup tables of queries may be read from, whatever pipeline.yaml says",
-    keys=(_FORMATS, _JDBC),
+    keys=(_FORMATS, _PATHS, _JDBC),
 )
 """The section of config.yaml."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a process may read: formats by Spark's short names, and databases by their URLs.
+    """What a process may read: formats by Spark's short names, files and databases.
 
     A URL that ends in "/" after the host allows every database there: a name of letters, digits,
     "_" and "-" may follow it. Any other URL must match exactly, parameters included: these can make
     a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
-    table may name as its driver. URLs may hold passwords, so `repr` omits them. Paths of files are
-    relative to `folder`, the folder of config.yaml, which is absolute if it was loaded.
+    table may name as its driver. URLs may hold passwords, so `repr` omits them.
+
+    Tables of files may be in `paths`, except for `private` files and folders, and for names that
+    begin with ".". Paths are relative to `folder`, the folder of config.yaml, which is absolute if
+    it was loaded. Links are followed before paths are compared, on both sides.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
     jdbc_urls: tuple[str, ...] = field(default=(), repr=False)
     jdbc_drivers: tuple[str, ...] = ()
     folder: Path = Path()
+    paths: tuple[str, ...] = (".",)
+    # The name of config.yaml is no setting, so two files with the same settings are equal.
+    private: tuple[Path, ...] = field(default=(), compare=False)
+
+    def path_problem(self, location: Location) -> str | None:
+        """Return why no table may be read from a location, as the end of a sentence.
+
+        Files of the host that a pattern or a folder leads to are to be checked one by one.
+        """
+        ways = [location.below(location_of(path, self.folder)) for path in self.paths]
+        found = [way for way in ways if way is not None]
+        if not found:
+            return (
+                "is outside of what config.yaml allows: list it, or a folder that it is in, under "
+                "tables: {paths: […]}"
+            )
+        if all(any(map(_is_hidden, way)) for way in found):
+            return 'has a name that begins with ".": list it under tables: {paths: […]}'
+        if location.is_on_host and not location.pattern and self._is_private(location.path):
+            return "belongs to the configuration, the secrets or the state of this process"
+        return None
+
+    def _is_private(self, path: Path) -> bool:
+        private = {file.resolve() for file in self.private}
+        return not private.isdisjoint((path, *path.parents)) or any(
+            os.path.samefile(path, file) for file in private if path.exists() and file.exists()
+        )
 
     def allows_url(self, url: str) -> bool:
         """Whether a table may be read from a database with this URL."""
@@ -98,7 +139,25 @@ def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> Tab
                 jdbc.at("drivers"),
                 f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
             )
-    return TableSettings(formats, urls, drivers, folder.resolve())
+    paths = (".",) if tables.get("paths") is None else tables.texts(_PATHS)
+    for path in paths:
+        wrong = _path_problem(path, folder)
+        if wrong:
+            problems.add(tables.at("paths"), f'paths: "{path}" {wrong}')
+    return TableSettings(formats, urls, drivers, folder.resolve(), paths)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a name is hidden by a dot; two dots begin the versions of a volume of Kubernetes."""
+    return name.startswith(".") and not name.startswith("..")
+
+
+def _path_problem(path: str, folder: Path) -> str | None:
+    try:
+        location = location_of(path, folder.resolve())
+    except PathError as error:
+        return str(error)
+    return "has wildcards: list the folder" if location.pattern else None
 
 
 def _format_problem(format_: str) -> str | None:

@@ -107,13 +107,18 @@ class UserCode:
             raise ConfigError(f'module "{module}" has no "{name}"')
         # References come over a topic that others may write to, so names that the module only
         # imports are refused.
-        if not self._allows(getattr(found, "__module__", None) or ""):
+        home = getattr(found, "__module__", None)
+        if not isinstance(home, str) or not self._allows(home):
             raise ConfigError(f'"{name}" is not defined in module "{module}", only imported there')
         return found
 
     def require_allowed(self, reference: str) -> None:
         """Raise ConfigError unless the module of a reference is on the list; imports nothing."""
         module = reference.partition(":")[0]
+        if "__main__" in module.split("."):
+            raise ConfigError(
+                f'"{module}" is the program of a package, which would run: name another module'
+            )
         if not self._allows(module):
             listed = ", ".join(self._modules) or "nothing"
             raise ConfigError(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from common.config import SparkConfig
 from common.errors import ConfigError
 from common.suggest import counted
-from streams.sql.environment import GUARDED, LOCAL, QUIET, SMALL_JVM
+from streams.sql.environment import EXECUTOR_JVM, GUARDED, LOCAL, QUIET
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
@@ -92,7 +92,7 @@ def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], in
         )
     defaults = {
         "spark.executor.cores": str(cores),
-        "spark.executor.extraJavaOptions": SMALL_JVM,
+        "spark.executor.extraJavaOptions": EXECUTOR_JVM,
         # Otherwise, failures of months would add up until Spark gives up (YARN, Kubernetes).
         "spark.executor.failuresValidityInterval": "1h",
     }

@@ -5,11 +5,9 @@ The definitions of the tables have no say in this: they arrive through a control
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from common.config import Config
@@ -18,7 +16,9 @@ from common.expansion import ExpansionError, has_references, references
 from common.references import HostReferences, References
 from common.secret_names import is_secret
 from common.suggest import did_you_mean, one_of
-from common.table_settings import FILE_FORMATS, JDBC, TableSettings
+from common.table_paths import PathError, location_of
+from common.table_settings import JDBC, TableSettings
+from streams.sql.file_options import FILE_OPTIONS, unknown_option
 from streams.sql.spec import QueryError
 
 # Spark passes options that it does not know to the database's driver, as if they were in the URL.
@@ -41,11 +41,6 @@ _JDBC_OPTIONS = frozenset(
     }
 )
 
-# Formats whose path is a file or a folder. With others, it may be the name of a table.
-_FILES = frozenset({*FILE_FORMATS, "binaryfile", "delta", "xml"})
-# As Hadoop finds the scheme: s3a://bucket/t has one, rates/2026-01-31T10:00.csv has none.
-_HAS_SCHEME = re.compile(r"[^/]*:")
-_WILDCARD = re.compile(r"[\\{}\[\]*?]")
 # What Spark does not hand back in rows, names of columns or plans.
 _USERS = ("user", "username")
 _WHOLE = re.compile(r"\$\{[^{}]+\}")
@@ -105,34 +100,22 @@ def _require_none(problems: list[str]) -> None:
 
 
 def located(settings: TableSettings, tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return lookup tables whose relative paths of files became absolute.
+    """Return lookup tables with URIs in place of paths of files; none of them has a problem.
 
-    They are relative to the folder of this process's config.yaml, and `~` is the user's home. URIs
-    such as `s3a://bucket/t` and absolute paths stay as they are: Spark's settings say on which file
-    system an absolute path is.
+    Relative paths are relative to the folder of this process's config.yaml, and `~` is the user's
+    home. Paths without a scheme are files of this host, whatever the file system of Spark is.
     """
-    return {name: _located(settings.folder, table) for name, table in tables.items()}
-
-
-def _located(folder: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:
-    if table["format"].lower() not in _FILES:
-        return table
-    options = {
-        name: _absolute(folder, value) if name.lower() == "path" else value
-        for name, value in table.get("options", {}).items()
+    return {
+        name: {**table, "path": location_of(table["path"], settings.folder).uri}
+        if is_of_files(table["format"])
+        else table
+        for name, table in tables.items()
     }
-    return {**table, "path": _absolute(folder, table.get("path", "")), "options": options}
 
 
-def _absolute(folder: Path, path: Any) -> Any:
-    if not isinstance(path, str):
-        return path  # Spark says what is wrong with it
-    expanded = os.path.expanduser(path)
-    if not path or _HAS_SCHEME.match(path) or (expanded == path and path.startswith("/")):
-        return path
-    # Hadoop does not decode "%20", so this is not `Path.as_uri`. Wildcards in `path` work.
-    literal = _WILDCARD.sub(r"\\\g<0>", str(folder))
-    return f"file://{os.path.join(literal, expanded)}"
+def is_of_files(format_: str) -> bool:
+    """Whether the path is that of files. Otherwise, it may be the name of a table."""
+    return format_.lower() in FILE_OPTIONS
 
 
 def table_problems(
@@ -177,14 +160,38 @@ def _problem(settings: TableSettings, table: Any, is_written: bool) -> str | Non
             f'config.yaml does not allow the format "{format_}"{near or f", only {allowed}"}: '
             "see tables: {formats: […]}"
         )
-    for option in options:
-        if "." in option:
-            # Spark turns them into Hadoop settings, some of which are names of classes.
-            return (
-                f'the option "{option}" is a setting of Hadoop or Spark: set it in config.yaml, '
-                f"as spark.hadoop.… under spark: {{conf: …}}"
-            )
-    return None
+    if is_of_files(format_):
+        return _file_problem(settings, format_, options, table.get("path"))
+    dotted = next((option for option in options if "." in option), None)
+    return None if dotted is None else _option_problem(dotted, format_)
+
+
+def _file_problem(
+    settings: TableSettings, format_: str, options: Mapping[str, str], path: Any
+) -> str | None:
+    option = unknown_option(options, FILE_OPTIONS[format_.lower()])
+    if option is not None:
+        return _option_problem(option, format_)
+    if not isinstance(path, str) or not path:
+        return "it needs a path, as a text"
+    try:
+        wrong = settings.path_problem(location_of(path, settings.folder))
+    except PathError as error:
+        wrong = str(error)
+    return f'its path "{path}" {wrong}' if wrong else None
+
+
+def _option_problem(option: str, format_: str) -> str:
+    if option.lower() == "path":
+        return "its path is an option: write it as path: …, next to format"
+    if "." in option:
+        # Spark turns them into Hadoop settings, some of which are names of classes.
+        return (
+            f'the option "{option}" is a setting of Hadoop or Spark: set it in config.yaml, '
+            "as spark.hadoop.… under spark: {conf: …}"
+        )
+    near = did_you_mean(option, FILE_OPTIONS[format_.lower()])
+    return f'the option "{option}" is none with which tables of {format_} are read{near or ""}'
 
 
 def quotes_no_value(table: Mapping[str, Any]) -> bool:

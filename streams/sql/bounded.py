@@ -12,7 +12,7 @@ from common.config import Config
 from common.errors import UnavailableError
 from common.user_code import UserCode
 from streams.sql.access import Readable
-from streams.sql.environment import LOCAL, QUIET, SMALL_JVM
+from streams.sql.environment import EXECUTOR_JVM, LOCAL, QUIET
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
 
@@ -71,7 +71,7 @@ class BoundedJobs:
 
 
 def _start(config: Config) -> SparkSession:
-    place = LOCAL if config.spark.is_local else {"spark.executor.extraJavaOptions": SMALL_JVM}
+    place = LOCAL if config.spark.is_local else {"spark.executor.extraJavaOptions": EXECUTOR_JVM}
     settings = {
         **QUIET,
         **place,

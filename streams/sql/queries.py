@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from streams.sql.query_session import translated
 from streams.sql.running import Running
 from streams.sql.running_join import RunningJoin
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from streams.sql.table_files import opened_tables
 from streams.sql.tables import Rows, SharedTables
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ class SparkQueries:
         self._readable = readable
         self._session = session
         self._code = code
-        self._tables = SharedTables(session, readable.opened)
+        self._tables = SharedTables(session, partial(opened_tables, session, readable))
 
     def open(self, spec: QuerySpec) -> RunningQuery:
         """See `Queries.open`."""

@@ -41,6 +41,7 @@ from streams.sql.plan import (
     seq,
     way_to_input,
 )
+from streams.sql.query_functions import forbid_functions, require_known_options
 from streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows
 
@@ -75,7 +76,6 @@ _SETTINGS_OF_SQL = {
 _TIME_ZONE = "spark.sql.session.timeZone"
 # This logger would log every error of a query a second time, with the whole stack.
 logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
-_DANGEROUS = ("reflect", "java_method", "try_reflect")
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
@@ -129,7 +129,7 @@ class QuerySession:
         # Looked up once: each name of a package or class is a call to the JVM.
         self._serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
         self._read_batches: Callable[[str], Any] = jvm.PythonSQLUtils.readArrowStreamFromFile
-        self._forbid_programs()
+        forbid_functions(self.java, jvm, is_text=bool(spec.query))
         self._entered = threading.local()
         self.tag = f"query {uuid.uuid4().hex}"
 
@@ -168,6 +168,7 @@ class QuerySession:
         analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
         if self.spec.query:
             require_given(analyzed)
+            require_known_options(analyzed)
             require_plain_types(self.frame(analyzed))
         versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
         return Analyzed(analyzed, rdd_id, tables, versioned, inputs)
@@ -294,14 +295,6 @@ class QuerySession:
         rdd = frame.queryExecution().analyzed().rdd()
         (partition,) = rdd.partitions()
         return Leaf(schema, rdd, getattr(partition, "values_$eq"))
-
-    def _forbid_programs(self) -> None:
-        """Remove the functions by which a query could call any Java method."""
-        registry = self.java.sessionState().functionRegistry()
-        option = self.jvm.scala.Option.apply
-        identifier = self.jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-        for name in _DANGEROUS:
-            registry.dropFunction(identifier(name, option("builtin"), option("system")))
 
     def _analyze(self, records: DataFrame) -> Any:
         """Return the analyzed plan of the user's query, without executing any of it."""

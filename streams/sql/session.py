@@ -14,7 +14,7 @@ from pyspark.serializers import ChunkedStream, Serializer
 from pyspark.sql import SparkSession
 from pyspark.util import local_connect_and_auth
 
-from streams.sql.environment import without_incubator_module, without_secrets
+from streams.sql.environment import NO_EXTERNAL_DTD, without_incubator_module, without_secrets
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _CHUNK_BYTES = 65536
@@ -47,9 +47,10 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
     with without_incubator_module():
         gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
     context = _Context(conf=_conf(settings), gateway=gateway)
+    java: Any = context._jvm
+    java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)
     if private:
         # The JVM empties the folder when it ends, and then deletes it.
-        java: Any = context._jvm
         java.java.io.File(private).deleteOnExit()
     return context
 

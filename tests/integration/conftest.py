@@ -41,9 +41,13 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
 
 
 @pytest.fixture(scope="session")
-def queries() -> Queries:
-    """Queries on a Spark of this process."""
+def queries(tmp_path_factory: pytest.TempPathFactory) -> Queries:
+    """Queries on a Spark of this process; their tables are in the folders of tests."""
+    from common.table_settings import TableSettings
     from streams.sql.access import Readable
     from streams.sql.local import LocalQueries  # starts slowly
 
-    return LocalQueries(UserCode([FUNCTIONS], [ROOT]), Readable())
+    return LocalQueries(
+        UserCode([FUNCTIONS], [ROOT]),
+        Readable(TableSettings(paths=(str(tmp_path_factory.getbasetemp()),))),
+    )

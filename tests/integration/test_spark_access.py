@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def session(queries: Queries) -> SparkSession:
 @pytest.fixture
 def remote(session: SparkSession) -> Iterator[RemoteQueries]:
     """Queries as a task has them: by way of its TaskManager, with the default configuration."""
-    allowed = Readable()
+    allowed = Readable(TableSettings(paths=(tempfile.gettempdir(),)))
     served = SparkQueries(session, UserCode(), allowed)
     server = QueryServer("127.0.0.1", KEY, served, allowed.references)
     yield RemoteQueries(("127.0.0.1", server.port), KEY)

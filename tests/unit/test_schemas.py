@@ -62,6 +62,7 @@ CONFIG: Mapping[str, Any] = {
     "spark": {"master": "local[2]", "conf": {"spark.executor.memory": "2g"}},
     "tables": {
         "formats": ["csv"],
+        "paths": ["lookups", "s3a://bucket/lookups"],
         "jdbc": {
             "urls": ["jdbc:postgresql://host:5432/shop"],
             "drivers": ["org.postgresql.Driver"],

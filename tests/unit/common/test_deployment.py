@@ -85,7 +85,7 @@ processors:
   query: SELECT * FROM input JOIN airports USING (code)
   format: json
   schema: code STRING, n INT
-  tables: {airports: {format: csv, path: /a.csv, options: {sep: ";"}, refresh_interval: 10 min}}
+  tables: {airports: {format: csv, path: a.csv, options: {sep: ";"}, refresh_interval: 10 min}}
   to: [sink]
 """,
     "sql_with_tables": "sources: {names: names_topic, more: more_topic}\nprocessors:\n"

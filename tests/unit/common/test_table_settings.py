@@ -30,6 +30,11 @@ def test_files_and_no_databases_are_readable_by_default() -> None:
     [
         ("tables: {formats: []}", TableSettings(())),
         ("tables: {formats: [csv, binaryFile]}", TableSettings(("csv", "binaryFile"))),
+        ("tables: {paths: []}", TableSettings(paths=())),
+        (
+            "tables: {paths: [lookups, ~/t, /data/t.csv, 's3a://bucket/t']}",
+            TableSettings(paths=("lookups", "~/t", "/data/t.csv", "s3a://bucket/t")),
+        ),
         (
             f"tables: {{jdbc: {{urls: ['{EXACT}', '{HOST}']}}}}",
             TableSettings(FILE_FORMATS, (EXACT, HOST)),
@@ -49,6 +54,9 @@ def test_what_is_listed_is_readable(text: str, expected: TableSettings) -> None:
     [
         ("tables: {fromats: []}", 'unknown key "fromats", did you mean "formats"?'),
         ("tables: {jdbc: {url: x}}", 'unknown key "url", did you mean "urls"?'),
+        ("tables: {paths: ['t/*.csv']}", 'paths: "t/*.csv" has wildcards: list the folder'),
+        ("tables: {paths: ['s3a:t']}", 'paths: "s3a:t" has a colon before its first slash'),
+        ("tables: {paths: ['s3a://b/../c']}", 'has ".." among its names'),
         ("tables: {formats: [jdbc]}", 'formats: "jdbc" is allowed by its URLs'),
         ("tables: {formats: [JDBC]}", 'formats: "JDBC" is allowed by its URLs'),
         (

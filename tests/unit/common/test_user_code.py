@@ -59,6 +59,86 @@ def test_other_references_are_refused_with_the_reason(
     assert message in str(raised.value)
 
 
+IMPORTS = """
+import ctypes, functools, logging, os, subprocess, unittest.mock
+from importlib import import_module
+from os import system as build_all
+class Everything:
+    def __init__(self, given): self.given = given
+    def __getattr__(self, name): return Everything(name)
+    def __bool__(self): return True
+    def __call__(self, *given): return self
+    def __eq__(self, other): return True
+    __module__ = property(lambda self: Everything("module"))
+proxy = Everything("proxy")
+mock = unittest.mock.MagicMock()
+run = functools.partial(subprocess.run, shell=True)
+cached = functools.lru_cache(subprocess.run)
+shell = staticmethod(os.system)
+log = logging.getLogger("x").info
+library = ctypes.CDLL(None).system
+table = {"run": subprocess.run}
+def own(): ...
+wrapped = functools.wraps(own)(lambda: own())
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ctypes", "functools", "subprocess", "unittest", "import_module", "build_all"),
+        *("proxy", "mock", "run", "cached", "shell", "log", "library", "table"),
+        *("__builtins__", "__loader__", "__spec__", "__dict__", "__class__", "__doc__", "__name__"),
+        *("__path__", "__file__", "__getattribute__", "__init__", "__reduce_ex__", "orders"),
+    ],
+)
+def test_what_a_module_only_imports_or_makes_of_it_is_refused(folder: Path, name: str) -> None:
+    """References come with control records: they must not reach past the user's own code."""
+    (folder / "shop_code" / "__init__.py").write_text(f"{IMPORTS}from shop_code import orders\n")
+    code = UserCode(["shop_code"], [folder])
+    with pytest.raises(ConfigError):
+        code.load(f"shop_code:{name}")
+    assert code.load("shop_code:own").__name__ == "own"
+    assert code.load("shop_code:wrapped").__name__ == "own"
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        "shop_code.os:system",
+        "shop_code..os:system",
+        ".os:system",
+        "shop_code/../os:system",
+        "shop_code:os.system",
+        "shop_code:orders:system",
+        "os.path:join",
+        "builtins:eval",
+        "shop_code_evil:x",
+        "SHOP_CODE:own",
+        " shop_code:own",
+        "shop_code :own",
+        "shop_code\n:own",
+        "\uff53hop_code:own",
+        ":own",
+        "shop_code:",
+        "",
+    ],
+)
+def test_no_spelling_of_a_reference_leads_to_other_modules(folder: Path, reference: str) -> None:
+    (folder / "shop_code" / "__init__.py").write_text("import os\ndef own(): ...\n")
+    before = set(sys.modules)
+    with pytest.raises(ConfigError):
+        UserCode(["shop_code"], [folder]).load(reference)
+    assert set(sys.modules) - before <= {"shop_code"}
+
+
+def test_the_program_of_a_package_is_not_run(folder: Path) -> None:
+    """To import `__main__` would run it, often without a condition."""
+    (folder / "shop_code" / "__main__.py").write_text("raise SystemExit('it ran')\n")
+    with pytest.raises(ConfigError, match=r'"shop_code\.__main__" is the program of a package'):
+        UserCode(["shop_code"], [folder]).load("shop_code.__main__:main")
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [

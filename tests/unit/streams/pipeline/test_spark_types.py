@@ -46,7 +46,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
   schema: code STRING, n INT
   tables:
     airports:
-      {format: csv, path: /a.csv, schema: code STRING, options: {header: true, sep: ";"}}
+      {format: csv, path: a.csv, schema: code STRING, options: {header: true, sep: ";"}}
     rates: {format: jdbc, options: {url: "jdbc:x:y", fetchsize: 10}, refresh_interval: 10 min}
   to: [sink]
 """
@@ -57,7 +57,7 @@ def test_all_that_can_be_said_about_a_query() -> None:
         tables={
             "airports": {
                 "format": "csv",
-                "path": "/a.csv",
+                "path": "a.csv",
                 "schema": "code STRING",
                 "options": {"header": "true", "sep": ";"},
                 "refresh_s": 0,
@@ -88,7 +88,7 @@ def test_table_with_the_name_of_an_input_is_refused() -> None:
     text = """
 sources: {orders: o}
 processors:
-- {id: P, type: sql, from: [orders], query: q, tables: {Orders: {format: csv}}, to: [sink]}
+- {id: P, type: sql, from: [orders], query: q, tables: {Orders: {format: csv, path: a}}, to: [sink]}
 """
     (found,) = problems_in(text)
     assert '"P": table "Orders" has the name of the input "orders"' in found
@@ -120,9 +120,18 @@ def test_spec_survives_its_way_to_the_driver() -> None:
         ("type: sql, query: q, schema: a INT", "schema belongs to format: json"),
         ("type: sql, query: q, tables: {t: csv}", "a table must be a map with format"),
         ("type: sql, query: q, tables: {t: {path: /x}}", 'missing key "format"'),
-        ("type: sql, query: q, tables: {input: {format: csv}}", "cannot be the name of a table"),
-        ("type: sql, query: q, tables: {t: {format: csv, refresh_interval: often}}", '"10 min"'),
-        ("type: sql, query: q, tables: {t: {format: csv, options: {a: []}}}", "must be one value"),
+        (
+            "type: sql, query: q, tables: {input: {format: csv, path: a}}",
+            "cannot be the name of a table",
+        ),
+        (
+            "type: sql, query: q, tables: {t: {format: csv, path: a, refresh_interval: often}}",
+            '"10 min"',
+        ),
+        (
+            "type: sql, query: q, tables: {t: {format: csv, path: a, options: {sep: []}}}",
+            "must be one value",
+        ),
         ("type: dataframe", 'missing key "function"'),
         ("type: dataframe, function: clean", '"clean" names no code'),
         ('type: dataframe, function: "else.where:clean"', 'module "else.where" is not on the list'),
@@ -146,7 +155,7 @@ processors: [{id: P, type: sql, query: q, from: [s], to: [sink]}]
     ("tables", "problem"),
     [
         (
-            "{t: {format: csv}, rates: {format: jdbc, options: {url: 'jdbc:x:z'}}}",
+            "{t: {format: csv, path: a}, rates: {format: jdbc, options: {url: 'jdbc:x:z'}}}",
             '"P": table "rates": config.yaml does not allow jdbc',
         ),
         ("{t: {format: org.foo.Bar}}", '"P": table "t": config.yaml does not allow the format'),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from common.table_settings import TableSettings
 from common.user_code import UserCode
 from streams.sql.access import Readable
 from streams.sql.local import LocalQueries
@@ -15,8 +16,10 @@ ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="session")
-def local() -> LocalQueries:
-    return LocalQueries(UserCode(["tests.user_code"], [ROOT]), Readable())
+def local(tmp_path_factory: pytest.TempPathFactory) -> LocalQueries:
+    """Queries whose tables are in the folders of tests."""
+    tables = TableSettings(paths=(str(tmp_path_factory.getbasetemp()),))
+    return LocalQueries(UserCode(["tests.user_code"], [ROOT]), Readable(tables))
 
 
 @pytest.fixture(scope="session")

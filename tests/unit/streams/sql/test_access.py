@@ -39,7 +39,7 @@ def jdbc(options: Mapping[str, str], settings: TableSettings = SETTINGS) -> str:
 
 @pytest.mark.parametrize("format_", ["parquet", "csv", "json", "orc", "avro", "text"])
 def test_files_are_read_by_default(format_: str) -> None:
-    table = {"path": "/data/t", "options": {"header": "true", "pathGlobFilter": "*.x"}}
+    table = {"path": "t", "options": {"recursiveFileLookup": "true", "pathGlobFilter": "*.x"}}
     assert problem(TableSettings(), format=format_, **table) == ""
 
 
@@ -76,7 +76,8 @@ def test_the_refusal_of_a_format_names_what_is_allowed() -> None:
 
 
 def test_a_format_that_is_listed_is_read() -> None:
-    assert problem(TableSettings(("delta",)), format="delta", options={}) == ""
+    assert problem(TableSettings(("delta",)), format="delta", path="t") == ""
+    assert problem(TableSettings(("iceberg",)), format="iceberg", path="shop.t") == ""
 
 
 @pytest.mark.parametrize(
@@ -159,10 +160,11 @@ def test_anything_that_json_can_say_is_refused_or_read_and_raises_nothing(value:
 
 def test_all_tables_are_checked() -> None:
     readable = Readable(SETTINGS)
-    tables = {"a": {"format": "csv"}, "b": {"format": "b"}, "c": {"format": "c"}}
+    fine = {"format": "csv", "path": "t.csv"}
+    tables = {"a": fine, "b": {"format": "b"}, "c": {"format": "c"}}
     with pytest.raises(QueryError, match=r'^table "b": .*; table "c": '):
         readable.opened(tables)
-    assert list(readable.opened({"a": {"format": "csv"}})) == ["a"]
+    assert list(readable.opened({"a": fine})) == ["a"]
     assert readable.opened({}) == {}
 
 
@@ -239,14 +241,12 @@ def path_of(folder: str, **table: object) -> object:
     ("path", "expected"),
     [
         ("rates.csv", "file:///job/rates.csv"),
-        ("../rates 1/*.csv", "file:///job/../rates 1/*.csv"),
-        ("./day/10:00.csv", "file:///job/./day/10:00.csv"),
+        ("../rates 1/*.csv", "file:///rates 1/*.csv"),
+        ("./day/10:00.csv", "file:///job/day/10:00.csv"),
         ("~/rates.csv", "file:///home/ann/rates.csv"),
-        ("/data/rates.csv", "/data/rates.csv"),
+        ("/data/rates.csv", "file:///data/rates.csv"),
         ("s3a://bucket/rates", "s3a://bucket/rates"),
-        ("file:/data/rates.csv", "file:/data/rates.csv"),
-        ("", ""),
-        (7, 7),
+        ("file:/data/rates.csv", "file:///data/rates.csv"),
     ],
 )
 def test_path_of_a_table_is_relative_to_the_folder_of_config_yaml(
@@ -256,15 +256,50 @@ def test_path_of_a_table_is_relative_to_the_folder_of_config_yaml(
     assert path_of("/job", path=path) == expected
 
 
-def test_path_may_be_an_option() -> None:
-    table = {"format": "csv", "options": {"PATH": "rates.csv", "header": "true"}}
-    found = located(TableSettings(folder=Path("/job")), {"t": table})["t"]
-    assert found["options"] == {"PATH": "file:///job/rates.csv", "header": "true"}
-
-
 def test_folder_of_config_yaml_is_taken_literally() -> None:
     assert path_of("/jobs[1]/{a}", path="r*.csv") == r"file:///jobs\[1\]/\{a\}/r*.csv"
 
 
 def test_path_of_other_formats_may_be_the_name_of_a_table() -> None:
     assert path_of("/job", format="iceberg", path="shop.rates") == "shop.rates"
+
+
+@pytest.mark.parametrize("path", ["", None, 7, ["/etc/passwd"]])
+def test_a_table_of_files_needs_a_path(path: object) -> None:
+    assert "it needs a path" in problem(format="csv", path=path)
+
+
+@pytest.mark.parametrize(
+    ("format_", "option"),
+    [
+        ("csv", "paths"),
+        ("csv", "PATHS"),
+        ("csv", "basePath"),
+        ("csv", "compression"),
+        ("csv", "codec"),
+        ("json", "compression"),
+        ("text", "header"),
+        ("avro", "avroSchemaUrl"),
+        ("avro", "AVROSCHEMAURL"),
+        ("parquet", "archivePathFilter"),
+        ("orc", "ignoredPathSegmentRegex"),
+        ("xml", "rowValidationXSDPath"),
+        ("binaryFile", "mode"),
+        ("delta", "deltaTable"),
+    ],
+)
+def test_options_that_are_not_known_are_refused(format_: str, option: str) -> None:
+    """Some of them name more files, and some name classes."""
+    settings = TableSettings((format_,))
+    found = problem(settings, format=format_, path="t", options={option: "/etc/passwd"})
+    assert f'the option "{option}" is none with which tables of {format_} are read' in found
+
+
+def test_a_path_is_not_an_option() -> None:
+    for options in ({"path": "t"}, {"PATH": "/etc/passwd"}):
+        assert "write it as path:" in problem(format="csv", options=options)
+
+
+def test_an_option_with_a_mistake_has_a_hint() -> None:
+    found = problem(format="csv", path="t", options={"headr": "true"})
+    assert found.endswith('did you mean "header"?')
