@@ -18,6 +18,7 @@ _UNSAFE = re.compile(r"[\x00-\x1f\x7f\\]")
 _WILDCARD = re.compile(r"[{}\[\]*?]")
 _SPECIAL = re.compile(r"[\\{}\[\]*?]")
 _SETS = re.compile(r"\[[^\[\]{}]+\]")
+_UPWARDS = re.compile(r"[{,]\.\.[,}]")
 _CHOICES = re.compile(r"\{[^{}\[\]]*\}")
 
 
@@ -135,6 +136,8 @@ def _is_wild(name: str) -> bool:
     rest, before = _SETS.sub("", name), ""
     while rest != before:
         rest, before = _CHOICES.sub("", rest), rest
-    if re.search(r"[{}\[\]]", rest) or ".." in name:
+    if _UPWARDS.search(name):
+        raise PathError('has ".." among its choices')
+    if re.search(r"[{}\[\]]", rest):
         raise PathError(f'has "{name}": brackets and braces must be closed before the next slash')
     return True
