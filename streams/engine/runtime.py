@@ -202,13 +202,16 @@ class GroupRuntime:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
         if type(interval) is not int:
             raise InvalidArgumentError(
-                f"the interval of a punctuation is a whole number of milliseconds, not {interval!r}"
+                "the interval of a punctuation is a whole number of milliseconds, not a "
+                f"{type(interval).__name__}"
             )
         if not isinstance(type_, PunctuationType):
-            raise InvalidArgumentError(f"a punctuation is of a PunctuationType, not {type_!r}")
+            raise InvalidArgumentError(
+                f"a punctuation is of a PunctuationType, not a {type(type_).__name__}"
+            )
         if not callable(callback):
             raise InvalidArgumentError(
-                f"a punctuation calls a function with the time, but {callback!r} is none"
+                f"a punctuation calls a function with the time, not a {type(callback).__name__}"
             )
         if self.is_global:
             raise StreamsError(

@@ -10,6 +10,7 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
+from common.error_words import HOW_TO_SHOW, described, hides_words, words_of
 from common.errors import shorten
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.nodes import NamedPart, ProcessorNode
@@ -50,10 +51,20 @@ class Node:
 class Explanation:
     """Explains an exception that a node raised; each part is worked out when it is needed."""
 
-    def __init__(self, error: Exception, source: RunningSource | None = None) -> None:
-        """`source` is the record's source, in case the stack does not show it."""
+    def __init__(
+        self,
+        error: Exception,
+        source: RunningSource | None = None,
+        *,
+        with_values: bool = False,
+    ) -> None:
+        """`source` is the record's source, in case the stack does not show it.
+
+        `with_values` says whether the words may quote records.
+        """
         self.error = error
         self._source = source
+        self._with_values = with_values
 
     @cached_property
     def trace(self) -> Trace:
@@ -67,11 +78,19 @@ class Explanation:
         It is no longer than a header or a status can take. If a processor rejects a record on
         purpose, its words are enough, and the place is left out.
         """
-        error = self.error
-        is_ours = isinstance(error, StreamsError)
-        words = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        error, with_values = self.error, self._with_values
+        words = ""
+        if isinstance(error, StreamsError):
+            words = words_of(error, with_values=with_values)
+        words = words or described(error, with_values=with_values)
         place = "" if isinstance(error, RecordRejectedError) else self.where
-        return shorten(words, _LONGEST_REASON) + place
+        hint = f"; {HOW_TO_SHOW}" if hides_words(error, with_values=with_values) else ""
+        return shorten(words, _LONGEST_REASON) + place + hint
+
+    @property
+    def traceback(self) -> str:
+        """The traceback of user code; see `Trace.text`."""
+        return self.trace.text(with_values=self._with_values)
 
     @cached_property
     def where(self) -> str:
@@ -131,9 +150,9 @@ class Explanation:
         )
 
 
-def reason(error: Exception) -> str:
+def reason(error: Exception, *, with_values: bool = False) -> str:
     """Return what went wrong, in words, and where; see `Explanation.reason`."""
-    return Explanation(error).reason
+    return Explanation(error, with_values=with_values).reason
 
 
 def _group(trace: Trace) -> RunningGroup | None:
