@@ -113,7 +113,9 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
     """
     if with_values:
         return str(error)
-    if isinstance(error, OwnError) and (error.is_on_purpose or _is_raised_by_engine(error)):
+    if isinstance(error, OwnError) and (
+        error.is_on_purpose or error.says_what_is_shown or _is_raised_by_engine(error)
+    ):
         return error.shown
     message = str(error)
     if not message or message in _FIXED:

@@ -34,6 +34,11 @@ class OwnError(Exception):
             self._shown = shown
 
     @property
+    def says_what_is_shown(self) -> bool:
+        """Whether `shown` was given, and is not just the message."""
+        return self._shown is not None
+
+    @property
     def shown(self) -> str:
         """The message, without data of records."""
         return str(self) if self._shown is None else self._shown

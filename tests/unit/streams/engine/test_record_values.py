@@ -19,6 +19,7 @@ from streams import (
     ProcessorContext,
     PunctuationType,
     Record,
+    RecordRejectedError,
     SerializationError,
     StreamsBuilder,
     StreamsError,
@@ -101,7 +102,7 @@ def grouped(context: ProcessorContext, record: Record) -> None:
 
 
 def formatted(context: ProcessorContext, record: Record) -> None:
-    raise TypeError("{} is not a card".format(record.value))
+    raise TypeError(f"{record.value} is not a card")
 
 
 def attribute(context: ProcessorContext, record: Record) -> None:
@@ -129,7 +130,7 @@ def from_store(context: ProcessorContext, record: Record) -> None:
 
 
 def at_interval(context: ProcessorContext, record: Record) -> None:
-    context.schedule(record.value, PunctuationType.STREAM_TIME, print)  # type: ignore[arg-type]
+    context.schedule(record.value, PunctuationType.STREAM_TIME, print)
 
 
 def at_time(context: ProcessorContext, record: Record) -> None:
@@ -196,6 +197,7 @@ QUOTING = {
     "header": of(raising(lambda record: ValueError(record.headers))),
     "child": of(to_child),
     "store name": of(from_store),
+    "interval": of(at_interval),
     "time": of(at_time, store=PRICES),
     "async": of(supplier=Async),
     "extractor": of(source={"timestamp_extractor": read_value}),
@@ -221,7 +223,6 @@ SILENT = {
     "store": of(into_store, store=PRICES),
     "timestamp": of(stamped),
     "expression": expressions(),
-    "interval": of(at_interval),
 }
 """What fails without a word about the record, whatever is set."""
 
@@ -295,7 +296,7 @@ def test_words_of_the_engine_are_the_same_with_and_without_values(name: str, val
     ],
 )
 def test_words_that_the_code_chose_are_always_there(error: str, words: str) -> None:
-    names: dict[str, Any] = dict(globals())
+    names: dict[str, Any] = {**globals(), "RecordRejectedError": RecordRejectedError}
     source = f"def process(context, record): raise {error}"
     exec(compile(source, "/code/shop.py", "exec"), names)
     for values in (False, True):
