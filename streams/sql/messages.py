@@ -25,7 +25,7 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _LAST_STATE = re.compile(r"\sSQLSTATE: ([0-9A-Z]{5})\s*(?:\n==.*)?\Z", re.DOTALL)
 _ON_PURPOSE = "USER_RAISED_EXCEPTION"
 """The condition of `raise_error`, whose words the query chose."""
-_PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\w+)')
+_PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\S+)')
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
 # Classes of Spark's error conditions: data exceptions, and those that a query raises itself.
