@@ -37,11 +37,11 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
             f"Spark does not start with master {config.spark.master}: {reason}"
         ) from error
     if config.log_record_values:
-        _log_throwables(session)
+        log_throwables(session)
     return session
 
 
-def _log_throwables(session: SparkSession) -> None:
+def log_throwables(session: SparkSession) -> None:
     """Have Spark's own log show exceptions, whose messages may quote records."""
     java: Any = session._jvm
     java.java.lang.System.setProperty("pipeline.log.throwables", "short")
