@@ -120,7 +120,7 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
     message = str(error)
     if not message or message in _FIXED:
         return message
-    codes = tuple(dict.fromkeys(_codes(error.__traceback__)))
+    codes = _codes(error.__traceback__)
     if _is_literal(error, message, codes):
         return message
     match error:
@@ -166,12 +166,6 @@ def class_name(error: BaseException) -> str:
     )
 
 
-def last_line(error: BaseException, *, with_values: bool) -> str:
-    """Return the line of a traceback that says what an error is."""
-    words = words_of(error, with_values=with_values)
-    return f"{class_name(error)}: {words}" if words else class_name(error)
-
-
 def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
     seen.add(id(error))
     cause, context = error.__cause__, error.__context__
@@ -184,7 +178,8 @@ def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
     if error.__traceback__ is not None:
         yield "Traceback (most recent call last):"
         yield "".join(traceback.format_tb(error.__traceback__)).rstrip("\n")
-    yield last_line(error, with_values=False)
+    words = words_of(error, with_values=False)
+    yield f"{class_name(error)}: {words}" if words else class_name(error)
     if isinstance(error, BaseExceptionGroup):
         for number, each in enumerate(error.exceptions, 1):
             yield f"  +---------------- {number} ----------------"
@@ -200,23 +195,24 @@ def _is_raised_by_engine(error: BaseException) -> bool:
     return at is None or is_engine_file(at.tb_frame.f_code.co_filename)
 
 
-def _codes(at: TracebackType | None) -> Iterator[CodeType]:
+def _codes(at: TracebackType | None) -> list[CodeType]:
+    """Return the code on the stack."""
+    found = []
     while at is not None:
-        yield at.tb_frame.f_code
+        found.append(at.tb_frame.f_code)
         at = at.tb_next
+    return found
 
 
-def _is_literal(error: BaseException, message: str, codes: tuple[CodeType, ...]) -> bool:
+def _is_literal(error: BaseException, message: str, codes: list[CodeType]) -> bool:
     """Whether a message, or the key that a KeyError quotes, is a literal of the code."""
     text = error.args[0] if type(error) is KeyError and len(error.args) == 1 else message
-    return isinstance(text, str) and any(text in _literals(code) for code in codes)
+    if type(text) is not str:
+        return False
+    return any(text in code.co_consts for code in codes)
 
 
-def _literals(code: CodeType) -> Iterator[str]:
-    return (each for each in code.co_consts if isinstance(each, str))
-
-
-def _has_names_of(codes: tuple[CodeType, ...], message: str) -> bool:
+def _has_names_of(codes: list[CodeType], message: str) -> bool:
     found = _ABOUT_NAMES.fullmatch(message)
     if found is None:
         return False

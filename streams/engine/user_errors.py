@@ -10,7 +10,7 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
-from common.error_words import HOW_TO_SHOW, described, hides_words, words_of
+from common.error_words import HOW_TO_SHOW, class_name, words_of
 from common.errors import shorten
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.nodes import NamedPart, ProcessorNode
@@ -78,19 +78,25 @@ class Explanation:
         It is no longer than a header or a status can take. If a processor rejects a record on
         purpose, its words are enough, and the place is left out.
         """
-        error, with_values = self.error, self._with_values
-        words = ""
-        if isinstance(error, StreamsError):
-            words = words_of(error, with_values=with_values)
-        words = words or described(error, with_values=with_values)
+        error, words = self.error, self._words
+        is_whole = self._with_values or words == str(error)
+        if not isinstance(error, StreamsError) or not words:
+            kind = type(error).__name__
+            words = f"{kind}: {words}" if words else kind
         place = "" if isinstance(error, RecordRejectedError) else self.where
-        hint = f"; {HOW_TO_SHOW}" if hides_words(error, with_values=with_values) else ""
-        return shorten(words, _LONGEST_REASON) + place + hint
+        return shorten(words, _LONGEST_REASON) + place + ("" if is_whole else f"; {HOW_TO_SHOW}")
 
     @property
     def traceback(self) -> str:
         """The traceback of user code; see `Trace.text`."""
-        return self.trace.text(with_values=self._with_values)
+        error = self.trace.error
+        is_same = error is self.error
+        words = self._words if is_same else words_of(error, with_values=self._with_values)
+        return self.trace.text(f"{class_name(error)}: {words}" if words else class_name(error))
+
+    @cached_property
+    def _words(self) -> str:
+        return words_of(self.error, with_values=self._with_values)
 
     @cached_property
     def where(self) -> str:

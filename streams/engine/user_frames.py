@@ -14,7 +14,6 @@ from types import CodeType, FrameType
 from typing import Any
 
 from common.engine_code import is_engine_file
-from common.error_words import last_line
 from common.errors import shorten
 
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
@@ -83,10 +82,10 @@ class Trace:
         """The `user_entries` as frames to show; the innermost is the last."""
         return tuple(_user_frame(frame, line) for frame, line in self.user_entries)
 
-    def text(self, *, with_values: bool) -> str:
-        """Return the user's frames with their lines of source, as Python shows them, and the error.
+    def text(self, last: str) -> str:
+        """Return the user's frames with their lines of source, as Python shows them, then `last`.
 
-        It contains no variables and, without values, only words that cannot quote a record.
+        It contains no variables.
         """
         lines = ["Traceback of user code (most recent call last):"]
         for (frame, number), shown in zip(self.user_entries, self.user_frames, strict=True):
@@ -94,7 +93,7 @@ class Trace:
             source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
             if source:
                 lines.append(f"    {shorten(source, _LONGEST_LINE)}")
-        return "\n".join([*lines, last_line(self.error, with_values=with_values)])
+        return "\n".join([*lines, last])
 
     def _package_entries(self) -> list[Entry]:
         """Return the entries in the installed package that the engine called first."""
