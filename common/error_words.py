@@ -196,10 +196,12 @@ def _is_raised_by_engine(error: BaseException) -> bool:
 
 
 def _codes(at: TracebackType | None) -> list[CodeType]:
-    """Return the code on the stack."""
+    """Return the code on the stack that is in files; `eval` may have got the rest from a record."""
     found = []
     while at is not None:
-        found.append(at.tb_frame.f_code)
+        code = at.tb_frame.f_code
+        if not code.co_filename.startswith("<"):
+            found.append(code)
         at = at.tb_next
     return found
 

@@ -25,6 +25,8 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _LAST_STATE = re.compile(r"\sSQLSTATE: ([0-9A-Z]{5})\s*(?:\n==.*)?\Z", re.DOTALL)
 _ON_PURPOSE = "USER_RAISED_EXCEPTION"
 """The condition of `raise_error`, whose words the query chose."""
+_FULL_GROUP = re.compile(r"(.+? has more than \d+ values in )the group ")
+"""Its words where `distinct_plan` has it raised, up to the keys of the group."""
 _PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\S+)')
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
@@ -76,7 +78,9 @@ def without_values(error: Exception) -> str:
         of_spark = None if _ABOUT_DATA.search(text) else _NO_RECORDS_FAULT.search(text)
         return of_spark[0] if of_spark else _kind(text) or type(error).__name__
     if condition[1] == _ON_PURPOSE:
-        return one_line(error)
+        words = one_line(error)
+        found = _FULL_GROUP.match(words)
+        return f"{found[1]}a group: see max_collected" if found else words
     state = _LAST_STATE.search(text.split("\n\tat ")[0])
     return condition[1] + (f" (SQLSTATE {state[1]})" if state else "")
 

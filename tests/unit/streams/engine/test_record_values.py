@@ -117,6 +117,10 @@ def module(context: ProcessorContext, record: Record) -> None:
     __import__("m" + record.value)
 
 
+def evaluated(context: ProcessorContext, record: Record) -> None:
+    eval(f"card{record.value}")
+
+
 def opened(context: ProcessorContext, record: Record) -> None:
     Path(f"/nowhere/{record.value}").read_bytes()
 
@@ -189,6 +193,7 @@ QUOTING = {
     "attribute": of(attribute),
     "import": of(module),
     "file": of(opened),
+    "eval": of(evaluated),
     "mistake": of(keyword),
     "user-defined": of(raising(lambda record: OrderError(record.value))),
     "raised engine error": of(raising(lambda record: StreamsError(f"{record.value} is wrong"))),

@@ -87,6 +87,13 @@ Order: {CARD}'
         (PySparkException(f"{CARD} is odd"), "PySparkException"),
         (PySparkException(f"{FAILURE}No space left on device, {CARD}"), "No space left"),
         (PySparkException("[USER_RAISED_EXCEPTION] no sale SQLSTATE: P0001"), "no sale"),
+        (
+            PySparkException(
+                "[USER_RAISED_EXCEPTION] collect_list(…) has more than 2 values in the group "
+                f"{{{CARD}, 1}}: see max_collected SQLSTATE: P0001"
+            ),
+            "collect_list(…) has more than 2 values in a group: see max_collected",
+        ),
         (AnalysisException("[UNRESOLVED_COLUMN] no column x SQLSTATE: 42703"), "no column x"),
         (ValueError(f"{CARD} is odd"), "ValueError"),
     ],
