@@ -57,8 +57,9 @@ class Config:
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
-    a copy of each state on disk. `state_dir` is absolute. `metrics_port` (0..65535) is where each
-    daemon shows its metrics, at `metrics_host`, `state_port` where a TaskManager answers queries of
+    a copy of each state on disk. `state_dir` is absolute. With `log_record_values`, reasons and
+    logs have messages that may quote records. `metrics_port` (0..65535) is where each daemon shows
+    its metrics, at `metrics_host`, `state_port` where a TaskManager answers queries of
     state, at `state_host`, and `console_port` where the JobManager serves its console; 0 is a free
     port, `None` is off. `console_names` are further host names that the console answers to, and
     `console_token_file` has the token for its actions; `None` is read-only. With `console_records`,
@@ -87,6 +88,7 @@ class Config:
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
+    log_record_values: bool = False
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
     state_port: int | None = None
@@ -234,6 +236,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
+        log_record_values=fields.boolean(keys.LOG_RECORD_VALUES),
         metrics_port=fields.number_or_none(keys.METRICS_PORT),
         metrics_host=_own_address(fields, keys.METRICS_HOST, problems),
         state_port=fields.number_or_none(keys.STATE_PORT),

@@ -119,6 +119,12 @@ LOG_LEVEL: Choice[LogLevel] = Choice(
     choices=get_args(LogLevel),
     default="info",
 )
+LOG_RECORD_VALUES = Flag(
+    name="log_record_values",
+    doc="whether logs, reasons and headers of dead letters have all messages of exceptions, which "
+    "may quote records; by default, they leave out those that may",
+    default=False,
+)
 METRICS_PORT = Number(
     name="metrics_port",
     doc="where each daemon shows its metrics and its health; 0 is a free port, which is logged; "
@@ -229,6 +235,7 @@ CONFIG_KEYS: tuple[Key, ...] = (
     STATE_DIR,
     LOG_FORMAT,
     LOG_LEVEL,
+    LOG_RECORD_VALUES,
     METRICS_PORT,
     METRICS_HOST,
     STATE_PORT,

@@ -15,7 +15,40 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-class PipelineError(Exception):
+class OwnError(Exception):
+    """Base of the errors whose words are this engine's own.
+
+    `str(error)` is the whole message. If it quotes data of records, `shown` has the rest: the words
+    for logs, statuses and dead letters, see `common.error_words`.
+    """
+
+    is_on_purpose: ClassVar[bool] = False
+    """Whether user code raises it in order to have its words shown."""
+
+    _shown: str | None = None
+
+    def __init__(self, *args: object, shown: str | None = None) -> None:
+        """Give `shown` if the message quotes data of records."""
+        super().__init__(*args)
+        if shown is not None:
+            self._shown = shown
+
+    @property
+    def says_what_is_shown(self) -> bool:
+        """Whether `shown` was given, and is not just the message."""
+        return self._shown is not None
+
+    @property
+    def shown(self) -> str:
+        """The message, without data of records."""
+        return str(self) if self._shown is None else self._shown
+
+    def show(self, shown: str) -> None:
+        """Set what is `shown`, where only the caller knows that the message quotes a record."""
+        self._shown = shown
+
+
+class PipelineError(OwnError):
     """Base of all errors meant for users; `str(error)` is the whole message."""
 
     exit_code: ClassVar[int] = 1
@@ -44,10 +77,10 @@ class ConfigError(PipelineError):
 
     exit_code = 2
 
-    def __init__(self, problems: Sequence[Problem] | str) -> None:
+    def __init__(self, problems: Sequence[Problem] | str, *, shown: str | None = None) -> None:
         self.problems: tuple[Problem, ...] = () if isinstance(problems, str) else tuple(problems)
         lines = [problems] if isinstance(problems, str) else [str(p) for p in problems]
-        super().__init__("\n".join(lines))
+        super().__init__("\n".join(lines), shown=shown)
 
 
 class UnavailableError(PipelineError):
@@ -62,7 +95,7 @@ class SupersededError(PipelineError):
     exit_code = 4
 
 
-class EngineError(Exception):
+class EngineError(OwnError):
     """Kafka or the disk failed, not a record: base of errors that a PipelineThread handles."""
 
 

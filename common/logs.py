@@ -6,12 +6,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 import structlog
-from structlog.typing import EventDict, Processor
+from structlog.typing import EventDict, ExcInfo, Processor
 
+from common.config import Config
 from common.config_keys import LogFormat, LogLevel
+from common.error_words import traceback_of
 from common.printable import LAYOUT, printable
 
 
@@ -35,14 +37,31 @@ class _Handler(logging.StreamHandler[Any]):
         self.modules = modules
 
 
-def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -> None:
+def configure_as(config: Config) -> None:
+    """Send the logs of this process to stderr, as config.yaml says; see `configure`."""
+    configure(
+        config.log_format,
+        config.log_level,
+        config.modules,
+        with_values=config.log_record_values,
+    )
+
+
+def configure(
+    format: LogFormat,
+    level: LogLevel,
+    modules: Sequence[str] = (),
+    *,
+    with_values: bool = False,
+) -> None:
     """Send the logs of this process to stderr; a second call replaces the first.
 
     Each entry has `event`, `level`, an ISO `timestamp` in UTC, and the bound values: `task`,
     `epoch`, `thread`, `task_manager`. Bind them with `get_logger().bind(…)` for a logger or with
     `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of libraries
     that log with the standard library go the same way, from warnings up; entries of the user
-    `modules` and of everything below these, from `level` up.
+    `modules` and of everything below these, from `level` up. Tracebacks have messages that may
+    quote records only `with_values`.
     """
     lowest = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -50,7 +69,7 @@ def configure(format: LogFormat, level: LogLevel, modules: Sequence[str] = ()) -
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderers = _renderers(format)
+    renderers = _renderers(format, with_values=with_values)
     output: Any = _StandardError()
     structlog.configure(
         processors=[*shared, *renderers],
@@ -77,15 +96,22 @@ def _printable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
     return entry
 
 
-def _renderers(format: LogFormat) -> list[Processor]:
+def _renderers(format: LogFormat, *, with_values: bool) -> list[Processor]:
     """Return the last processors; none prints local variables, which may hold passwords."""
+
+    def formatted(exc_info: ExcInfo) -> str:
+        return traceback_of(exc_info[1], with_values=with_values)
+
     if format == "json":
-        return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        exceptions = structlog.processors.ExceptionRenderer(formatted)
+        return [exceptions, structlog.processors.JSONRenderer()]
+
+    def write(file: TextIO, exc_info: ExcInfo) -> None:
+        file.write(f"\n{formatted(exc_info)}")
+
     return [
         _printable,
-        structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-        ),
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=write),
     ]
 
 

@@ -11,8 +11,9 @@ from types import ModuleType
 from typing import Any
 
 from common.config import Config
+from common.engine_code import ENGINE_FOLDER, ENGINE_PACKAGES
 from common.errors import ConfigError
-from common.user_frames import ENGINE_FOLDER, ENGINE_PACKAGES, described
+from common.user_frames import described
 
 _FORM = "write it as package.module:Name"
 

@@ -13,21 +13,9 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from common.engine_code import is_engine_file
 from common.errors import shorten
 
-ENGINE_PACKAGES = (
-    "admin",
-    "common",
-    "console",
-    "jobmanager",
-    "operations",
-    "streams",
-    "taskmanager",
-)
-ENGINE_FOLDER = Path(__file__).parents[1]
-"""The folder that the engine's packages are in."""
-
-_ENGINE = tuple(f"{ENGINE_FOLDER / package}{os.sep}" for package in ENGINE_PACKAGES)
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _CALLED_BY_THE_ENGINE = ("confluent_kafka", "py4j", "pyarrow", "pyspark")
@@ -94,11 +82,10 @@ class Trace:
         """The `user_entries` as frames to show; the innermost is the last."""
         return tuple(_user_frame(frame, line) for frame, line in self.user_entries)
 
-    @property
-    def text(self) -> str:
-        """The user's frames with their lines of source, as Python shows them, and the class.
+    def text(self, last: str) -> str:
+        """Return the user's frames with their lines of source, as Python shows them, then `last`.
 
-        It contains neither the message nor any variable: both may hold data of records.
+        It contains no variables.
         """
         lines = ["Traceback of user code (most recent call last):"]
         for (frame, number), shown in zip(self.user_entries, self.user_frames, strict=True):
@@ -106,7 +93,7 @@ class Trace:
             source = linecache.getline(frame.f_code.co_filename, number, frame.f_globals).strip()
             if source:
                 lines.append(f"    {shorten(source, _LONGEST_LINE)}")
-        return "\n".join([*lines, class_name(self.error)])
+        return "\n".join([*lines, last])
 
     def _package_entries(self) -> list[Entry]:
         """Return the entries in the installed package that the engine called first."""
@@ -151,16 +138,6 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
 
 
-def class_name(error: BaseException) -> str:
-    """Return the name of an exception's class as Python shows it."""
-    kind = type(error)
-    return (
-        kind.__qualname__
-        if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
-
-
 def _traced(error: BaseException, seen: frozenset[int]) -> Trace:
     entries = tuple(_entries(error))
     cause = error.__cause__
@@ -201,7 +178,7 @@ def _origin(code: CodeType) -> _Origin:
 
 @lru_cache(maxsize=4096)
 def _origin_of_file(path: str) -> _Origin:
-    if path.startswith(_ENGINE):
+    if is_engine_file(path):
         return _Origin.ENGINE
     if any(folder in path for folder in _INSTALLED):
         return _Origin.INSTALLED

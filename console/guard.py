@@ -9,6 +9,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from common.error_words import described
 from console.access import Access, Refusal
 
 _HEADERS = {
@@ -62,7 +63,9 @@ class Guard:
         try:
             await self._app(scope, receive, send_with_headers)
         except Exception as error:
-            logger.exception("the console failed", path=scope["path"], reason=str(error))
+            logger.exception(
+                "the console failed", path=scope["path"], reason=described(error, with_values=False)
+            )
             if not started:
                 reason = "the console failed: the JobManager's log says why"
                 await _refuse(send_with_headers, Refusal(500, reason))

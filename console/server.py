@@ -13,6 +13,7 @@ import structlog
 
 from common.clock import wall_clock_ms
 from common.config import Config
+from common.error_words import described
 from common.errors import ConfigError, UnavailableError
 from console.access import Access, read_token
 from console.action_log import ActionLog
@@ -138,7 +139,8 @@ class ConsoleServer:
         try:
             asyncio.run(self._serve())
         except Exception as error:
-            logger.exception("the console ended; the JobManager goes on", reason=str(error))
+            why = described(error, with_values=self._config.log_record_values)
+            logger.exception("the console ended; the JobManager goes on", reason=why)
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -155,7 +157,8 @@ class ConsoleServer:
             try:
                 self._hub.publish(self._next())
             except Exception as error:
-                logger.exception("the console cannot read what has come", reason=str(error))
+                why = described(error, with_values=self._config.log_record_values)
+                logger.exception("the console cannot read what has come", reason=why)
 
 
 def _listen(config: Config) -> socket.socket:

@@ -53,7 +53,7 @@ def jobmanager(
     """
     settings = load_config(config)
     loaded = load_pipeline(pipeline, settings) if pipeline else None
-    logs.configure(settings.log_format, settings.log_level, settings.modules)
+    logs.configure_as(settings)
     warn_of_readable_secrets(config, settings)
     raise_limit()
     monitoring = Monitoring(settings)

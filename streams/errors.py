@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from common.error_words import words_of
+from common.errors import OwnError
 
-class StreamsError(Exception):
+
+class StreamsError(OwnError):
     """The base class of the stream API's own errors."""
 
 
@@ -17,6 +20,12 @@ class InvalidArgumentError(StreamsError, ValueError):
 
 class SerializationError(StreamsError):
     """A serde cannot read or write a key or a value; `on_error` says what happens."""
+
+
+def reworded(error: StreamsError, words: str) -> SerializationError:
+    """Return a `SerializationError` that adds words to those of another error."""
+    shown = words_of(error, with_values=False) or "the error of a serde of yours"
+    return SerializationError(f"{error}. {words}", shown=f"{shown}. {words}")
 
 
 class SupplierError(StreamsError):

@@ -140,7 +140,9 @@ def choose(
         if not 0 <= number < num_partitions:
             raise PartitionError(
                 f"the partitioner of topic {topic} chose partition {number}, "
-                f"but the topic has {num_partitions}, numbered from 0"
+                f"but the topic has {num_partitions}, numbered from 0",
+                shown=f"the partitioner of topic {topic} chose a partition that does not exist: "
+                f"the topic has {num_partitions}, numbered from 0",
             )
     return tuple(sorted(answer))
 

@@ -214,12 +214,14 @@ class AsyncProcessor:
 
 
 class RecordRejectedError(StreamsError):
-    """A record cannot be processed; `reason` is a sentence without any payload.
+    """A record cannot be processed; `reason` is a sentence, which logs and statuses show.
 
     Any exception rejects a record, but this one goes into dead letters and statuses without a
     class name. If a `BatchProcessor` that is the child of a source passes the same `batch` object
     that it got and the `index` of the record in it, the engine need not search for the record.
     """
+
+    is_on_purpose = True
 
     def __init__(self, reason: str, batch: Batch | None = None, index: int = 0) -> None:
         super().__init__(reason)

@@ -78,7 +78,8 @@ class PunctuationQueue:
         """
         if interval_ms < 1:
             raise InvalidArgumentError(
-                f"the interval of a punctuation is at least 1 ms, not {interval_ms}"
+                f"the interval of a punctuation is at least 1 ms, not {interval_ms}",
+                shown="the interval of a punctuation is at least 1 ms",
             )
         schedule = _Schedule(interval_ms, callback)
         self._push(start_ms, schedule)

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import structlog
 
 from common.clock import wall_clock_ms
+from common.error_words import described
 from common.record_batch import KafkaHeaders, RecordBatch
 from streams.errors import InvalidArgumentError, StreamsError
 
@@ -305,8 +306,10 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
     except StreamsError:
         raise
     except Exception as error:
+        failed = f"the timestamp extractor failed on {_place(record)}"
         raise StreamsError(
-            f"the timestamp extractor failed on {_place(record)}: {type(error).__name__}"
+            f"{failed}: {described(error, with_values=True)}",
+            shown=f"{failed}: {described(error, with_values=False)}",
         ) from error
     if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(

@@ -8,12 +8,14 @@ from typing import Any
 
 import structlog
 
-from common.errors import ConfigError
+from common.error_words import HOW_TO_SHOW
+from common.errors import ConfigError, OwnError
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.status import TaskState, TaskStatus
 from streams.engine.group_task import ProcessingFailedError
 from streams.engine.runtime import Call
+from streams.engine.user_errors import reason
 from streams.pipeline.kinds.registry import kind_of
 from streams.sql.spec import SparkLostError
 from streams.stores.rocksdb_directory import (
@@ -94,7 +96,7 @@ class AssignedTask:
             case ProcessingFailedError():
                 return Failure(FailureKind.FATAL, str(error), commits=True)
             case NonRetriableError() | ConfigError():
-                return Failure(FailureKind.FATAL, str(error))
+                return Failure(FailureKind.FATAL, self._own_words(error))
             case FencedError():
                 # The broker itself fences a transaction that outlives its timeout.
                 age_s = 0.0 if self.running is None else self.running.transaction_age_s
@@ -102,9 +104,16 @@ class AssignedTask:
                 kind = FailureKind.EXPIRED if has_expired else FailureKind.FENCED
                 return Failure(kind, f"fenced: {error}")
         if isinstance(error, _TRANSIENT):
-            return Failure(FailureKind.TRANSIENT, str(error))
+            return Failure(FailureKind.TRANSIENT, self._own_words(error))
         self.log.error("unexpected error", exc_info=error)
-        return Failure(FailureKind.TRANSIENT, f"{type(error).__name__}: {error}")
+        with_values = self._context.config.log_record_values
+        return Failure(FailureKind.TRANSIENT, reason(error, with_values=with_values))
+
+    def _own_words(self, error: Exception) -> str:
+        """Return the words of an error that user code did not raise."""
+        if not isinstance(error, OwnError) or self._context.config.log_record_values:
+            return str(error)
+        return error.shown if error.shown == str(error) else f"{error.shown}; {HOW_TO_SHOW}"
 
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""

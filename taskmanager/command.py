@@ -41,7 +41,7 @@ def taskmanager(
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
     require_allowed(settings, tm_id)
-    logs.configure(settings.log_format, settings.log_level, settings.modules)
+    logs.configure_as(settings)
     warn_of_readable_secrets(config, settings)
     monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.

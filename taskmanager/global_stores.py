@@ -190,7 +190,7 @@ class _Copy:
             try:
                 task.close()
             except Exception as error:
-                self._log.warning("a processor did not close cleanly", reason=reason(error))
+                self._log.warning("a processor did not close cleanly", reason=self._why(error))
         elif store is not None:
             store.close()
 
@@ -232,11 +232,12 @@ class _Copy:
                 store,
                 application_id=self._config.job_name or "",
                 clock_ms=wall_clock_ms,
+                log_record_values=self._config.log_record_values,
             )
         except SupplierError:
             raise
         except StreamsError as error:
-            raise self._non_retriable(reason(error)) from error
+            raise self._non_retriable(self._why(error)) from error
 
     def _take(self, fetched: Fetched) -> None:
         assert self._task is not None
@@ -246,11 +247,15 @@ class _Copy:
             try:
                 self._task.add(batch)
             except ProcessingFailedError as error:
-                log_user_error(Explanation(error.error), self._log)
+                with_values = self._config.log_record_values
+                log_user_error(Explanation(error.error, with_values=with_values), self._log)
                 raise self._non_retriable(str(error)) from error
         dropped = self._task.take_dropped()
         if dropped:
             self._log.warning("records left out of a global store", records=described(dropped))
+
+    def _why(self, error: Exception) -> str:
+        return reason(error, with_values=self._config.log_record_values)
 
     def _non_retriable(self, reason: str) -> NonRetriableError:
         return NonRetriableError(f'global store "{self._definition.store.name}": {reason}')

@@ -17,8 +17,8 @@ driver's host in the place of its references, by `{"expand": value, "what": name
 `{"expanded": value}`.
 
 In place of any of these answers, there may be `{"rejected": reason}`, which is a `QueryError`, or
-`{"lost": reason}`. When either side hangs up, the query is closed and its running computation is
-cancelled.
+`{"lost": reason}`; `shown` has what of the reason quotes no record. When either side hangs up, the
+query is closed and its running computation is cancelled.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
+from common.error_words import described
 from common.errors import ConfigError
 from common.references import References
 from streams.sql.columns import read, write
@@ -323,9 +324,9 @@ def _ask(
     except (EOFError, OSError) as error:
         raise SparkLostError(f"the driver is gone: {error}") from error
     if "rejected" in answer:
-        raise QueryError(answer["rejected"])
+        raise QueryError(answer["rejected"], shown=answer["shown"])
     if "lost" in answer:
-        raise SparkLostError(answer["lost"])
+        raise SparkLostError(answer["lost"], shown=answer["shown"])
     return answer, content
 
 
@@ -358,10 +359,13 @@ def _replaced(
 
 def _failure(error: Exception) -> dict[str, Any]:
     if isinstance(error, QueryError | ConfigError):
-        return {"rejected": str(error)}
+        return {"rejected": str(error), "shown": error.shown}
     if not isinstance(error, SparkLostError):
         logger.error("unexpected error in a query", exc_info=error)
-    return {"lost": f"{type(error).__name__}: {error}"}
+    return {
+        "lost": described(error, with_values=True),
+        "shown": described(error, with_values=False),
+    }
 
 
 def _send(connection: Connection, header: dict[str, Any], *data: memoryview) -> None:

@@ -263,7 +263,9 @@ class Task(RunningTask):
                 self._nodes.close()
         except Exception as error:
             self._context.user_errors.record(error, self._log)
-            self._log.warning("a processor did not close cleanly", reason=reason(error))
+            with_values = self._context.config.log_record_values
+            why = reason(error, with_values=with_values)
+            self._log.warning("a processor did not close cleanly", reason=why)
         self.release()
 
     def release(self) -> None:

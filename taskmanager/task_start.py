@@ -210,6 +210,7 @@ class ProcessorStart(TaskStart):
                     clock_ms=wall_clock_ms,
                     global_stores=global_stores,
                     loop=self._context.event_loop,
+                    log_record_values=self._context.config.log_record_values,
                     wake=self._wake,
                 ),
                 times={partition: at.time_ms for partition, at in positions.items()},
@@ -241,7 +242,8 @@ class ProcessorStart(TaskStart):
                 # What the engine itself refuses to run now, it would refuse at the next start too.
                 is_final = isinstance(error, StreamsError) and type(error) is not SupplierError
                 kind = NonRetriableError if is_final else UserCodeError
-                raise kind(reason(error)) from error
+                with_values = self._context.config.log_record_values
+                raise kind(reason(error, with_values=with_values)) from error
             raise
 
     def _written_topics(self) -> list[str]:

@@ -12,8 +12,9 @@ from typing import Any
 
 import structlog
 
+from common.error_words import class_name
 from common.tasks import TaskId
-from common.user_frames import UserFrame, class_name
+from common.user_frames import UserFrame
 from streams.engine.user_errors import Explanation
 
 REPORT_INTERVAL_S = 60.0
@@ -55,14 +56,18 @@ class UserErrorLog:
     latest. Any thread may use it.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock_s: Callable[[], float] = time.monotonic, *, with_values: bool = False
+    ) -> None:
+        """`with_values` says whether tracebacks have messages that may quote records."""
         self._clock_s = clock_s
+        self._with_values = with_values
         self._lock = Lock()
         self._known: OrderedDict[tuple[str, tuple[UserFrame, ...]], _Known] = OrderedDict()
 
     def record(self, error: Exception, log: Any) -> bool:
         """Log an error to `log`, or count it; return whether user code was on the stack at all."""
-        explained = Explanation(error)
+        explained = Explanation(error, with_values=self._with_values)
         frames = explained.trace.user_frames
         if not frames:
             return False
@@ -96,13 +101,9 @@ class UserErrorLog:
 
 
 def log_user_error(explained: Explanation, log: Any) -> None:
-    """Log an error of user code with its traceback, of which only the user's frames are shown.
-
-    Leaves out the error's message, which may quote the content of records.
-    """
-    trace = explained.trace
-    if trace.user_entries:
-        log.warning("user code failed", **_fields(explained), exception=trace.text)
+    """Log an error of user code with its traceback, of which only the user's frames are shown."""
+    if explained.trace.user_entries:
+        log.warning("user code failed", **_fields(explained), exception=explained.traceback)
 
 
 def _fields(explained: Explanation) -> dict[str, str]:

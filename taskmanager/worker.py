@@ -12,6 +12,7 @@ import structlog
 
 from common import logs
 from common.config import Config
+from common.error_words import described, hides_words
 from common.kafka.admin import Admin
 from common.kafka.offsets import Offsets
 from streams.stores.resources import StoreResources
@@ -23,6 +24,7 @@ from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.running_task import TaskContext
 from taskmanager.task_stores import check_writable
+from taskmanager.user_errors import UserErrorLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class ThreadSettings:
 
 def run(settings: ThreadSettings) -> None:
     """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
-    logs.configure(settings.config.log_format, settings.config.log_level, settings.config.modules)
+    logs.configure_as(settings.config)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     if not settings.config.spark.is_local:
@@ -59,6 +61,7 @@ def run(settings: ThreadSettings) -> None:
         LagWatch(settings.config, Offsets(settings.config, admin)),
         RemoteQueries(settings.queries, settings.authkey),
         resources,
+        UserErrorLog(with_values=settings.config.log_record_values),
     )
     # Connect last, when nothing is left to wait for: the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
@@ -71,7 +74,14 @@ def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[i
     """Return the function that Spark runs in the worker, over a partition of one element."""
 
     def body(_: Iterable[int]) -> Iterator[int]:
-        run(settings)
+        try:
+            run(settings)
+        except Exception as error:
+            # The driver logs what Spark reports of it, message included.
+            with_values = settings.config.log_record_values
+            if not hides_words(error, with_values=with_values):
+                raise
+            raise RuntimeError(described(error, with_values=with_values)) from None
         return iter(())
 
     return body

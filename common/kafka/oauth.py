@@ -10,10 +10,11 @@ import structlog
 
 from common.config import Config
 from common.counted_log import CountedLog
+from common.error_words import class_name
 from common.errors import ConfigError, UnavailableError
 from common.kafka_settings import OAUTH_CALLBACK
 from common.user_code import UserCode
-from common.user_frames import class_name, place_of
+from common.user_frames import place_of
 
 _PARTS: dict[str, type | tuple[type, ...]] = {
     "token": str,

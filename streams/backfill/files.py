@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from common.error_words import HOW_TO_SHOW
 from common.errors import ConfigError
 from common.suggest import did_you_mean
 from streams.backfill.outputs import SortedRuns
@@ -129,7 +130,10 @@ class ReadFile:
                 done.records_in += len(table)
                 workspace.progress(len(table))
         except pa.ArrowException as error:
-            raise ConfigError(f"{self.chunk.path} cannot be read: {error}") from error
+            failed = f"{self.chunk.path} cannot be read: "
+            raise ConfigError(
+                f"{failed}{error}", shown=f"{failed}{type(error).__name__}; {HOW_TO_SHOW}"
+            ) from error
         return done
 
 

@@ -316,10 +316,11 @@ class _Backfill:
         self, bar: TaskID, name: str, tasks: Sequence[BackfillTask], before: int
     ) -> list[Done | Failed]:
         run: Callable[[], list[Done | Failed]]
+        body = partial(bounded.run, with_values=self._plan.config.log_record_values)
         if any(isinstance(task, _Here) for task in tasks):
-            run = partial(_run_here, tasks, self._jobs.slots)
+            run = partial(_run_here, tasks, body, self._jobs.slots)
         else:
-            run = partial(self._jobs.run, tasks, bounded.run, f"backfill · {name}")
+            run = partial(self._jobs.run, tasks, body, f"backfill · {name}")
         waiting = {task.folder for task in tasks}
         finished = before
         with ThreadPoolExecutor(1) as pool:
@@ -374,6 +375,8 @@ class _StoppableWorkspace(Workspace):
         super().progress(records)
 
 
-def _run_here(tasks: Sequence[BackfillTask], threads: int) -> list[Done | Failed]:
+def _run_here(
+    tasks: Sequence[BackfillTask], body: Callable[[BackfillTask], Done | Failed], threads: int
+) -> list[Done | Failed]:
     with ThreadPoolExecutor(max(1, threads)) as pool:
-        return list(pool.map(bounded.run, tasks))
+        return list(pool.map(body, tasks))

@@ -105,6 +105,7 @@ class StageTask:
             store.store.open_in_memory(),
             application_id=self.config.job_name or "",
             clock_ms=lambda: self.now_ms,
+            log_record_values=self.config.log_record_values,
         )
         for number, source in enumerate(inputs):
             for batch in batches(
@@ -140,6 +141,7 @@ class StageTask:
                 output_topics=self.topics,
                 clock_ms=lambda: self.now_ms,
                 global_stores={name: follower.view for name, follower in followers.items()},
+                log_record_values=self.config.log_record_values,
             ),
         )
         done, runs = Done(), SortedRuns(workspace.path)

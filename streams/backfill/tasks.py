@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import traceback
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from common.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
 from common.errors import ConfigError, EngineError, PipelineError
 from common.suggest import counted
 from streams.backfill.outputs import count_runs
@@ -87,8 +87,8 @@ class BackfillTask(Protocol):
         """Do all of the work, from the beginning. `run` turns errors into a `Failed`."""
 
 
-def run(task: BackfillTask) -> Done | Failed:
-    """Do a task, unless it is done already."""
+def run(task: BackfillTask, *, with_values: bool = False) -> Done | Failed:
+    """Do a task, unless it is done already; only `with_values`, a reason may quote records."""
     done = result_of(task.folder)
     if done is not None:
         return done
@@ -97,14 +97,17 @@ def run(task: BackfillTask) -> Done | Failed:
         path.mkdir(parents=True)
         return _kept(path, task.folder, task.work(Workspace(path)))
     except PipelineError as error:
-        return Failed(str(error), error.exit_code)
+        return Failed(str(error) if with_values else error.shown, error.exit_code)
     except ProcessingFailedError as error:
         return Failed(f"{task.folder.name}: {error}. {_WHAT_NEXT}", PipelineError.exit_code)
     except Exception as error:
         if isinstance(error, _KNOWN) and not isinstance(error, SupplierError):
-            return Failed(f"{task.folder.name}: {error}", PipelineError.exit_code)
-        # From user code, such as `init`, or from this program: only the traceback shows where.
-        return Failed(f"{task.folder.name}: {traceback.format_exc()}", PipelineError.exit_code)
+            why = words_of(error, with_values=with_values) or type(error).__name__
+        else:
+            # From user code, such as `init`, or from this program: only the traceback shows where.
+            why = traceback_of(error, with_values=with_values)
+        hint = f"; {HOW_TO_SHOW}" if hides_words(error, with_values=with_values) else ""
+        return Failed(f"{task.folder.name}: {why}{hint}", PipelineError.exit_code)
     finally:
         shutil.rmtree(path, ignore_errors=True)
 

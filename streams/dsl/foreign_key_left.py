@@ -19,7 +19,7 @@ from streams.dsl.stateless import repeated, selected
 from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import Serdes, TableValues, unwritable
 from streams.engine.either_way import EitherWay
-from streams.errors import SerializationError
+from streams.errors import SerializationError, reworded
 from streams.processor import ProcessorContext
 from streams.record import Batch, Record, items_of
 
@@ -127,9 +127,10 @@ class _Subscriptions:
         try:
             return self._serialize_foreign_key(foreign_key)
         except SerializationError as error:
-            raise SerializationError(
-                f"{error}. This is for what the foreign_key of {self._join.where} returned: it "
-                "must be a key as the right table has them"
+            raise reworded(
+                error,
+                f"This is for what the foreign_key of {self._join.where} returned: it must be a "
+                "key as the right table has them",
             ) from error
 
     def _row(self, key: Any, value: Any) -> tuple[bytes | None, bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.errors import SerializationError
+from streams.errors import SerializationError, reworded
 from streams.processor import ProcessorContext
 from streams.serdes import Serde
 from streams.stores import (
@@ -206,9 +206,7 @@ class _Versioned(TableStore):
 
 def unwritable(where: str, error: SerializationError) -> SerializationError:
     """Return an error that names the step, and the arguments that help."""
-    return SerializationError(
-        f"{error}. This is for the store of {where}: give it key_serde or value_serde"
-    )
+    return reworded(error, f"This is for the store of {where}: give it key_serde or value_serde")
 
 
 def open_table_store(context: ProcessorContext, name: str, verb: str) -> TableStore:

@@ -145,9 +145,10 @@ class RunningContext:
         try:
             return self._children[name]
         except KeyError:
+            others = ", ".join(f'"{each}"' for each in self._children) or "none at all"
             raise StreamsError(
-                f'"{self._name}" has no child "{name}" to forward to, only '
-                + (", ".join(f'"{each}"' for each in self._children) or "none at all")
+                f'"{self._name}" has no child "{name}" to forward to, only {others}',
+                shown=f'"{self._name}" has no child of that name to forward to, only {others}',
             ) from None
 
     def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
@@ -164,7 +165,14 @@ class RunningContext:
         if store is None:
             near = did_you_mean(name, self._stores)
             advice = near or ": connect it (add_state_store, or stores: in pipeline.yaml)"
-            raise StreamsError(f'processor "{self._name}" has no store "{name}"{advice}')
+            # In `init`, the name comes from the code; later, it may come from a record.
+            is_known = self._runtime.batch is None
+            raise StreamsError(
+                f'processor "{self._name}" has no store "{name}"{advice}',
+                shown=None
+                if is_known
+                else f'processor "{self._name}" has no store of that name{advice}',
+            )
         # A kind with types of keys and values is an alias, of which no store is an instance.
         wanted = None if kind is None else get_origin(kind) or kind
         if wanted is not None and not isinstance(store, wanted):

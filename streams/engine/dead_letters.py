@@ -54,7 +54,7 @@ def _error_headers(
     record that never reached a processor, its `source`. The stack trace of user code comes last;
     it is left out if there is none.
     """
-    trace, node = explained.trace, explained.node
+    node = explained.node
     headers: list[tuple[str, bytes | None]] = [
         ("__streams.errors.exception", error_name(explained.error).encode()),
         ("__streams.errors.message", explained.reason.encode(errors="backslashreplace")),
@@ -63,8 +63,8 @@ def _error_headers(
         ("__streams.errors.offset", b"%d" % batch.offsets[index]),
         ("__streams.errors.processor", (source if node is None else node.name).encode()),
     ]
-    if trace.user_entries:
-        headers.append((_STACKTRACE, trace.text.encode(errors="backslashreplace")))
+    if explained.trace.user_entries:
+        headers.append((_STACKTRACE, explained.traceback.encode(errors="backslashreplace")))
     return headers
 
 

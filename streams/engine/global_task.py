@@ -34,6 +34,7 @@ class GlobalTask:
         *,
         application_id: str,
         clock_ms: Callable[[], int],
+        log_record_values: bool = False,
     ) -> None:
         """Make the nodes on `bytes_store`, which is empty. Raises what the user's `init` raises."""
         self._store = bytes_store
@@ -53,6 +54,7 @@ class GlobalTask:
                 stores={store.store.name: bytes_store},
                 output_topics=_NoTopics(),
                 clock_ms=clock_ms,
+                log_record_values=log_record_values,
             ),
         )
 

@@ -83,6 +83,7 @@ class GroupTask:
         """
         self._settings = settings
         self._on_user_error = on_user_error
+        self._with_values = environment.log_record_values
         self._output_topics = environment.output_topics
         self._clock_ms = environment.clock_ms
         self._time = TaskTime(partitions, times)
@@ -199,7 +200,12 @@ class GroupTask:
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
         end = batch.offsets[-1] + 1
-        parts = timed(batch, self._runtime.nodes.source(batch.topic), self._time)
+        parts = timed(
+            batch,
+            self._runtime.nodes.source(batch.topic),
+            self._time,
+            with_values=self._with_values,
+        )
         for part in parts:
             self._queues.add(part)
         self._queues.read_up_to(partition, end)
@@ -405,7 +411,8 @@ class GroupTask:
             raise
         except Exception as error:
             self._on_user_error(error)
-            raise ProcessingFailedError(f"a punctuation: {reason(error)}", error) from error
+            why = reason(error, with_values=self._with_values)
+            raise ProcessingFailedError(f"a punctuation: {why}", error) from error
 
     def _advance(self, batch: RecordBatch, start: int, stop: int) -> None:
         self._queues.advance((batch.topic, batch.partition), stop - start)
@@ -423,7 +430,7 @@ class GroupTask:
         place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
         settings = self._settings
         source = self._runtime.nodes.source(batch.topic)
-        explained = Explanation(error, source)
+        explained = Explanation(error, source, with_values=self._with_values)
         raised = batch.cause or error
         # A record that a processor rejects on purpose is not an error in its code.
         if not isinstance(raised, RecordRejectedError):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from common.errors import OwnError
 from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound
@@ -26,7 +27,7 @@ from streams.engine.sendable import (
     refuse_timestamp,
     sendable_headers,
 )
-from streams.errors import SerializationError, StreamsError
+from streams.errors import SerializationError, StreamsError, reworded
 from streams.partitioning import ChooseForAll, ColumnPartitioner, choose
 from streams.processor import (
     BatchProcessor,
@@ -212,21 +213,33 @@ class RunningSink(RunningNode):
             raise self._unwritable(what, error) from error
 
     def _unwritable(self, what: str, error: SerializationError) -> SerializationError:
-        return SerializationError(
-            f"{error}. This is the {what} for {self._where}: give it another serde, by "
-            f"`out_{what}` under serdes: in pipeline.yaml, or {what}_serde in the call that adds "
-            "the sink"
+        return reworded(
+            error,
+            f"This is the {what} for {self._where}: give it another serde, by `out_{what}` under "
+            f"serdes: in pipeline.yaml, or {what}_serde in the call that adds the sink",
         )
 
     def _chosen(self, record: Record) -> str:
         assert self._chooser is not None
         topic = self._chooser(record)
         if not isinstance(topic, str) or not topic:
+            kind = f"a {type(topic).__name__}" if topic != "" else "an empty string"
+            wanted = "it must return the name of a topic"
             raise StreamsError(
-                f"{self._where} got {topic!r} from its function: it must return the name of a topic"
+                f"{self._where} got {topic!r} from its function: {wanted}",
+                shown=f"{self._where} got {kind} from its function: {wanted}",
             )
-        if topic not in self._limits and (problem := name_problem(topic)):
-            raise StreamsError(f'{self._where} got "{topic}" from its function, which {problem}')
+        if topic not in self._limits:
+            if problem := name_problem(topic):
+                raise StreamsError(
+                    f'{self._where} got "{topic}" from its function, which {problem}',
+                    shown=f"{self._where} got a name from its function that is no name of a topic",
+                )
+            try:
+                self._limit(topic)
+            except OwnError as error:
+                error.show(f"{self._where} got a topic from its function that cannot be written to")
+                raise
         return topic
 
     def _limit(self, topic: str) -> int:

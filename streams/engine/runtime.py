@@ -201,15 +201,13 @@ class GroupRuntime:
     def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
         if type(interval) is not int:
-            raise InvalidArgumentError(
-                f"the interval of a punctuation is a whole number of milliseconds, not {interval!r}"
+            raise _wrong(
+                "the interval of a punctuation is a whole number of milliseconds, not", interval
             )
         if not isinstance(type_, PunctuationType):
-            raise InvalidArgumentError(f"a punctuation is of a PunctuationType, not {type_!r}")
+            raise _wrong("a punctuation is of a PunctuationType, not", type_)
         if not callable(callback):
-            raise InvalidArgumentError(
-                f"a punctuation calls a function with the time, but {callback!r} is none"
-            )
+            raise _wrong("a punctuation calls a function with the time, not", callback)
         if self.is_global:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"
@@ -387,3 +385,8 @@ def _is_exact(error: Exception, batch: Batch | None) -> TypeGuard[RecordRejected
         and error.batch is batch
         and 0 <= error.index < len(batch)
     )
+
+
+def _wrong(words: str, given: object) -> InvalidArgumentError:
+    """Return an error about an argument, which may come from a record."""
+    return InvalidArgumentError(f"{words} {given!r}", shown=f"{words} a {type(given).__name__}")

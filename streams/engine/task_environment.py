@@ -27,5 +27,7 @@ class TaskEnvironment:
     """The bytes of the stores that the group may only read."""
     loop: EventLoop | None = None
     """Where `AsyncProcessor`s make their calls; on a loop of their own by default."""
+    log_record_values: bool = False
+    """Whether reasons and dead letters may quote records; see `common.error_words`."""
     wake: Callable[[], None] = lambda: None
     """Called when a call of an `AsyncProcessor` has returned."""

@@ -25,10 +25,13 @@ class _View:
     headers: KafkaHeaders
 
 
-def timed(batch: RecordBatch, source: RunningSource, time: TaskTime) -> list[RecordBatch]:
+def timed(
+    batch: RecordBatch, source: RunningSource, time: TaskTime, *, with_values: bool
+) -> list[RecordBatch]:
     """Return the batch with extracted timestamps, split into single records if that fails.
 
-    Records that the extractor drops are left out. Raises if the extractor loses what it needs.
+    Records that the extractor drops are left out. Reasons quote records only `with_values`. Raises
+    if the extractor loses what it needs.
     """
     partition = (batch.topic, batch.partition)
 
@@ -52,10 +55,15 @@ def timed(batch: RecordBatch, source: RunningSource, time: TaskTime) -> list[Rec
     except Exception as error:
         if len(batch) > 1:
             parts = (batch.part(index, index + 1) for index in range(len(batch)))
-            return [found for part in parts for found in timed(part, source, time)]
+            return [
+                found
+                for part in parts
+                for found in timed(part, source, time, with_values=with_values)
+            ]
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         times = [max(known_ms, 0)]
-        return [replace(batch, timestamps=times, error=reason(error), cause=cause)]
+        why = reason(error, with_values=with_values)
+        return [replace(batch, timestamps=times, error=why, cause=cause)]
     if not batch.error:
         time.take_in(partition, extracted.partition_time)
     return [stamped(batch, extracted)]

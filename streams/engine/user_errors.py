@@ -10,6 +10,7 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
+from common.error_words import HOW_TO_SHOW, class_name, words_of
 from common.errors import shorten
 from common.user_frames import Trace, is_engine
 from streams.engine.async_calls import AsyncCalls
@@ -50,10 +51,20 @@ class Node:
 class Explanation:
     """Explains an exception that a node raised; each part is worked out when it is needed."""
 
-    def __init__(self, error: Exception, source: RunningSource | None = None) -> None:
-        """`source` is the record's source, in case the stack does not show it."""
+    def __init__(
+        self,
+        error: Exception,
+        source: RunningSource | None = None,
+        *,
+        with_values: bool = False,
+    ) -> None:
+        """`source` is the record's source, in case the stack does not show it.
+
+        `with_values` says whether the words may quote records.
+        """
         self.error = error
         self._source = source
+        self._with_values = with_values
 
     @cached_property
     def trace(self) -> Trace:
@@ -67,11 +78,25 @@ class Explanation:
         It is no longer than a header or a status can take. If a processor rejects a record on
         purpose, its words are enough, and the place is left out.
         """
-        error = self.error
-        is_ours = isinstance(error, StreamsError)
-        words = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        error, words = self.error, self._words
+        is_whole = self._with_values or words == str(error)
+        if not isinstance(error, StreamsError) or not words:
+            kind = type(error).__name__
+            words = f"{kind}: {words}" if words else kind
         place = "" if isinstance(error, RecordRejectedError) else self.where
-        return shorten(words, _LONGEST_REASON) + place
+        return shorten(words, _LONGEST_REASON) + place + ("" if is_whole else f"; {HOW_TO_SHOW}")
+
+    @property
+    def traceback(self) -> str:
+        """The traceback of user code; see `Trace.text`."""
+        error = self.trace.error
+        is_same = error is self.error
+        words = self._words if is_same else words_of(error, with_values=self._with_values)
+        return self.trace.text(f"{class_name(error)}: {words}" if words else class_name(error))
+
+    @cached_property
+    def _words(self) -> str:
+        return words_of(self.error, with_values=self._with_values)
 
     @cached_property
     def where(self) -> str:
@@ -131,9 +156,9 @@ class Explanation:
         )
 
 
-def reason(error: Exception) -> str:
+def reason(error: Exception, *, with_values: bool = False) -> str:
     """Return what went wrong, in words, and where; see `Explanation.reason`."""
-    return Explanation(error).reason
+    return Explanation(error, with_values=with_values).reason
 
 
 def _group(trace: Trace) -> RunningGroup | None:

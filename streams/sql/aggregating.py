@@ -306,10 +306,9 @@ def rows_of_records(codec: GroupCodec, batch: Batch) -> tuple[pa.Table, Groups]:
         groups = codec.of_records(batch.keys, batch.values)
         return codec.decode(groups), groups
     except ValueError as error:
-        raise ConfigError(
-            f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query "
-            f"({error}): process them with the former query, or give the processor another id"
-        ) from error
+        wrong = f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query"
+        advice = "process them with the former query, or give the processor another id"
+        raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
 
 
 def _first_open(windows: TimeWindows, times: _Times, now: int) -> tuple[_Times, _Times]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePath
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
@@ -13,15 +14,25 @@ from pyspark.errors import (
     PythonException,
 )
 
+from common.error_words import described
 from common.errors import shorten
 
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
+_FIRST_CONDITION = re.compile(r"(?:\A|Exception: |Error: )\[([A-Z][A-Z_0-9.]*)\]")
+"""Whatever quotes data comes after it."""
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
+_LAST_STATE = re.compile(r"\sSQLSTATE: ([0-9A-Z]{5})\s*(?:\n==.*)?\Z", re.DOTALL)
+_ON_PURPOSE = "USER_RAISED_EXCEPTION"
+"""The condition of `raise_error`, whose words the query chose."""
+_FULL_GROUP = re.compile(r"(.+? has more than \d+ values in )the group ")
+"""Its words where `distinct_plan` has it raised, up to the keys of the group."""
+_PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\S+)')
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
 # Classes of Spark's error conditions: data exceptions, and those that a query raises itself.
 _ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
+_PYTHON = "Traceback (most recent call last)"
 _MISSING_CODE = re.compile(r"DATA_SOURCE_NOT_FOUND|ClassNotFound|No suitable driver")
 _NO_RECORDS_FAULT = re.compile(
     r"SparkContext|ExecutorLost|executor \S+ (?:exited|lost)|OutOfMemory|cancelled|shut ?down"
@@ -40,7 +51,7 @@ def one_line(error: Exception) -> str:
         where = f" (line {place[1]}, column {int(place[2]) + 1})" if place else ""
         return _short(_CONDITION.sub("", head)) + where
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if "Traceback (most recent call last)" in text:
+    if _PYTHON in text:
         # From a Python function: its own exception is the last line that is not indented.
         own = [
             line for line in text.split("\n\tat ")[0].splitlines() if re.match(r"[\w.]+: ", line)
@@ -48,6 +59,30 @@ def one_line(error: Exception) -> str:
         return _short(own[-1] if own else lines[-1])
     first = lines[0] if lines else type(error).__name__
     return _short(_CONDITION.sub("", _STATE.sub("", _CLASS.sub("", first))))
+
+
+def without_values(error: Exception) -> str:
+    """Return as much of `one_line` as quotes no record: the words of wrong queries, else the kind.
+
+    That is Spark's error condition or, of a Python function, the class of the exception.
+    """
+    if isinstance(error, ParseException | AnalysisException):
+        return one_line(error)
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return described(error, with_values=False)
+    text = _text(error)
+    if _PYTHON in text:
+        return _python_kind(text) or type(error).__name__
+    condition = _FIRST_CONDITION.search(text)
+    if condition is None:
+        of_spark = None if _ABOUT_DATA.search(text) else _NO_RECORDS_FAULT.search(text)
+        return of_spark[0] if of_spark else _kind(text) or type(error).__name__
+    if condition[1] == _ON_PURPOSE:
+        words = one_line(error)
+        found = _FULL_GROUP.match(words)
+        return f"{found[1]}a group: see max_collected" if found else words
+    state = _LAST_STATE.search(text.split("\n\tat ")[0])
+    return condition[1] + (f" (SQLSTATE {state[1]})" if state else "")
 
 
 def may_be_a_records_fault(error: Exception) -> bool:
@@ -83,6 +118,27 @@ def _text(error: Exception) -> str:
             text = str(cause.toString())
         cause = cause.getCause()
     return text
+
+
+def _python_kind(text: str) -> str:
+    """Return class and place of an exception of Python in an error of Spark; "" if there is none.
+
+    They are in the first line that is not indented and the frame above it: what quotes data can
+    only be below. Of a chain of exceptions, this is the first one.
+    """
+    place = ""
+    for line in text.partition(_PYTHON)[2].splitlines()[1:]:
+        if frame := _PYTHON_FRAME.match(line):
+            place = f" ({PurePath(frame[1]).name}:{frame[2]} in {frame[3]})"
+        elif kind := re.match(r"[\w.]+", line):
+            return kind[0] + place
+    return ""
+
+
+def _kind(text: str) -> str:
+    """Return the class of a Java error, without its package."""
+    found = re.match(r"[\w.$]+(?:Exception|Error)\b", text)
+    return found[0].rpartition(".")[2] if found else ""
 
 
 def _short(text: str) -> str:

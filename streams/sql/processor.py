@@ -67,5 +67,6 @@ def run_carefully(
     try:
         run(table.slice(0, 0))
     except QueryError as error:
-        raise SparkLostError(f"Spark fails on no records: {error}") from error
+        failed = "Spark fails on no records: "
+        raise SparkLostError(f"{failed}{error}", shown=f"{failed}{error.shown}") from error
     return run(table)

@@ -102,7 +102,8 @@ class RunningQuery(Running[_Plan]):
                 with translated():
                     self.plan = self._make_plan(plan.rows)
             except QueryError as error:
-                raise SparkLostError(f"the query cannot be planned again: {error}") from error
+                failed = "the query cannot be planned again: "
+                raise SparkLostError(f"{failed}{error}", shown=f"{failed}{error.shown}") from error
         return self.plan
 
     def tried_out(self, rows: Rows) -> _Plan:

@@ -30,7 +30,7 @@ from streams.sql.columns import lookup_schema, schema_of, versions_schema
 from streams.sql.global_rows import parsed_table
 from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
-from streams.sql.messages import may_be_a_records_fault, one_line
+from streams.sql.messages import may_be_a_records_fault, one_line, without_values
 from streams.sql.output import require_plain_types
 from streams.sql.plan import (
     Step,
@@ -75,7 +75,8 @@ _SETTINGS_OF_SQL = {
 }
 _TIME_ZONE = "spark.sql.session.timeZone"
 # This logger would log every error of a query a second time, with the whole stack.
-logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    logging.getLogger(_name).setLevel(logging.CRITICAL)
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
@@ -311,9 +312,10 @@ class QuerySession:
             frame = function(records, **spec.config)
         except Exception as error:
             place = place_of(error)
+            failed, at = f"{spec.function} fails: ", f" ({place})" if place else ""
             raise QueryError(
-                f"{spec.function} fails: {type(error).__name__}: {one_line(error)}"
-                + (f" ({place})" if place else "")
+                f"{failed}{type(error).__name__}: {one_line(error)}{at}",
+                shown=f"{failed}{without_values(error)}{at}",
             ) from error
         if not isinstance(frame, DataFrame):
             raise QueryError(
@@ -330,11 +332,14 @@ def translated() -> Iterator[None]:
     except (QueryError, SparkLostError):
         raise
     except ConfigError as error:
-        raise QueryError(str(error)) from error
+        raise QueryError(str(error), shown=error.shown) from error
     except Exception as error:
         if may_be_a_records_fault(error):
-            raise QueryError(one_line(error)) from error
-        raise SparkLostError(f"{type(error).__name__}: {one_line(error)}") from error
+            raise QueryError(one_line(error), shown=without_values(error)) from error
+        kind = type(error).__name__
+        raise SparkLostError(
+            f"{kind}: {one_line(error)}", shown=f"{kind}: {without_values(error)}"
+        ) from error
 
 
 def _parse(parser: Any, query: str) -> Any:

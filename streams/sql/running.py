@@ -68,7 +68,7 @@ class Running(ABC, Generic[P]):
                 self.require_same_state(plan)
                 self.plan = plan
             except QueryError as error:
-                logger.warning("query keeps the old rows of its tables", reason=str(error))
+                logger.warning("query keeps the old rows of its tables", reason=error.shown)
         return self.plan
 
     def run_kept(

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -29,12 +30,22 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
         python = settings.get(_PYTHON) or os.environ.get("PYSPARK_PYTHON") or python
     set_environment(config.python_path, python)
     try:
-        return start_session({"spark.app.name": name, **settings})
+        session = start_session({"spark.app.name": name, **settings})
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise UnavailableError(
             f"Spark does not start with master {config.spark.master}: {reason}"
         ) from error
+    if config.log_record_values:
+        log_throwables(session)
+    return session
+
+
+def log_throwables(session: SparkSession) -> None:
+    """Have Spark's own log show exceptions, whose messages may quote records."""
+    java: Any = session._jvm
+    java.java.lang.System.setProperty("pipeline.log.throwables", "short")
+    java.org.apache.logging.log4j.core.config.Configurator.reconfigure()
 
 
 def ship_code(session: SparkSession, config: Config) -> int:

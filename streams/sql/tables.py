@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streams.sql.access import quotes_no_value
-from streams.sql.messages import is_mistake, one_line
+from streams.sql.messages import is_mistake, one_line, without_values
 from streams.sql.output import require_plain_types
 from streams.sql.spec import QueryError, SparkLostError
 
@@ -76,11 +76,13 @@ class Tables:
         except Exception as error:
             # With other references than a password, whoever writes commands could choose which
             # value a database quotes, and how much of it.
-            why = one_line(error) if quotes_no_value(written) else _kind(error)
-            reason = f'table "{name}" cannot be read: {why}'
+            failed = f'table "{name}" cannot be read: '
+            quotes_none = quotes_no_value(written)
+            reason = failed + (one_line(error) if quotes_none else _kind(error))
+            shown = failed + (without_values(error) if quotes_none else _kind(error))
             if isinstance(error, QueryError) or is_mistake(error):
-                raise QueryError(reason) from error
-            raise SparkLostError(reason) from error
+                raise QueryError(reason, shown=shown) from error
+            raise SparkLostError(reason, shown=shown) from error
 
     def refresh(self, name: str) -> None:
         """Read a table again. If that fails, keeps its rows and raises as the constructor does."""
@@ -93,7 +95,7 @@ class Tables:
             try:
                 self.refresh(name)
             except (QueryError, SparkLostError) as error:
-                logger.warning("table keeps its old rows", table=name, reason=str(error))
+                logger.warning("table keeps its old rows", table=name, reason=error.shown)
 
 
 def _kind(error: Exception) -> str:

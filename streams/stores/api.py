@@ -88,5 +88,8 @@ def check_bounds(store: str, *times: int) -> None:
 
 
 def _refuse_time(store: str, time: object, low: str) -> NoReturn:
-    given = time if type(time) is int else f"a {type(time).__name__}"
-    raise StateStoreError(f'the store "{store}" takes times {low} to 2^63 - 1 ms, not {given}')
+    takes = f'the store "{store}" takes times {low} to 2^63 - 1 ms'
+    kind = f"a {type(time).__name__}"
+    if type(time) is not int:
+        raise StateStoreError(f"{takes}, not {kind}")
+    raise StateStoreError(f"{takes}, not {time}", shown=f"{takes}, not one out of this range")

@@ -427,5 +427,5 @@ def start_problem(processor: PipelineProcessor, config: Config) -> str:
     except ConfigError as error:
         return str(error)
     except Exception as error:
-        return reason(error)
+        return reason(error, with_values=True)
     return ""

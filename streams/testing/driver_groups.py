@@ -69,6 +69,7 @@ class DriverGroup:
                 output_topics=driver,
                 clock_ms=lambda: driver.now_ms,
                 global_stores={follower.name: follower.task.view for follower in followers},
+                log_record_values=True,
             ),
         )
         for follower in followers:
@@ -166,6 +167,7 @@ class FollowedStore:
             store.store.open_in_memory(),
             application_id=application_id,
             clock_ms=lambda: driver.now_ms,
+            log_record_values=True,
         )
 
     def take(self, batch: RecordBatch) -> None:

@@ -1,4 +1,4 @@
-"""What Spark's JVM prints when it starts."""
+"""What Spark's JVM prints when it starts, and when it logs an exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 START = """
-from streams.sql import environment
+from streams.sql import environment, start
 from streams.sql.session import start_session
 
 environment.set_environment([])
@@ -23,11 +23,17 @@ settings = environment.QUIET | environment.LOCAL | {
 }
 session = start_session(settings)
 print(session.range(3).count())
-session.sparkContext._jvm.System.err.println("an error of the JVM")
+java = session.sparkContext._jvm
+java.System.err.println("an error of the JVM")
+for _ in range(2):
+    logger = java.org.apache.logging.log4j.LogManager.getLogger("Work")
+    logger.error("a task failed", java.java.lang.RuntimeException("4111111111111111 is odd"))
+    start.log_throwables(session)
 """
 
 
-def test_jvm_warns_of_all_but_the_incubator_module() -> None:
+def test_jvm_warns_of_all_but_the_incubator_module_and_logs_no_messages_of_exceptions() -> None:
+    """Those are logged once it is told to."""
     done = subprocess.run(
         [sys.executable, "-c", START],
         capture_output=True,
@@ -36,7 +42,10 @@ def test_jvm_warns_of_all_but_the_incubator_module() -> None:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    warning, error = done.stderr.splitlines()
+    warning, error, hidden, shown, *rest = done.stderr.splitlines()
     assert "-Xverify:none" in warning
     assert error == "an error of the JVM"
     assert "incubator" not in done.stdout
+    assert hidden.endswith("Work: a task failed")
+    assert shown.endswith("Work: a task failed")
+    assert "4111111111111111 is odd" in "".join(rest)

@@ -344,6 +344,55 @@ def test_a_bad_record_is_a_dead_letter_and_the_others_go_on(
     assert reason in message.decode()
 
 
+CARD = "4111111111111111"
+
+
+@pytest.mark.parametrize(
+    ("spec", "value", "shown"),
+    [
+        (
+            QuerySpec("SELECT CAST(value AS INT) AS value FROM input"),
+            CARD,
+            r"CAST_INVALID_INPUT \(SQLSTATE 22018\)",
+        ),
+        (
+            QuerySpec("SELECT CAST(value AS DATE) AS value FROM input"),
+            CARD,
+            r"CAST_INVALID_INPUT \(SQLSTATE 22018\)",
+        ),
+        (
+            QuerySpec("SELECT a FROM input", format="json", schema="a INT"),
+            f'{{"a": "{CARD}"}}',
+            r"(MALFORMED_RECORD_IN_PARSING|CANNOT_PARSE_JSON_FIELD)[.A-Z_]* \(SQLSTATE 22\w+\)",
+        ),
+        (
+            QuerySpec("SELECT raise_error('the card is refused ' || key) AS value FROM input"),
+            CARD,
+            "the card is refused k",
+        ),
+        (
+            QuerySpec(function=f"{FUNCTIONS}:numbers"),
+            f"{CARD}x",
+            r"ValueError \(frames.py:\d+ in .*",
+        ),
+        (QuerySpec(function=f"{FUNCTIONS}:cast_to_int"), CARD, r"CAST_INVALID_INPUT \(SQLST.*"),
+    ],
+)
+def test_what_spark_quotes_of_a_record_is_not_shown(
+    queries: Queries,
+    spec: QuerySpec,
+    value: str,
+    shown: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(QueryError) as raised:
+        results(queries, spec, [("k", value)])
+    assert re.fullmatch(shown, raised.value.shown), (raised.value.shown, str(raised.value))
+    assert (CARD in str(raised.value)) is ("raise_error" not in spec.query)
+    printed = capfd.readouterr()
+    assert CARD not in printed.out + printed.err
+
+
 def test_validate_has_spark_check_the_queries(queries: Queries, tmp_path: Path) -> None:
     """The error has the line of the processor."""
     (tmp_path / "config.yaml").write_text(CONFIG)

@@ -47,6 +47,7 @@ CONFIG: Mapping[str, Any] = {
     "state_dir": "state",
     "log_format": "json",
     "log_level": "info",
+    "log_record_values": True,
     "metrics_port": 9400,
     "metrics_host": "0.0.0.0",
     "state_port": 9480,

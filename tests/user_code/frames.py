@@ -79,3 +79,13 @@ def reversed_values(frame: DataFrame) -> DataFrame:
 def timeless(frame: DataFrame) -> DataFrame:
     """Arrow batches, without their timestamps."""
     return frame.mapInArrow(_only_values, "value string")
+
+
+def numbers(frame: DataFrame) -> DataFrame:
+    """A Python function whose error quotes the value."""
+    return frame.select(F.udf(lambda text: str(int(text)), StringType())("value").alias("value"))
+
+
+def cast_to_int(frame: DataFrame) -> DataFrame:
+    """A cast that fails in Spark, which knows the line here."""
+    return frame.select(F.col("value").cast("int").cast("string").alias("value"))

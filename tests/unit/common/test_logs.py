@@ -10,6 +10,7 @@ import sys
 import pytest
 import structlog
 
+from common.error_words import traceback_of
 from common.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
@@ -144,27 +145,59 @@ def test_modules_of_an_earlier_call_are_as_all_others(capsys: pytest.CaptureFixt
     assert capsys.readouterr().err == ""
 
 
+CARD = "4111111111111111"
+
+
 def fail() -> None:
     password = "hunter2"
-    raise ValueError(len(password))
+    try:
+        int(f"{CARD}x")
+    except ValueError as error:
+        error.add_note(CARD)
+        raise ExceptionGroup(CARD, [KeyError(CARD), LookupError("the code says so")]) from error
+    raise AssertionError(password)
 
 
 @pytest.mark.parametrize("format_", ["json", "console"])
-def test_a_traceback_comes_without_local_variables(
-    format_: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("with_values", [False, True])
+def test_a_traceback_comes_without_local_variables_and_without_what_may_be_data(
+    format_: str, with_values: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    configure(format_, "info")  # type: ignore[arg-type]
+    configure(format_, "info", with_values=with_values)  # type: ignore[arg-type]
     for log in (structlog.get_logger(), logging.getLogger("library")):
         try:
             fail()
-        except ValueError:
+        except ExceptionGroup:
             log.exception("failed")
 
     err = capsys.readouterr().err
-    assert err.count("ValueError: 7") == 2
-    assert "password = 'hunter2'" not in err
+    assert "hunter2'" not in err.replace('password = "hunter2"', "")
+    assert (CARD in err) is with_values
+    for name in ("ValueError", "KeyError", "ExceptionGroup", "LookupError"):
+        assert err.count(name) >= 2
+    assert err.count("in fail") == 4
+    assert err.count("The above exception was the direct cause") == 2
     if format_ == "json":
-        assert all("ValueError: 7" in json.loads(line)["exception"] for line in err.splitlines())
+        for line in err.splitlines():
+            assert "KeyError" in json.loads(line)["exception"]
+
+
+def test_a_traceback_without_values_has_the_words_of_the_code() -> None:
+    def missing() -> None:
+        raise LookupError("no such card")
+
+    def translated() -> None:
+        try:
+            missing()
+        except LookupError:
+            raise KeyError(CARD)  # noqa: B904
+
+    with pytest.raises(KeyError) as raised:
+        translated()
+    lines = traceback_of(raised.value, with_values=False).splitlines()
+    assert "LookupError: no such card" in lines
+    assert "During handling of the above exception, another exception occurred:" in lines
+    assert lines[-1] == "KeyError"
 
 
 def test_a_value_that_json_does_not_know_is_logged_all_the_same(

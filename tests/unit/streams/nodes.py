@@ -243,6 +243,7 @@ class Tasks:
         number: int = 0,
         on_user_error: Callable[[Exception], None] = lambda error: None,
         times: Mapping[Partition, int] = {},
+        log_record_values: bool = False,
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
@@ -260,6 +261,7 @@ class Tasks:
                 stores=self.stores,
                 output_topics=output_topics or OutputTopics(),
                 clock_ms=self.clock,
+                log_record_values=log_record_values,
             ),
             times=times,
             on_user_error=on_user_error,

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from common.config import Config
 from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition
 from common.kafka.committed import Committed
@@ -20,6 +21,7 @@ from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskContext
 from taskmanager.task import Task
 from taskmanager.task_start import ProcessorStart
+from taskmanager.user_errors import UserErrorLog
 from tests.unit.taskmanager.fakes import CONFIG, FakeAdmin, FakeClients, quiet_watch, replica
 
 
@@ -81,6 +83,7 @@ def assigned_to(
     group: Callable[[], NodeGroup] | None = None,
     watch: LagWatch | None = None,
     topics: tuple[str, ...] = ("in",),
+    config: Config = CONFIG,
 ) -> AssignedTask:
     """Return a task that writes its steps, and the fault points on its way, to `notes`.
 
@@ -92,8 +95,16 @@ def assigned_to(
     if group is not None:
         monkeypatch.setattr(ProcessorStart, "_node_group", lambda _: group())
     clients = FakeClients(FakeAdmin(), NotingReader)
-    stores = GlobalStores(CONFIG, 0, 0, clients)
-    context = TaskContext(CONFIG, 0, 0, "cluster", clients, stores, watch or quiet_watch())
+    context = TaskContext(
+        config,
+        0,
+        0,
+        "cluster",
+        clients,
+        GlobalStores(config, 0, 0, clients),
+        watch or quiet_watch(),
+        user_errors=UserErrorLog(with_values=config.log_record_values),
+    )
     given = replica(partition, ClassSpec(code="shop:A") if group else None)
     return AssignedTask(replace(given, in_topics=topics), context, 0)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
-from common.errors import ConfigError
+from common.errors import ConfigError, OwnError
 from common.references import HostReferences
 from common.secret_settings import SecretSettings
 from streams.sql.join_shape import JoinShape
@@ -44,6 +44,10 @@ class Running:
             raise SparkLostError("cancelled")
         if first == "rejected":
             raise QueryError("no good")
+        if first == "quoted":
+            raise QueryError("4111 is no good", shown="no good")
+        if first == "lost":
+            raise SparkLostError("4111 is lost", shown="lost")
         if first == "unexpected":
             raise ValueError("what")
         return pa.concat_tables([table, table])
@@ -313,6 +317,23 @@ def test_unexpected_error_is_no_records_fault(remote: RemoteQueries) -> None:
     query = remote.open(QuerySpec("1"))
     with pytest.raises(SparkLostError, match="ValueError: what"):
         query.run(pa.table({"value": ["unexpected"]}))
+    query.close()
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "words", "shown"),
+    [
+        ("quoted", QueryError, "4111 is no good", "no good"),
+        ("lost", SparkLostError, "SparkLostError: 4111 is lost", "SparkLostError: lost"),
+    ],
+)
+def test_errors_come_with_and_without_what_they_quote(
+    remote: RemoteQueries, value: str, kind: type[OwnError], words: str, shown: str
+) -> None:
+    query = remote.open(QuerySpec("1"))
+    with pytest.raises(kind) as raised:
+        query.run(pa.table({"value": [value]}))
+    assert (str(raised.value), raised.value.shown) == (words, shown)
     query.close()
 
 

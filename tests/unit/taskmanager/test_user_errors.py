@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -19,13 +20,15 @@ from common.processors import OnError
 from common.record_batch import RecordBatch
 from common.tasks import TaskId
 from streams import TopologyBuilder, serdes
+from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings
+from streams.sql.spec import SparkLostError
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
-from tests.unit.taskmanager.fakes import Clock, Rig
+from tests.unit.taskmanager.fakes import CONFIG, Clock, Rig
 from tests.unit.taskmanager.noting import assigned_to, start
 from tests.user_code import shop
 
@@ -252,6 +255,40 @@ def test_close_that_raises_is_logged_with_its_place(
     assert closed["event"] == "a processor did not close cleanly"
     place = f'({SHOP}:{shop.line_of("close")} in close, processor "Enrich")'
     assert closed["reason"] == f"RuntimeError: still busy {place}"
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_logs_and_reasons_quote_records_only_with_log_record_values(
+    values: bool, entries: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, log_record_values=values)
+    assigned = assigned_to([], 0, monkeypatch, lambda: group(shop.Enrich), config=config)
+    task = start(assigned)
+    batch = RecordBatch("in", 0, [b"k"], [b"4111111111111111"], [1], [0])
+    task.add(batch)
+    with pytest.raises(ProcessingFailedError) as raised:
+        task.turn(inf)
+    reason = assigned.failure_of(raised.value).reason
+    (entry,) = (each for each in entries if each["event"] == "user code failed")
+    assert entry["exception"].splitlines()[-1].startswith("KeyError")
+    for text in (reason, str(entry)):
+        assert ("4111111111111111" in text) is values
+
+
+@pytest.mark.parametrize("values", [False, True])
+def test_reasons_of_other_errors_quote_records_only_with_log_record_values(
+    values: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(CONFIG, log_record_values=values)
+    assigned = assigned_to([], 0, monkeypatch, lambda: group(shop.Pass), config=config)
+    for error in (
+        SparkLostError("4111 is odd", shown="CAST_INVALID_INPUT"),
+        NonRetriableError("4111 is no topic", shown="there is no such topic"),
+        raised(lambda: shop.read(b"4111")),
+    ):
+        reason = assigned.failure_of(error).reason
+        assert ("4111" in reason) is values
+        assert reason.endswith("; log_record_values: true shows its message") is not values
 
 
 # Logs of user code

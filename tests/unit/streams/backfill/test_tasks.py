@@ -64,11 +64,30 @@ def test_a_task_is_done_once_with_all_that_it_wrote(tmp_path: Path) -> None:
 def test_a_task_that_fails_leaves_nothing_and_says_why(
     tmp_path: Path, error: BaseException, reason: str, exit_code: int
 ) -> None:
-    failed = tasks.run(Work(tmp_path / "stage" / "A_0", error))
+    failed = tasks.run(Work(tmp_path / "stage" / "A_0", error), with_values=True)
     assert isinstance(failed, Failed)
     assert failed.reason.startswith(reason)
     assert failed.exit_code == exit_code
     assert list((tmp_path / "stage").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (KeyError("4111111111111111"), "KeyError"),
+        (SupplierError("4111111111111111"), "streams.errors.SupplierError"),
+        (StreamsError("4111111111111111"), "A_0: StreamsError"),
+        (ConfigError("a.csv: 4111111111111111", shown="a.csv"), "a.csv"),
+    ],
+)
+def test_a_reason_quotes_no_record_unless_it_may(
+    tmp_path: Path, error: Exception, last: str
+) -> None:
+    failed = tasks.run(Work(tmp_path / "stage" / "A_0", error))
+    assert isinstance(failed, Failed)
+    assert "4111" not in failed.reason
+    reason = failed.reason.removesuffix("; log_record_values: true shows its message")
+    assert reason.splitlines()[-1] == last
 
 
 def test_a_task_that_was_done_elsewhere_meanwhile_stays_as_it_is(tmp_path: Path) -> None:

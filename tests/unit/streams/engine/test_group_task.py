@@ -147,7 +147,7 @@ def dead_letter(error: Exception, value: bytes = b"x") -> dict[str, bytes | None
     def fail(context: ProcessorContext, record: Record) -> None:
         raise error
 
-    task = Tasks(chain(calling(fail)), DEAD_LETTER)
+    task = Tasks(chain(calling(fail)), DEAD_LETTER, log_record_values=True)
     task.task.add(batch([value]))
     task.task.step(0, task.partitions)
     ((output,), _) = task.task.take()

@@ -296,7 +296,9 @@ class Storing(CountSeen):
 
 
 def test_one_that_raises_fails_the_task_and_leaves_no_trace() -> None:
-    task = Tasks(chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT)
+    task = Tasks(
+        chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT, log_record_values=True
+    )
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"1", b"2"], timestamps=[5, 6]))
     assert re.fullmatch(
@@ -311,7 +313,9 @@ def test_one_that_raises_fails_the_task_and_leaves_no_trace() -> None:
 
 
 def test_one_that_raises_by_the_wall_clock_fails_the_task_as_well() -> None:
-    task = Tasks(chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT)
+    task = Tasks(
+        chain(lambda: Storing(ValueError("broken")), uses=[0]), DEFAULT, log_record_values=True
+    )
     task.clock.now_ms += 10
     with pytest.raises(ProcessingFailedError, match="a punctuation: ValueError: broken"):
         task.task.step(0, task.partitions)

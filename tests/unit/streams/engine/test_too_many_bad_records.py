@@ -25,7 +25,10 @@ MINUTE_MS = 60_000
 
 
 def raising(error: Exception) -> list[Any]:
-    """Return processors that raise an error for each value `bad`, one by one and by the batch."""
+    """Return processors that raise an error for each value `bad`, one by one and by the batch.
+
+    Its message is left out of reasons, as it is not in the code that raises it.
+    """
 
     def process(context: ProcessorContext, record: Record) -> None:
         if record.value == b"bad":
@@ -61,7 +64,7 @@ def test_a_mistake_in_user_code_is_no_bad_record(
         with pytest.raises(ProcessingFailedError) as raised:
             step(task, [b"a", b"bad", b"b"])
         said = str(raised.value)
-        assert said.startswith(f"record in[0]@1: {kind.__name__}: oh (tests/unit/streams/engine/")
+        assert said.startswith(f"record in[0]@1: {kind.__name__} (tests/unit/streams/engine/")
         assert said.endswith(
             f"; {kind.__name__} is a mistake in the code, so on_error: {settings.on_error} does "
             f"not apply: mend the code, or write on_error: {{{settings.on_error}: all}}"
@@ -111,7 +114,7 @@ def test_more_dead_letters_than_allowed_within_a_minute_fail_the_task() -> None:
     with pytest.raises(ProcessingFailedError) as raised:
         step(task, [b"b", b"bad"], MINUTE_MS - 1)
     said = str(raised.value)
-    assert said.startswith("record in[0]@4: ValueError: no good (")
+    assert said.startswith("record in[0]@4: ValueError (")
     assert said.endswith(
         "; this task has written 2 dead letters within a minute, and max_dead_letters_per_minute "
         "allows no more"

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from common.error_words import HOW_TO_SHOW
 from common.processors import OnError
 from common.record_batch import RecordBatch
 from common.user_frames import Trace
@@ -42,6 +43,11 @@ def place(mark: str, function: str, node: str = 'processor "Enrich"') -> str:
     return f"({FILE}:{shop.line_of(mark)} in {function}, {node})"
 
 
+def hidden(mark: str, function: str, node: str = 'processor "Enrich"') -> str:
+    """Return the place of an error whose message is left out."""
+    return f"{place(mark, function, node)}; {HOW_TO_SHOW}"
+
+
 def group(
     *suppliers: Callable[[], Any],
     source: dict[str, Any] | None = None,
@@ -60,10 +66,11 @@ def group(
     return builder.build().groups[0]
 
 
-def failure(nodes: NodeGroup, *records: RecordBatch) -> str:
+def failure(nodes: NodeGroup, *records: RecordBatch, log_record_values: bool = False) -> str:
     """Return the reason for which a task of these nodes stops."""
+    task = Tasks(nodes, FAIL, OutputTopics(), log_record_values=log_record_values)
     with pytest.raises(ProcessingFailedError) as raised:
-        Tasks(nodes, FAIL, OutputTopics()).run(*(records or (batch([b"x"]),)))
+        task.run(*(records or (batch([b"x"]),)))
     return str(raised.value)
 
 
@@ -83,8 +90,6 @@ def letter(nodes: NodeGroup, output_topics: OutputTopics | None = None) -> dict[
 @pytest.mark.parametrize(
     ("processor", "words", "mark", "function"),
     [
-        (shop.Enrich, "KeyError: 'x'", "price", "price"),
-        (shop.Parse, "JSONDecodeError: Expecting value: .*", "parse", "process"),
         (shop.Translating, "ValueError: no price", "translating", "process"),
         (shop.Endless, "RecursionError: .*", "endless", "_down"),
         (shop.Decorated, "PermissionError: not today", "wrapper", "wrapper"),
@@ -97,9 +102,22 @@ def test_reason_names_the_innermost_line_of_user_code_and_the_processor(
     assert re.fullmatch(rf"record in\[0\]@0: {words} {said}", failure(group(processor)))
 
 
+@pytest.mark.parametrize(
+    ("processor", "words", "mark", "function"),
+    [
+        (shop.Enrich, "KeyError", "price", "price"),
+        (shop.Parse, "JSONDecodeError", "parse", "process"),
+    ],
+)
+def test_reason_has_the_place_without_the_message_too(
+    processor: Callable[[], Any], words: str, mark: str, function: str
+) -> None:
+    assert failure(group(processor)) == f"record in[0]@0: {words} {hidden(mark, function)}"
+
+
 def test_the_processor_that_raised_is_named_and_not_the_one_that_forwarded_to_it() -> None:
     said = failure(group(shop.Pass, shop.Pass, shop.Enrich))
-    assert said == f"record in[0]@0: KeyError: 'x' {place('price', 'price')}"
+    assert said == f"record in[0]@0: KeyError {hidden('price', 'price')}"
 
 
 def test_a_batch_processor_is_named_with_the_line_that_rejects_the_record() -> None:
@@ -108,7 +126,7 @@ def test_a_batch_processor_is_named_with_the_line_that_rejects_the_record() -> N
             shop.price(record)
 
     said = failure(group(calling_whole(look_up)), batch([b"x", b"y"]))
-    assert said == f"record in[0]@0: KeyError: 'x' {place('price', 'price')}"
+    assert said == f"record in[0]@0: KeyError {hidden('price', 'price')}"
 
 
 @pytest.mark.parametrize("ordered", [True, "key"])
@@ -118,7 +136,7 @@ def test_a_coroutine_is_named_with_its_line(ordered: Any) -> None:
 
     Ordered.ordered = ordered
     said = failure(group(Ordered), batch([b"x"], keys=[b"k"]))
-    assert said == f"record in[0]@0: KeyError: 'x' {place('price', 'price')}"
+    assert said == f"record in[0]@0: KeyError {hidden('price', 'price')}"
 
 
 def test_a_coroutine_that_fails_on_bytes_is_told_that_a_serde_is_missing() -> None:
@@ -140,14 +158,14 @@ def test_what_a_coroutine_returned_is_named_with_its_sink_where_that_cannot_writ
     [
         (
             group(shop.Pass, source={"value_serde": Serde("price", shop.write, shop.read)}),
-            "KeyError: 'x'",
+            "KeyError",
             "read",
             "read",
             'source "orders"',
         ),
         (
             group(shop.Pass, sink={"value_serde": Serde("price", shop.write, shop.read)}),
-            "KeyError: 'x'",
+            "KeyError",
             "write",
             "write",
             'sink "prices"',
@@ -179,7 +197,8 @@ def test_what_a_coroutine_returned_is_named_with_its_sink_where_that_cannot_writ
 def test_functions_of_sources_and_sinks_are_named_with_their_node(
     nodes: NodeGroup, words: str, mark: str, function: str, node: str
 ) -> None:
-    assert failure(nodes) == f"record in[0]@0: {words} {place(mark, function, node)}"
+    at = place if ": '" in words else hidden
+    assert failure(nodes) == f"record in[0]@0: {words} {at(mark, function, node)}"
 
 
 @pytest.mark.parametrize(
@@ -252,7 +271,7 @@ def test_a_long_reason_keeps_its_place() -> None:
     def fail(context: ProcessorContext, record: Record) -> None:
         raise ValueError("x" * 5_000)
 
-    said = failure(group(calling(fail)))
+    said = failure(group(calling(fail)), log_record_values=True)
     assert len(said) < 800
     assert said.endswith('in fail, processor "Enrich")')
 
@@ -302,7 +321,7 @@ def test_a_dead_letter_has_the_processor_and_the_users_part_of_the_stack_trace()
     headers = letter(group(shop.Pass, shop.Enrich))
     assert headers["__streams.errors.exception"] == "builtins.KeyError"
     assert headers["__streams.errors.processor"] == "Enrich"
-    assert headers["__streams.errors.message"].endswith(place("price", "price"))
+    assert headers["__streams.errors.message"] == f"KeyError {hidden('price', 'price')}"
     assert headers["__streams.errors.stacktrace"].splitlines() == [
         "Traceback of user code (most recent call last):",
         f'  File "{FILE}", line {shop.line_of("pass")}, in process',

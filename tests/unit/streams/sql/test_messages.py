@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PySparkException, PythonException
+from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from streams.sql.messages import may_be_a_records_fault
+from streams.sql.messages import may_be_a_records_fault, one_line, without_values
 
 FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times: "
 
@@ -44,3 +44,62 @@ def test_failure_of_spark_is_not_the_fault_of_a_record(text: str) -> None:
 )
 def test_failure_on_data_may_be_the_fault_of_a_record(error: PySparkException) -> None:
     assert may_be_a_records_fault(error)
+
+
+CARD = "4111111111111111"
+CAST = (
+    f'[CAST_INVALID_INPUT] The value \'{CARD}\' of the type "STRING" cannot be cast to "INT" '
+    "because it is malformed. SQLSTATE: 22018"
+)
+TRACEBACK = f"""An exception was thrown from the Python worker.
+Traceback (most recent call last):
+  File "/opt/pyspark/worker.py", line 1400, in main
+    process()
+  File "/home/ann/shop.py", line 17, in parse
+    return int(text)
+           ^^^^^^^^^
+ValueError: invalid literal for int() with base 10: '{CARD}
+Order: {CARD}'
+
+	at org.apache.spark.api.python.BasePythonRunner"""
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (PySparkException(CAST), "CAST_INVALID_INPUT (SQLSTATE 22018)"),
+        (
+            PySparkException(
+                f"{FAILURE}org.apache.spark.SparkNumberFormatException: {CAST}\n"
+                "== SQL (line 1, position 8) ==\nSELECT CAST(value AS INT)\n       ^^^^\n"
+            ),
+            "CAST_INVALID_INPUT (SQLSTATE 22018)",
+        ),
+        (PythonException(TRACEBACK), "ValueError (shop.py:17 in parse)"),
+        (
+            PythonException(TRACEBACK.replace("ValueError: ", "shop.errors.OrderError: ")),
+            "shop.errors.OrderError (shop.py:17 in parse)",
+        ),
+        (
+            PySparkException(f"java.lang.IllegalStateException: {CARD} is odd"),
+            "IllegalStateException",
+        ),
+        (PySparkException(f"{CARD} is odd"), "PySparkException"),
+        (PySparkException(f"{FAILURE}No space left on device, {CARD}"), "No space left"),
+        (PySparkException("[USER_RAISED_EXCEPTION] no sale SQLSTATE: P0001"), "no sale"),
+        (
+            PySparkException(
+                "[USER_RAISED_EXCEPTION] collect_list(…) has more than 2 values in the group "
+                f"{{{CARD}, 1}}: see max_collected SQLSTATE: P0001"
+            ),
+            "collect_list(…) has more than 2 values in a group: see max_collected",
+        ),
+        (AnalysisException("[UNRESOLVED_COLUMN] no column x SQLSTATE: 42703"), "no column x"),
+        (ValueError(f"{CARD} is odd"), "ValueError"),
+    ],
+)
+def test_without_values_errors_about_data_have_their_kind_only(
+    error: Exception, shown: str
+) -> None:
+    assert without_values(error) == shown
+    assert (CARD in one_line(error)) is (CARD in str(error))

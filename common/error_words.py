@@ -1,0 +1,228 @@
+"""The words of an error that logs, statuses and dead letters may show.
+
+Messages of exceptions often quote the data at hand, as `invalid literal for int() with base 10:
+'4111'` does. By default, only messages that cannot are shown: those of this engine, and those that
+have nothing but words of code in them. With `log_record_values`, all messages are.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import traceback
+from collections.abc import Iterator
+from types import CodeType, TracebackType
+
+from common.engine_code import is_engine_file
+from common.errors import OwnError
+
+HOW_TO_SHOW = "log_record_values: true shows its message"
+
+_FIXED = frozenset(
+    (
+        "an integer is required",
+        "bytearray index out of range",
+        "cannot convert float NaN to integer",
+        "cannot convert float infinity to integer",
+        "complex division by zero",
+        "deque index out of range",
+        "division by zero",
+        "float division by zero",
+        "float floor division by zero",
+        "float modulo",
+        "index out of range",
+        "int too large to convert to float",
+        "integer division or modulo by zero",
+        "integer modulo by zero",
+        "list assignment index out of range",
+        "list index out of range",
+        "math domain error",
+        "math range error",
+        "maximum recursion depth exceeded",
+        "not all arguments converted during string formatting",
+        "not enough arguments for format string",
+        "pop from an empty deque",
+        "pop from empty list",
+        "range object index out of range",
+        "string index out of range",
+        "tuple index out of range",
+    )
+)
+"""Messages of Python without anything of the data."""
+
+# An item of these patterns is the name of a type, of a function or of a parameter: TypeErrors of
+# Python have no others. The name of an unexpected argument, though, may come from a record.
+_NAME = r"[A-Za-z_][\w.<>]*"
+_ABOUT_TYPES = re.compile(
+    "|".join(
+        pattern.replace("NAMES", f"'{_NAME}'(?:(?:, | and |, and )'{_NAME}')*").replace(
+            "NAME", _NAME
+        )
+        for pattern in (
+            r"unsupported operand type\(s\) for [^\s\w]{1,3}(?: or \w+\(\))?: NAMES",
+            r"'[^\s\w]{1,2}' not supported between instances of NAMES",
+            r"bad operand type for (?:unary \S|abs\(\)): 'NAME'",
+            r'can only concatenate NAME \(not "NAME"\) to NAME',
+            r"can't concat NAME to NAME",
+            r"can't multiply sequence by non-int of type 'NAME'",
+            r"'NAME' object is not (?:an iterator|a mapping|awaitable|callable|iterable|reversible"
+            r"|subscriptable)",
+            r"'NAME' object does not support (?:item (?:assignment|deletion)|the (?:asynchronous )?"
+            r"context manager protocol)",
+            r"'NAME' object cannot be interpreted as an integer",
+            r"(?:NAME\(\) )?argument (?:\d{1,2} |'NAME' )?must be [a-z, -]+, not '?NAME'?",
+            r"(?:NAME|byte) indices must be integers(?: or slices)?, not '?NAME'?",
+            r"argument of type 'NAME' is not (?:a container or )?iterable",
+            r"cannot unpack non-iterable NAME object",
+            r"cannot use 'NAME' as a (?:dict key|set element) \(unhashable type: 'NAME'\)",
+            r"unhashable type: 'NAME'",
+            r"object of type 'NAME' has no len\(\)",
+            r"a bytes-like object is required, not 'NAME'",
+            r"must be (?:real number|str|str or None), not NAME",
+            r"expected string or bytes-like object(?:, got 'NAME')?",
+            r"sequence item \d{1,9}: expected NAME instance, NAME found",
+            r"the JSON object must be str, bytes or bytearray, not NAME",
+            r"Object of type NAME is not JSON serializable",
+            r"NAME\(\) missing \d+ required (?:positional|keyword-only) arguments?: NAMES",
+            r"NAME\(\) takes (?:from \d+ to |no )?\d* ?(?:positional )?arguments?"
+            r"(?: but|\() ?\d+ (?:was|were)? ?given\)?",
+            r"NAME\(\) takes no (?:keyword )?arguments(?: \(\d+ given\))?",
+        )
+    )
+)
+# Names in these are shown if they are in the code.
+_ABOUT_NAMES = re.compile(
+    "|".join(
+        pattern.replace("NAME", _NAME)
+        for pattern in (
+            r"(?:type object |module )?'NAME'(?: object)? has no attribute '(\w+)'",
+            r"name '(\w+)' is not defined",
+            r"cannot access (?:local|free) variable '(\w+)' where it is not associated with a "
+            r"value(?: in enclosing scope)?",
+            r"No module named '([\w.]+)'",
+            r"cannot import name '(\w+)' from (?:partially initialized module )?'NAME' \(.*\)",
+        )
+    )
+)
+
+
+def words_of(error: BaseException, *, with_values: bool) -> str:
+    """Return an error's message or, without values, as much of it as quotes no record.
+
+    That may be nothing, "".
+    """
+    if with_values:
+        return str(error)
+    if isinstance(error, OwnError) and (
+        error.is_on_purpose or error.says_what_is_shown or _is_raised_by_engine(error)
+    ):
+        return error.shown
+    message = str(error)
+    if not message or message in _FIXED:
+        return message
+    codes = _codes(error.__traceback__)
+    if _is_literal(error, message, codes):
+        return message
+    match error:
+        case OSError(errno=int(number)) if error.strerror == os.strerror(number):
+            return f"[Errno {number}] {error.strerror}"
+        case TypeError() if _ABOUT_TYPES.fullmatch(message):
+            return message
+        case AttributeError() | NameError() | ImportError():
+            return message if _has_names_of(codes, message) else ""
+        case RecursionError() if message.startswith("maximum recursion depth exceeded while "):
+            return message
+    return ""
+
+
+def described(error: BaseException, *, with_values: bool) -> str:
+    """Return class and words of an error, as the last line of a traceback shows them."""
+    words = words_of(error, with_values=with_values)
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def hides_words(error: BaseException, *, with_values: bool) -> bool:
+    """Whether an error has words that `words_of` leaves out."""
+    return not with_values and words_of(error, with_values=False) != str(error)
+
+
+def traceback_of(error: BaseException, *, with_values: bool) -> str:
+    """Return the traceback of an error, as Python writes it; without values, in the words shown.
+
+    Notes are left out with them. Local variables never appear.
+    """
+    if with_values:
+        return "".join(traceback.format_exception(error)).rstrip("\n")
+    return "\n".join(_traceback(error, set()))
+
+
+def class_name(error: BaseException) -> str:
+    """Return the name of an exception's class as Python shows it."""
+    kind = type(error)
+    return (
+        kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
+    seen.add(id(error))
+    cause, context = error.__cause__, error.__context__
+    if cause is not None and id(cause) not in seen:
+        yield from _traceback(cause, seen)
+        yield "\nThe above exception was the direct cause of the following exception:\n"
+    elif context is not None and not error.__suppress_context__ and id(context) not in seen:
+        yield from _traceback(context, seen)
+        yield "\nDuring handling of the above exception, another exception occurred:\n"
+    if error.__traceback__ is not None:
+        yield "Traceback (most recent call last):"
+        yield "".join(traceback.format_tb(error.__traceback__)).rstrip("\n")
+    words = words_of(error, with_values=False)
+    yield f"{class_name(error)}: {words}" if words else class_name(error)
+    if isinstance(error, BaseExceptionGroup):
+        for number, each in enumerate(error.exceptions, 1):
+            yield f"  +---------------- {number} ----------------"
+            for lines in _traceback(each, seen):
+                yield from (f"  | {line}" for line in lines.splitlines())
+
+
+def _is_raised_by_engine(error: BaseException) -> bool:
+    """Whether the engine raised an error, or made it without raising it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is None or is_engine_file(at.tb_frame.f_code.co_filename)
+
+
+def _codes(at: TracebackType | None) -> list[CodeType]:
+    """Return the code on the stack that is in files; `eval` may have got the rest from a record."""
+    found = []
+    while at is not None:
+        code = at.tb_frame.f_code
+        if not code.co_filename.startswith("<"):
+            found.append(code)
+        at = at.tb_next
+    return found
+
+
+def _is_literal(error: BaseException, message: str, codes: list[CodeType]) -> bool:
+    """Whether a message, or the key that a KeyError quotes, is a literal of the code."""
+    text = error.args[0] if type(error) is KeyError and len(error.args) == 1 else message
+    if type(text) is not str:
+        return False
+    return any(text in code.co_consts for code in codes)
+
+
+def _has_names_of(codes: list[CodeType], message: str) -> bool:
+    found = _ABOUT_NAMES.fullmatch(message)
+    if found is None:
+        return False
+    name = next(filter(None, found.groups()))
+    known = {
+        each
+        for code in codes
+        for names in (code.co_names, code.co_varnames, code.co_cellvars, code.co_freevars)
+        for each in names
+    }
+    return name in known or any(each.startswith(f"{name}.") for each in known)
