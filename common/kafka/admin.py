@@ -54,10 +54,11 @@ _KEPT_S = 2.0 * REQUEST_TIMEOUT_S
 _NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 _TOO_FEW_BROKERS = "Start the brokers that are missing, or lower replication_factor in config.yaml."
 
-READ, WRITE, DESCRIBE_CONFIGS = "Read", "Write", "DescribeConfigs"
+READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = "Read", "Write", "Describe", "DescribeConfigs"
 _OPERATIONS = {
     READ: AclOperation.READ,
     WRITE: AclOperation.WRITE,
+    DESCRIBE: AclOperation.DESCRIBE,
     DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
 }
 
@@ -188,6 +189,7 @@ class Admin:
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    self._require_described(name)
                     continue
                 text = f"Kafka refuses to create topic {name}: {cause.str()}"
                 if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
@@ -203,10 +205,35 @@ class Admin:
                 raise ConfigError(text) from error
         return created
 
+    def _require_described(self, name: str) -> None:
+        """Raise `ConfigError` for a topic that looked missing because it may not be described.
+
+        Its partitions are unknown then, and nothing may be assumed of them.
+        """
+        for right in self.missing_rights({name: [DESCRIBE]}):
+            raise ConfigError(
+                f"topic {name} exists, but a right is missing, {right} (`pipeline acls` lists them)"
+            )
+
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of those topics that exist. Raises as `topics`."""
         wanted = set(names)
         return {name: count for name, count in self.topics().items() if name in wanted}
+
+    def finds(self, topic: str) -> bool:
+        """Whether a topic that is to be read exists.
+
+        Raises `UnavailableError` if no broker answers, or if it may only look missing since a right
+        is.
+        """
+        if self.partition_counts([topic]):
+            return True
+        for right in self.missing_rights({topic: [READ]}):
+            raise UnavailableError(
+                f"topic {topic} cannot be read: a right is missing, {right} (`pipeline acls` lists "
+                "them)"
+            )
+        return False
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic.

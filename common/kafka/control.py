@@ -19,6 +19,7 @@ from common.kafka.clients import (
     TransactionFailedError,
     client_config,
     explain,
+    is_missing_topic,
     retry,
     translate,
 )
@@ -68,6 +69,8 @@ class ControlReader:
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: records from there on were written since."""
+        self.refusal = ""
+        """Which right was missing when records were last read; "" if none was."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
 
     @property
@@ -84,19 +87,20 @@ class ControlReader:
             return records[-1].offset + 1
 
         signals = self._consumer.receive(_MOST_RECORDS, wait_s, take)
+        if records or signals.ends:
+            self.refusal = ""
         for (topic, _), error in signals.errors:
             self._errors.log("control messages cannot be read", topic, error, READ)
+            if isinstance(translate(KafkaException(error)), MissingRightError):
+                self.refusal = explain(error, f"{READ} of topic {topic}")
         return records
 
     def _start(self, topic: str, history: int) -> int:
-        partition = TopicPartition(topic, 0)
         try:
             # The first of the two offsets may be wrong (see `Admin.oldest_offsets`). If `history`
             # reaches back before the oldest record, the consumer begins with that.
             _, end = retry(
-                lambda left: self._consumer.client.get_watermark_offsets(partition, timeout=left),
-                _START_TIMEOUT_S,
-                waits_for_topic=True,
+                lambda left: self._ask_offsets(topic, left), _START_TIMEOUT_S, waits_for_topic=True
             )
         except (NonRetriableError, TransactionFailedError) as error:
             if isinstance(error, MissingRightError):
@@ -104,6 +108,18 @@ class ControlReader:
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         self.ends[topic] = end
         return int(max(end - history, 0))
+
+    def _ask_offsets(self, topic: str, timeout_s: float) -> Any:
+        client = self._consumer.client
+        try:
+            return client.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout_s)
+        except KafkaException as exception:
+            if is_missing_topic(exception.args[0]):
+                # A topic that may not be described looks missing, too.
+                error = client.list_topics(topic, timeout=timeout_s).topics[topic].error
+                if error is not None:
+                    raise KafkaException(error) from exception
+            raise
 
     def close(self) -> None:
         """Close the consumer."""

@@ -137,7 +137,7 @@ class PartitionReader:
                 if entry.error is not None:
                     raise translate(KafkaException(entry.error))
         except MissingRightError as error:
-            raise error.naming(f"Read of group {self._group}") from error
+            raise error.naming(f"Describe of group {self._group}") from error
         return {
             (e.topic, e.partition): Committed.read(e.offset, e.metadata)
             for e in found

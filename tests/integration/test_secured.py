@@ -127,6 +127,39 @@ def wait_for(job: Engine, counted: int, read: int) -> None:
     )
 
 
+def operators_rights(job: Engine) -> list[tuple[str, tuple[str, str, str]]]:
+    """Return commands, each with a right that it needs: kind, name and operation."""
+    names = job.names
+    dead = names.dead_letter("Gate")
+    return [
+        ("status", ("topic", names.heartbeat, "Read")),
+        ("versions", ("topic", names.pipeline, "Read")),
+        ("pause", ("topic", names.pipeline, "Write")),
+        ("pause", ("topic", names.pipeline, "DescribeConfigs")),
+        ("pause", ("transactional-id", names.pipeline_transactional_id, "Write")),
+        ("dlq list", ("topic", dead, "Read")),
+        ("dlq redrive --yes", ("topic", dead, "Write")),
+        ("dlq redrive --yes", ("topic", job.config.source_topic, "Write")),
+        ("dlq redrive --yes", ("transactional-id", names.dead_letters_transactional_id, "Write")),
+    ]
+
+
+def assert_named(job: Engine, secured: Secured, words: str, right: tuple[str, str, str]) -> None:
+    """Run an operator's command without a right: it says which, and no secret."""
+    kind, name, operation = right
+    taken = binding(kind, name, "literal", "User:operator", operation)
+    command, *options = words.split("--")
+    config = config_of(job, secured, "operator")
+    arguments = [*command.split(), str(config), *(f"--{each.strip()}" for each in options)]
+    secured.revoke([taken])
+    done = CliRunner().invoke(app, arguments)
+    secured.grant([taken])
+    said = f"{done.output}{done.exception or ''}"
+    assert f"a right is missing, {operation} of {kind.replace('-', ' ')} {name} " in said
+    assert done.exit_code in (2, 3) or words == "status"
+    assert secured.kafka("operator")["sasl.password"] not in said
+
+
 def test_a_job_and_those_who_work_with_it_need_no_more_than_their_rights(
     job: Engine, secured: Secured, tmp_path: Path
 ) -> None:
@@ -143,6 +176,8 @@ def test_a_job_and_those_who_work_with_it_need_no_more_than_their_rights(
         return run_as(job, secured, "operator", words, *more)
 
     (tmp_path / "open").touch()
+    for words, right in operators_rights(job):
+        assert_named(job, secured, words, right)
     assert f"redriven: {2 * KEYS} dead letters" in operate("dlq redrive", "--yes")
     # They go back to the source, which others read too.
     wait_for(job, counted=6, read=8)

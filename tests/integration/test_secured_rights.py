@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]
+from structlog.testing import capture_logs
 
-from admin.acls.rights import Acl, Role, acls_of
+from admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from common.config import Config
+from common.errors import EngineError, PipelineError
 from common.kafka.admin import Admin
+from common.kafka.control import CommandWriter, ControlReader, ReportWriter
+from common.kafka.data import PartitionReader
+from common.kafka_groups import CONTROL_GROUP
+from common.messages import ControlRecord
 from common.processors import OnError
 from common.specs import CountSpec
 from common.status import TaskState
 from common.tasks import TaskId
+from common.topics import TopicSpec, control_topics
 from streams.pipeline.load import load_pipeline
 from tests.secured import Secured, binding, secured_cluster
 from tests.tasks import Job, Record, Thread, step_until
@@ -128,3 +140,111 @@ def test_task_without_a_right_says_so_and_goes_on_with_it(
     job.config = replace(job.config, kafka=secured.kafka("admin"))
     assert [record.value for record in job.read(job.config.sink_topic)] == [b"1", b"2"]
     thread.close()
+
+
+# Daemons and operators.
+
+
+PARTS = "- {id: P, type: sum, to: [Q], on_error: dead_letter}\n- {id: Q, type: count, to: [sink]}\n"
+
+
+@dataclass(frozen=True)
+class User:
+    """Somebody with a role, who asks Kafka for what the daemons and commands ask it for."""
+
+    config: Config
+    readable: str
+    """A topic that this role may read."""
+
+    def use(self, acl: Acl) -> str:
+        """Do what needs a right; return what is said."""
+        name, admin = acl.resource.name, Admin(self.config)
+        with capture_logs() as logs:
+            try:
+                match acl.resource.kind, acl.operation:
+                    case Kind.TOPIC, Operation.CREATE | Operation.DESCRIBE:
+                        admin.ensure_topics([TopicSpec(name, 1, 1)])
+                    case Kind.TOPIC, Operation.DESCRIBE_CONFIGS:
+                        admin.topic_settings([name])
+                    case Kind.TOPIC, Operation.DELETE:
+                        admin.delete_before({(name, 0): 0})
+                    case Kind.TOPIC, Operation.READ:
+                        self._read(name, logs)
+                    case Kind.TOPIC, Operation.WRITE:
+                        self._write(name, logs)
+                    case Kind.GROUP, _ if name == CONTROL_GROUP:
+                        self._read(self.readable, logs)
+                    case Kind.GROUP, _:
+                        with closing(PartitionReader(self.config, name)) as reader:
+                            reader.committed([(self.readable, 0)], 10)
+                    case _:
+                        id_ = f"{name}P_0" if acl.resource.is_prefix else name
+                        CommandWriter(self.config, id_)
+            except (EngineError, PipelineError) as error:
+                return str(error)
+        return " ".join(str(log.get("reason")) for log in logs)
+
+    def _read(self, topic: str, logs: list[Any]) -> None:
+        with closing(ControlReader(self.config, [topic])) as reader:
+            for _ in takewhile(lambda _: not logs, range(100)):
+                reader.read(0.1)
+
+    def _write(self, topic: str, logs: list[Any]) -> None:
+        writer = ReportWriter(self.config)
+        writer.write([ControlRecord(topic, b"", b"")])
+        for _ in takewhile(lambda _: not logs, range(100)):
+            writer.close(0.1)
+
+
+def said_of(acl: Acl) -> str:
+    """Return how an error names a right."""
+    on, name = acl.resource.kind.replace("-", " "), acl.resource.name
+    is_seen = acl.resource.kind is not Kind.TOPIC or acl.operation is not Operation.DESCRIBE
+    if acl.operation is Operation.CREATE or (acl.role is Role.TASKMANAGER and not is_seen):
+        # Kafka does not say which of the two it is.
+        return f"topic {name} is missing, or Describe of it is not allowed; it cannot be made"
+    return f"a right is missing, {acl.operation} of {on} {name}{'P_0' * acl.resource.is_prefix} "
+
+
+@pytest.mark.parametrize("role", [Role.JOBMANAGER, Role.TASKMANAGER, Role.OPERATOR])
+def test_each_right_of_a_role_is_named_where_it_is_missing(
+    secured: Secured, tmp_path: Path, role: Role
+) -> None:
+    """The rights on what tasks read and write are above."""
+    config = Config(
+        server_ip="127.0.0.1",
+        server_port=1,
+        job_name=f"{role}_{os.getpid()}",
+        tm_number=1,
+        parallelism=1,
+        replication_factor=1,
+        source_topic=f"source_{role}",
+        sink_topic=f"sink_{role}",
+        kafka=secured.kafka(role),
+    )
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PARTS)
+    pipeline = load_pipeline(file, config)
+    specs = (*control_topics(config), *pipeline.data_topics(1))
+    control = {spec.name for spec in control_topics(config)}
+    acls = [acl for acl in acls_of(config, pipeline) if acl.role is role]
+    if role is Role.TASKMANAGER:
+        of_tasks = {topic.name for topic in specs} - control
+        of_tasks |= {config.topic_names.consumer_group(each) for each in "PQ"}
+        acls = [acl for acl in acls if acl.resource.name not in of_tasks]
+    secured.grant([_binding(acl) for acl in acls])
+    readable = next(a.resource.name for a in acls if a.operation is Operation.READ)
+    user = User(config, readable)
+    acls.sort(key=lambda acl: acl.operation is not Operation.CREATE)
+    is_made = False
+    for acl in acls:
+        if acl.operation is not Operation.CREATE and not is_made:
+            admin = Admin(replace(config, kafka=secured.kafka("admin")))
+            admin.ensure_topics(specs)
+            admin.topic_ids([spec.name for spec in specs])
+            is_made = True
+        secured.revoke([_binding(acl)])
+        said = user.use(acl)
+        assert said_of(acl) in said, f"without {acl}: {said}"
+        assert secured.kafka(role)["sasl.password"] not in said
+        secured.grant([_binding(acl)])

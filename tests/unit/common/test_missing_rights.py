@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 import common.kafka.admin
 import common.kafka.control
+from common.errors import ConfigError, UnavailableError
 from common.kafka import control, data, managed_consumer
 from common.kafka.admin import Admin
 from common.kafka.clients import MissingRightError, TransactionFailedError, translate
@@ -21,6 +22,7 @@ from common.kafka.control import CommandWriter
 from common.kafka.data import PartitionReader
 from common.kafka.lifeline import Lifeline
 from common.messages import ControlRecord
+from common.topics import TopicSpec
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.fake_consumer import FakeConsumer, message
 
@@ -78,7 +80,7 @@ def test_a_group_whose_coordinator_may_not_be_asked_is_named_after_two_seconds(
     consumer = Searching(99, now_s)
     consumer._messages.append(Message(error=KafkaError(NO_GROUP)))
     reader = reader_of(consumer, monkeypatch)
-    with pytest.raises(MissingRightError, match="a right is missing, Read of group orders "):
+    with pytest.raises(MissingRightError, match="a right is missing, Describe of group orders "):
         reader.committed([("lines", 0)], 60)
     assert consumer.asked == [2.0]
 
@@ -102,7 +104,7 @@ def test_a_group_that_may_not_be_read_is_named(
         def committed(self, wanted: list[TopicPartition], timeout: float) -> list[TopicPartition]:
             raise failure(NO_GROUP)
 
-    with pytest.raises(MissingRightError, match="Read of group orders"):
+    with pytest.raises(MissingRightError, match="Describe of group orders"):
         reader_of(Refused([]), monkeypatch).committed([("lines", 0)], 60)
 
 
@@ -177,6 +179,38 @@ class Answering(FakeAdminClient):
         "out": failed(NO_TOPIC),
         "gone": failed(KafkaError.UNKNOWN_TOPIC_OR_PART),
     }
+
+
+class AlreadyThere(Answering):
+    """All topics exist, but the list has only those that may be described."""
+
+    def list_topics(self, timeout: float) -> Any:
+        return SimpleNamespace(topics={"in": SimpleNamespace(partitions=[0])})
+
+    def create_topics(self, specs: Any, **_: Any) -> dict[str, Future[Any]]:
+        return {spec.topic: failed(KafkaError.TOPIC_ALREADY_EXISTS) for spec in specs}
+
+
+def test_a_topic_that_only_looks_missing_is_not_taken_for_one_that_was_just_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its partitions are unknown: some would never be read."""
+    monkeypatch.setattr(common.kafka.admin, "AdminClient", AlreadyThere)
+    admin = Admin(CONFIG)
+    assert admin.ensure_topics([TopicSpec("in", 1, 1), TopicSpec("state", 1, 1)]) == []
+    with pytest.raises(ConfigError, match=r"topic out exists, but .* Describe of topic out "):
+        admin.ensure_topics([TopicSpec("out", 1, 1)])
+
+
+def test_a_topic_that_may_not_be_described_is_not_taken_for_one_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(common.kafka.admin, "AdminClient", AlreadyThere)
+    admin = Admin(CONFIG)
+    assert admin.finds("in")
+    assert not admin.finds("gone")
+    with pytest.raises(UnavailableError, match="a right is missing, Read of topic out "):
+        admin.finds("out")
 
 
 @pytest.fixture
