@@ -7,6 +7,7 @@ import time
 from common.clock import wall_clock_ms
 from common.cluster_status import ClusterStatus
 from common.config import Config
+from common.errors import UnavailableError
 from common.heartbeat_log import HeartbeatLog
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader
@@ -42,13 +43,16 @@ class ClusterWatcher:
         """Read the heartbeats that have arrived, waiting up to `wait_s` for the first one.
 
         While the heartbeat topic does not exist, this asks the brokers for it, and may block and
-        raise like the constructor.
+        raise like the constructor. Raises `UnavailableError` if a right is missing.
         """
         self._reader = self._reader or self._open()
         if self._reader is None:
             time.sleep(wait_s)
             return
-        for record in self._reader.read(wait_s):
+        records = self._reader.read(wait_s)
+        if self._reader.refusal:
+            raise UnavailableError(f"heartbeats cannot be read: {self._reader.refusal}")
+        for record in records:
             if record.offset >= self._reader.ends[self._topic]:
                 # Written just now, so its timestamp is the brokers' current time.
                 self._brokers_ahead_ms = record.timestamp_ms - wall_clock_ms()
@@ -89,7 +93,7 @@ class ClusterWatcher:
 
     def _open(self) -> ControlReader | None:
         """Return a reader of the heartbeats; `None` if no daemon has created their topic yet."""
-        if not self._admin.partition_counts([self._topic]):
+        if not self._admin.finds(self._topic):
             return None
         history = _HISTORY_BEATS * (self._config.tm_number + 1)
         reader = ControlReader(self._config, [self._topic], history)

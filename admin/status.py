@@ -12,6 +12,7 @@ from rich.text import Text
 
 from admin.cluster_watcher import ClusterWatcher
 from admin.tables import colored, duration, make_table
+from admin.terminal import Harmless
 from common.cluster_status import (
     HELD,
     ClusterStatus,
@@ -57,10 +58,11 @@ def watch_status(config: Config, view: Callable[[ClusterStatus], RenderableType]
     watcher = ClusterWatcher(config)
     try:
         watcher.read_until_fresh()
-        with Live(view(watcher.status()), auto_refresh=False, screen=True) as live:
+        first = Harmless(view(watcher.status()))
+        with Live(first, auto_refresh=False, screen=True) as live:
             while True:
                 watcher.read(_REFRESH_S)
-                live.update(view(watcher.status()), refresh=True)
+                live.update(Harmless(view(watcher.status())), refresh=True)
     except KeyboardInterrupt:
         return
     finally:

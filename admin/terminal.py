@@ -3,10 +3,29 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from common.printable import LAYOUT, printable
 
 _PIPE_WIDTH = 200
+
+
+class Harmless:
+    """Shows what it is given, with escapes for what a terminal would carry out.
+
+    Names, reasons and times in it may come from a topic, to which others may write.
+    """
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content = content
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Render the content."""
+        for text, style, control in console.render(self._content, options):
+            yield Segment(text if control else printable(text, LAYOUT), style, control)
 
 
 def show(content: RenderableType) -> None:
@@ -14,4 +33,4 @@ def show(content: RenderableType) -> None:
     # In a pipe or a file, names stay on one line, so that grep finds them.
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     # Without cropping: the terminal wraps lines that are too long.
-    Console(width=width).print(content, crop=False)
+    Console(width=width).print(Harmless(content), crop=False)

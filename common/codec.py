@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from common.control_key import ControlKey
 from common.messages import (
@@ -40,11 +40,15 @@ from common.reports import decode_owners, decode_report, dump, encode_owners, en
 from common.signing import require_signed, signed
 from common.tasks import TaskId
 from common.topic_names import TopicNames
-from common.wire import JsonObject
+from common.wire import JsonObject, require_shallow
 
 PROTOCOL_VERSION = 3
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
+_MAX_BATCH_BYTES = 32_000_000
+"""A batch that exceeds this will not be carried out."""
+_RECORD_BYTES = 1000
+"""What a record takes in memory in addition to its content, about."""
 _MAX_WAITING_BYTES = 32_000_000
 """When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
@@ -66,6 +70,24 @@ class _Waiting:
     size: int
 
 
+@dataclass(slots=True)
+class _Batch:
+    """The commands of a batch that have come; none of them if there are too many."""
+
+    records: list[tuple[bytes, ControlRecord]] = field(default_factory=list)
+    size: int = 0
+
+    @property
+    def is_too_large(self) -> bool:
+        return self.size > _MAX_BATCH_BYTES
+
+    def add(self, action: bytes, record: ControlRecord) -> None:
+        self.records.append((action, record))
+        self.size += _RECORD_BYTES + _size(record)
+        if self.is_too_large:
+            self.records.clear()
+
+
 class Codec:
     """Encodes messages for the topics of one job, and decodes records of these topics.
 
@@ -84,7 +106,7 @@ class Codec:
         self._names = names
         self._key = key
         self._reads_figures = reads_figures
-        self._batches: dict[tuple[int, str, int, int], list[tuple[bytes, ControlRecord]]] = {}
+        self._batches: dict[tuple[int, str, int, int], _Batch] = {}
         self._waiting: dict[tuple[str, bytes, str], _Waiting] = {}
         self._waiting_bytes = 0
 
@@ -175,7 +197,7 @@ class Codec:
         return records
 
     def _decode(self, record: ControlRecord) -> Message | None:
-        if len(record.value) + sum(len(value) for _, value in record.headers) > MAX_RECORD_BYTES:
+        if _size(record) > MAX_RECORD_BYTES:
             raise MalformedMessageError(f"{record.topic}: over {MAX_RECORD_BYTES} bytes")
         if self._key is not None:
             require_signed(record, self._key)
@@ -248,12 +270,12 @@ class Codec:
         if action == _REPORT:
             return ReportRequest(tm_id, incarnation, epoch)
         key = (tm_id, incarnation, epoch, sequence)
-        batch = self._batches.setdefault(key, [])
+        batch = self._batches.setdefault(key, _Batch())
         while len(self._batches) > _MAX_BATCHES:
             # The oldest one will never end: a JobManager writes each batch in one piece.
             del self._batches[next(iter(self._batches))]
         if action in (_ASSIGN, _REVOKE):
-            batch.append((action, record))
+            batch.add(action, record)
             return None
         if action != _END:
             raise MalformedMessageError(f"{record.topic}: unknown action")
@@ -263,14 +285,22 @@ class Codec:
             for other, records in self._batches.items()
             if other[:2] != key[:2] or other[2:] > key[2:]
         }
+        if batch.is_too_large:
+            raise MalformedMessageError(f"{record.topic}: a batch over {_MAX_BATCH_BYTES} bytes")
+        records = batch.records
         return Processors(
             tm_id,
             incarnation,
             epoch,
             sequence,
-            assign=tuple(_read_replica(entry) for action, entry in batch if action == _ASSIGN),
-            revoke=tuple(_read_task(entry) for action, entry in batch if action == _REVOKE),
+            assign=tuple(_read_replica(entry) for action, entry in records if action == _ASSIGN),
+            revoke=tuple(_read_task(entry) for action, entry in records if action == _REVOKE),
         )
+
+
+def _size(record: ControlRecord) -> int:
+    headers = sum(len(name) + len(value) for name, value in record.headers)
+    return len(record.key) + len(record.value) + headers
 
 
 def _command(epoch: int, sequence: int, incarnation: str, action: bytes) -> ControlHeaders:
@@ -316,6 +346,7 @@ def _joined(parts: Sequence[_Part]) -> _Part:
 
 def _read_replica(record: ControlRecord) -> ProcessorReplica:
     parameters = json.loads(dict(record.headers)["parameters"])
+    require_shallow(parameters)
     return ProcessorReplica.from_json(json.loads(record.value), parameters)
 
 

@@ -23,7 +23,7 @@ from common.specs import SPECS, Name, SourceSpec
 from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.typed_json import AtLeast, as_json, from_json
-from common.wire import JsonObject
+from common.wire import JsonObject, require_shallow
 
 FORMAT = 1
 """The version of the format of records, in their header `format`."""
@@ -272,7 +272,9 @@ def records(names: TopicNames, wish: Wish, *versions: PipelineVersion) -> list[C
 
 def _read(record: ControlRecord, read: Any) -> Any:
     try:
-        return read(json.loads(record.value))
+        data = json.loads(record.value)
+        require_shallow(data)
+        return read(data)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UnreadableDeploymentError(
             f"topic {record.topic}, offset {record.offset}: {record.key.decode(errors='replace')} "

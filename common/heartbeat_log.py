@@ -22,6 +22,8 @@ from common.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""
+_MOST_BEATS = 1_000
+"""How many processes are remembered in all: whoever writes here may make ids up."""
 
 
 class HeartbeatLog:
@@ -93,7 +95,7 @@ class HeartbeatLog:
         for beat in latest_first:
             if isinstance(beat.content, Report):
                 counts[beat.content.tm_id] += 1
-                if counts[beat.content.tm_id] > _MOST_PROCESSES:
+                if counts[beat.content.tm_id] > _MOST_PROCESSES or len(kept) >= _MOST_BEATS:
                     self._reported.pop((beat.content.tm_id, beat.content.incarnation), None)
                     continue
             kept.append(beat)

@@ -25,6 +25,8 @@ PART_BYTES = 500_000
 _LONGEST_REASON = 500
 _ALL_REASONS = 30_000
 _KNOWN_STATUSES = 2**18
+_LONGEST_FINGERPRINT = 64
+"""Statuses are kept, so that a flood of long ones would fill the memory."""
 _OWNER_BYTES = 10
 """The typical size of an owner in JSON, with its punctuation."""
 _ACTED_ON = ("task", "state", "fingerprint")
@@ -110,9 +112,10 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
     Raises ValueError on anything that `encode_report` did not write.
     """
     fields = JsonObject(json.loads(acted_on), {"code": {}, "state_address": ""})
-    code = JsonObject(fields.object("code"))
     columns = JsonObject(fields.object("tasks"))
     known = [columns.texts(name) for name in _ACTED_ON]
+    if any(len(fingerprint) > _LONGEST_FINGERPRINT for fingerprint in known[-1]):
+        raise ValueError("a fingerprint is too long")
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
     else:
@@ -132,9 +135,15 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
         tasks=tasks,
         base=base,
         closed=tuple(TaskId.parse(task) for task in fields.texts("closed")),
-        code={module: code.text(module) for module in fields.object("code")},
+        code=_code(fields.object("code")),
         state_address=fields.text("state_address"),
     )
+
+
+def _code(data: dict[str, Any]) -> dict[str, str]:
+    fields = JsonObject(data)
+    "".join(data).encode()
+    return {module: fields.text(module) for module in data}
 
 
 @lru_cache(_KNOWN_STATUSES)

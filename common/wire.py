@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from common.names import require_name
+
+MOST_LEVELS = 50
+"""How deeply JSON of a topic may be nested where any JSON may be."""
+
+LARGEST = 2**63 - 1
+"""No number is larger. JSON may have thousands of digits, which no float can hold."""
 
 
 class JsonObject:
@@ -24,10 +30,10 @@ class JsonObject:
         return self._data[name]
 
     def integer(self, name: str, low: int = 0) -> int:
-        """Return a whole number of at least `low`; a boolean does not count as one."""
+        """Return a whole number from `low` to `LARGEST`; a boolean does not count as one."""
         value = self.raw(name)
-        if type(value) is not int or value < low:
-            raise ValueError(f"{name} is not an integer from {low} up")
+        if type(value) is not int or not low <= value <= LARGEST:
+            raise ValueError(f"{name} is not an integer from {low} up to {LARGEST}")
         return value
 
     def integer_or_none(self, name: str, low: int = 0) -> int | None:
@@ -77,10 +83,10 @@ class JsonObject:
         return tuple(values)
 
     def integers(self, name: str) -> tuple[int, ...]:
-        """Return a list of whole numbers from 0 up as a tuple."""
+        """Return a list of whole numbers from 0 to `LARGEST` as a tuple."""
         values = self.items(name)
-        if any(type(value) is not int or value < 0 for value in values):
-            raise ValueError(f"{name} is not a list of integers from 0 up")
+        if any(type(value) is not int or not 0 <= value <= LARGEST for value in values):
+            raise ValueError(f"{name} is not a list of integers from 0 up to {LARGEST}")
         return tuple(values)
 
     def object(self, name: str) -> dict[str, Any]:
@@ -89,3 +95,19 @@ class JsonObject:
         if not isinstance(value, dict):
             raise ValueError(f"{name} is no JSON object")
         return value
+
+
+def require_shallow(data: Any) -> None:
+    """Raise ValueError for JSON that is nested so deeply that code which walks it may fail."""
+    level = [data]
+    for _ in range(MOST_LEVELS):
+        level = [each for value in level for each in _inside(value)]
+        if not level:
+            return
+    raise ValueError(f"nested more than {MOST_LEVELS} levels deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -16,6 +16,9 @@ from common.errors import ConfigError, Problem
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _SHOWN_CHARACTERS = 40
 _MOST_VALUES = 100_000
+_MOST_BYTES = 4_000_000
+_MOST_LEVELS = 40
+"""Less than control records may have, in which a part of the file is nested more deeply."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -116,6 +119,8 @@ def read_yaml(path: Path, problems: Problems) -> Value:
         value = _Converter(problems).value(_compose(path))
         if _count(value, {}) > _MOST_VALUES:
             raise _Unreadable(f"has aliases (*) that expand to more than {_MOST_VALUES:,} values")
+        if _levels(value, {}) > _MOST_LEVELS:
+            raise _Unreadable(f"is nested too deeply, more than {_MOST_LEVELS} levels")
         return value
     except _Unreadable as error:
         problem = error
@@ -173,14 +178,25 @@ def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:
 def _count(value: Value, counted: dict[int, int]) -> int:
     """Return the number of values, where each alias counts the values that it names again."""
     if id(value) not in counted:
-        inner: Iterable[Value] = ()
-        match value:
-            case Items():
-                inner = value.items
-            case Map():
-                inner = (pair.value for pair in value.pairs)
-        counted[id(value)] = 1 + sum(_count(each, counted) for each in inner)
+        counted[id(value)] = 1 + sum(_count(each, counted) for each in _inside(value))
     return counted[id(value)]
+
+
+def _levels(value: Value, known: dict[int, int]) -> int:
+    """Return how deeply a value is nested, what its aliases name included."""
+    if id(value) not in known:
+        known[id(value)] = 1 + max((_levels(each, known) for each in _inside(value)), default=0)
+    return known[id(value)]
+
+
+def _inside(value: Value) -> Iterable[Value]:
+    match value:
+        case Items():
+            return value.items
+        case Map():
+            return (pair.value for pair in value.pairs)
+        case Scalar():
+            return ()
 
 
 class _Unreadable(Exception):
@@ -191,7 +207,11 @@ class _Unreadable(Exception):
 
 def _compose(path: Path) -> yaml.Node:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise _Unreadable(f"is larger than {_MOST_BYTES:,} bytes")
+        text = content.decode("utf-8-sig")
     except FileNotFoundError:
         raise _Unreadable("there is no such file") from None
     except OSError as error:

@@ -20,5 +20,8 @@ def parse_time(text: str) -> int:
 
 
 def shown_time(ms: int) -> str:
-    """Return a time in ms since the epoch in ISO 8601, in UTC."""
-    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    """Return a time in ms since the epoch in ISO 8601, in UTC; ms if it is after the year 9999."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{ms} ms"

@@ -33,6 +33,8 @@ from taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
 """Statuses mention a call of user code once it has taken this long."""
+LONG_WAIT_S = 10.0
+"""Statuses mention what a start waits for once it has taken this long."""
 
 _TRANSIENT = (
     TransactionFailedError,
@@ -131,9 +133,12 @@ class AssignedTask:
         )
 
     def _activity(self) -> str:
-        call = self.call
-        since_s = 0.0 if call is None else time.monotonic() - call.since_s
-        return f"in {call.place} for {since_s:.0f} s" if call and since_s >= LONG_CALL_S else ""
+        call, wait = self.call, None if self.start is None else self.start.wait
+        for what, verb, least_s in ((call, "in", LONG_CALL_S), (wait, "waits for", LONG_WAIT_S)):
+            since_s = 0.0 if what is None else time.monotonic() - what.since_s
+            if what is not None and since_s >= least_s:
+                return f"{verb} {what.place} for {since_s:.0f} s"
+        return ""
 
     def _figures(self) -> dict[str, int]:
         """Return the values of `FIGURES`, by name."""

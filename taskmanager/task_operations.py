@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from common.errors import EngineError
+from common.kafka.clients import MissingRightError
 from common.tasks import TaskId
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.background import Background, Operation, Pool
 from taskmanager.running_task import RunningTask, TaskContext, Turn
 from taskmanager.shared_consumers import SharedConsumers
+from taskmanager.task_rights import named
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from taskmanager.thread_events import (
     Closed,
@@ -77,7 +80,7 @@ class TaskOperations:
 
         start = task.new_start(lambda: self._background.wake(on_call_returned))
         pool = Pool.STANDBY_START if task_id.standby else Pool.START
-        task.operation = self._background.submit(pool, start.run, then, late)
+        task.operation = self._background.submit(pool, start.run, self._told(task, then), late)
 
     def run_turn(self, task: AssignedTask, budget_ms: int) -> None:
         """Process records for about `budget_ms`; ends with `TurnEnded`."""
@@ -110,10 +113,12 @@ class TaskOperations:
             )
 
         if task.is_inline:
-            then(attempt(turn))
+            self._told(task, then)(attempt(turn))
         else:
             self.update_global_stores()
-            task.operation = self._background.submit(Pool.USER, turn, then, running.end_abandoned)
+            task.operation = self._background.submit(
+                Pool.USER, turn, self._told(task, then), running.end_abandoned
+            )
 
     def commit(self, task: AssignedTask) -> None:
         """Commit what the task has done; ends with `CommitEnded`."""
@@ -185,7 +190,20 @@ class TaskOperations:
             self._handle(CommitEnded(task.replica.task, failure))
 
         late = _running(task).end_abandoned
-        task.operation = self._background.submit(Pool.COMMIT, timed, then, late)
+        task.operation = self._background.submit(Pool.COMMIT, timed, self._told(task, then), late)
+
+    def _told(self, task: AssignedTask, then: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Return a `then` that first asks a broker which right is missing, if that is the error."""
+
+        def first(result: Any) -> None:
+            if not isinstance(result, MissingRightError):
+                then(result)
+                return
+            names, brokers = self._context.config.topic_names, self._context.clients.brokers
+            work = partial(named, result, task.replica, names, brokers)
+            self._background.submit(Pool.START, work, then)
+
+        return first
 
     def _on_updated(self, failed: Any) -> None:
         self._update = None

@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.clock import wall_clock_ms
 from common.errors import ConfigError, EngineError, PipelineError
@@ -27,6 +27,7 @@ from streams.stores.bytes_store import StoreBytes
 from taskmanager.clients import Reader, TransactionalProducer
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.task import OutputTopics, Task
+from taskmanager.task_rights import written_topics
 from taskmanager.task_stores import TaskStores, store_identity, task_directory
 from taskmanager.user_errors import UserCodeError, log_context
 
@@ -35,6 +36,13 @@ START_TIMEOUT_S = 60
 
 class StartCancelledError(Exception):
     """The task was cancelled while it started. The caller requested that, and forgets it."""
+
+
+class Wait(NamedTuple):
+    """Something that a start waits for, and since when, by `time.monotonic`."""
+
+    place: str
+    since_s: float
 
 
 class TaskStart(ABC):
@@ -55,6 +63,8 @@ class TaskStart(ABC):
         self.to_restore = 0
         self.call: Call | None = None
         """The call of a user's `init` that is in progress."""
+        self.wait: Wait | None = None
+        """The answer that it waits for, if that may take long."""
         self._replica = replica
         self._context = context
         self._memory = memory
@@ -138,7 +148,7 @@ class ProcessorStart(TaskStart):
         replica, clients = self._replica, self._context.clients
         names = self._context.config.topic_names
         group = self._node_group()
-        written = self._written_topics()
+        written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
         clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
         limits = clients.brokers.size_limits(written)
@@ -246,18 +256,17 @@ class ProcessorStart(TaskStart):
                 raise kind(reason(error, with_values=with_values)) from error
             raise
 
-    def _written_topics(self) -> list[str]:
-        replica = self._replica
-        dead_letters = replica.dead_letter_topic if replica.on_error.writes_dead_letters else None
-        extra = [dead_letters] if dead_letters else []
-        return [*replica.out_topics, *replica.state_topics.values(), *extra]
-
     def _find_positions(
         self, group: NodeGroup, producer: TransactionalProducer, reader: Reader
     ) -> dict[Partition, Committed]:
         """Return the positions at which to continue, in the order of the inputs."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
-        committed = reader.committed(partitions, START_TIMEOUT_S)
+        group_id = self._context.config.topic_names.consumer_group(self._replica.task.processor)
+        self.wait = Wait(f"the coordinator of group {group_id}", time.monotonic())
+        try:
+            committed = reader.committed(partitions, START_TIMEOUT_S)
+        finally:
+            self.wait = None
         require_not_rewound(self._memory, offsets_of(committed))
         self._memory.resume_counts(committed.values())
         new = [partition for partition in partitions if partition not in committed]

@@ -14,11 +14,12 @@ from common.topics import TopicSpec, control_topics
 
 
 class Role(StrEnum):
-    """Who works with a job: two daemons, and three kinds of people or programs."""
+    """Who works with a job: two daemons, and four kinds of people or programs."""
 
     JOBMANAGER = "jobmanager"
     TASKMANAGER = "taskmanager"
     OPERATOR = "operator"
+    MAINTAINER = "maintainer"
     WRITER = "writer"
     READER = "reader"
 
@@ -93,7 +94,7 @@ def acls_of(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
 
     Topics that the patterns of sources match are not in them, as only the cluster knows those.
     """
-    roles = (_jobmanager, _taskmanager, _operator, _writer, _reader)
+    roles = (_jobmanager, _taskmanager, _operator, _maintainer, _writer, _reader)
     return tuple(acl for role in roles for acl in role(config, pipeline).acls())
 
 
@@ -141,8 +142,8 @@ def _taskmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     return wanted
 
 
-def _operator(config: Config, pipeline: Pipeline) -> _Wanted:
-    wanted, names = _Wanted(Role.OPERATOR), pipeline.names
+def _operator(config: Config, pipeline: Pipeline, role: Role = Role.OPERATOR) -> _Wanted:
+    wanted, names = _Wanted(role), pipeline.names
     topics = (*control_topics(config), *pipeline.data_topics(1))
     wanted.topics((spec.name for spec in topics), Operation.CREATE, Operation.DESCRIBE)
     wanted.topics(_checked(topics), Operation.DESCRIBE_CONFIGS)
@@ -157,6 +158,23 @@ def _operator(config: Config, pipeline: Pipeline) -> _Wanted:
             wanted.topics(pipeline.in_topics(each), Operation.WRITE)
             wanted.group(BULK_GROUP, Operation.DESCRIBE)
             wanted.write_as(names.dead_letters_transactional_id)
+    return wanted
+
+
+def _maintainer(config: Config, pipeline: Pipeline) -> _Wanted:
+    """Return the rights for savepoints and resets: to copy, to empty and to fill what a job has."""
+    wanted, names = _operator(config, pipeline, Role.MAINTAINER), pipeline.names
+    wanted.group(BULK_GROUP, Operation.DESCRIBE)
+    wanted.write_as(names.task_ids, is_prefix=True)
+    wanted.write_as(names.tool_ids, is_prefix=True)
+    own = [*pipeline.arcs]
+    for each in pipeline.processors:
+        own += [*pipeline.state_topics(each).values(), *_dead_letters(pipeline, each)]
+        wanted.topics((*pipeline.read_topics(each), *pipeline.out_topics(each)), Operation.READ)
+        group = names.consumer_group(each.id)
+        wanted.group(group, Operation.READ)
+        wanted.group(group, Operation.DELETE)
+    wanted.topics(own, Operation.READ, Operation.WRITE, Operation.DELETE)
     return wanted
 
 

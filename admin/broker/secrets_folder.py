@@ -14,7 +14,7 @@ from admin.broker.ports import LOOPBACK
 from admin.broker.properties import admin_properties
 from common.errors import ConfigError, UnavailableError
 
-PRINCIPALS = ("jobmanager", "taskmanager", "operator", "writer", "reader")
+PRINCIPALS = ("jobmanager", "taskmanager", "operator", "maintainer", "writer", "reader")
 """Users without any right at first; `pipeline acls` says which each of them needs."""
 ADMIN = "admin"
 """The user who may do everything: makes ACLs."""

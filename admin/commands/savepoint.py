@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from admin.changes import require_consent
 from admin.files import ConfigPath, load_files
@@ -122,10 +123,10 @@ def list_savepoints(
     for path, manifest in rows:
         state, waiting = manifest.records()
         table.add_row(
-            path.name,
-            manifest.job or "",
+            Text(path.name),
+            Text(manifest.job or ""),
             shown_time(manifest.made_at_ms),
-            manifest.made_by,
+            Text(manifest.made_by),
             str(manifest.version["number"]),
             f"{state:,}",
             f"{waiting:,}",

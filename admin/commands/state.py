@@ -56,7 +56,8 @@ def list_stores(config: ConfigPath, as_json: AsJson = False) -> None:
     for row in found:
         copy = f" (standby, lag {_lag(row)})" if row["standby"] else ""
         table.add_row(
-            *(row["processor"], row["store"], row["type"], row["key_serde"], row["value_serde"]),
+            *map(Text, (row["processor"], row["store"], row["type"])),
+            *map(Text, (row["key_serde"], row["value_serde"])),
             *(str(row["partition"]), f"{row['task_manager']}{copy}"),
         )
     show(table)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from admin.files import ConfigPath
 from admin.terminal import show
@@ -14,6 +16,7 @@ from common.cli import run_command
 from common.config import load_config
 from common.deployment import Deployment
 from common.errors import ConfigError
+from common.printable import LAYOUT, printable
 from operations.job import connected, read_deployment
 from operations.times import shown_time
 
@@ -36,7 +39,8 @@ def versions(
     if text is not None:
         if text not in deployment.numbers:
             raise ConfigError(f"this job has no version {text}: see `pipeline versions`")
-        typer.echo(deployment.version(text).text, nl=False)
+        found = deployment.version(text).text
+        typer.echo(printable(found, LAYOUT) if sys.stdout.isatty() else found, nl=False)
     elif as_json:
         typer.echo(json.dumps(_as_json(deployment), indent=2))
     else:
@@ -62,7 +66,8 @@ def _table(deployment: Deployment) -> Table:
         version = deployment.version(number)
         ids = ", ".join(processor.id for processor in version.pipeline.processors)
         state = _state(deployment, number)
-        table.add_row(str(number), state, shown_time(version.made_at_ms), version.made_by, ids)
+        made_by = Text(version.made_by)
+        table.add_row(str(number), state, shown_time(version.made_at_ms), made_by, ids)
     return table
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from confluent_kafka import (
@@ -17,6 +16,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AclOperation,
     AdminClient,
     ConfigResource,
     NewTopic,
@@ -28,6 +28,7 @@ from common.config import Config
 from common.errors import ConfigError, UnavailableError
 from common.kafka.clients import (
     GONE_AFTER_S,
+    MissingRightError,
     NonRetriableError,
     Partition,
     TransactionFailedError,
@@ -37,6 +38,7 @@ from common.kafka.clients import (
     is_passing,
     offset_of,
     retry,
+    translate,
 )
 from common.kafka.lifeline import connect_with_lifeline
 from common.suggest import counted
@@ -51,6 +53,14 @@ _YOUNG_S = 10.0
 _KEPT_S = 2.0 * REQUEST_TIMEOUT_S
 _NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 _TOO_FEW_BROKERS = "Start the brokers that are missing, or lower replication_factor in config.yaml."
+
+READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = "Read", "Write", "Describe", "DescribeConfigs"
+_OPERATIONS = {
+    READ: AclOperation.READ,
+    WRITE: AclOperation.WRITE,
+    DESCRIBE: AclOperation.DESCRIBE,
+    DESCRIBE_CONFIGS: AclOperation.DESCRIBE_CONFIGS,
+}
 
 T = TypeVar("T")
 
@@ -179,6 +189,7 @@ class Admin:
             except KafkaException as error:
                 cause = error.args[0]
                 if cause.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    self._require_described(name)
                     continue
                 text = f"Kafka refuses to create topic {name}: {cause.str()}"
                 if cause.code() == KafkaError.INVALID_REPLICATION_FACTOR:
@@ -194,10 +205,35 @@ class Admin:
                 raise ConfigError(text) from error
         return created
 
+    def _require_described(self, name: str) -> None:
+        """Raise `ConfigError` for a topic that looked missing because it may not be described.
+
+        Its partitions are unknown then, and nothing may be assumed of them.
+        """
+        for right in self.missing_rights({name: [DESCRIBE]}):
+            raise ConfigError(
+                f"topic {name} exists, but a right is missing, {right} (`pipeline acls` lists them)"
+            )
+
     def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
         """Return the number of partitions of those topics that exist. Raises as `topics`."""
         wanted = set(names)
         return {name: count for name, count in self.topics().items() if name in wanted}
+
+    def finds(self, topic: str) -> bool:
+        """Whether a topic that is to be read exists.
+
+        Raises `UnavailableError` if no broker answers, or if it may only look missing since a right
+        is.
+        """
+        if self.partition_counts([topic]):
+            return True
+        for right in self.missing_rights({topic: [READ]}):
+            raise UnavailableError(
+                f"topic {topic} cannot be read: a right is missing, {right} (`pipeline acls` lists "
+                "them)"
+            )
+        return False
 
     def topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic.
@@ -224,7 +260,7 @@ class Admin:
             found: dict[str, str] = {}
             for name, future in self.request_topics(names, timeout_s).items():
                 try:
-                    found[name] = str(future.result().topic_id)
+                    found[name] = str(_answer(future, f"Describe of topic {name}").topic_id)
                 except KafkaException as exception:
                     if not is_missing_topic(exception.args[0]):
                         raise
@@ -233,8 +269,7 @@ class Admin:
 
         deadline_s = time.monotonic() + GONE_AFTER_S
         while True:
-            with _naming("Describe", names):
-                ids = self._ask(describe)
+            ids = self._ask(describe)
             if not missing:
                 return ids
             if time.monotonic() > deadline_s:
@@ -245,14 +280,20 @@ class Admin:
             time.sleep(_MISSING_POLL_S)
 
     def request_topics(
-        self, names: Collection[str], timeout_s: float = REQUEST_TIMEOUT_S
+        self,
+        names: Collection[str],
+        timeout_s: float = REQUEST_TIMEOUT_S,
+        *,
+        with_rights: bool = False,
     ) -> dict[str, Future[Any]]:
         """Ask for the `TopicDescription` of topics; does not wait for the answers.
 
         A task may name a topic twice: it may read an internal topic that it writes.
         """
         answers: dict[str, Future[Any]] = self._client.describe_topics(
-            TopicCollection(list(dict.fromkeys(names))), request_timeout=timeout_s
+            TopicCollection(list(dict.fromkeys(names))),
+            request_timeout=timeout_s,
+            include_authorized_operations=with_rights,
         )
         self._asked = list(answers.values())
         return answers
@@ -270,15 +311,38 @@ class Admin:
                 [ConfigResource(ResourceType.TOPIC, name) for name in names],
                 request_timeout=timeout_s,
             )
-            return {
-                resource.name: {name: entry.value for name, entry in future.result().items()}
+            found = {
+                resource.name: _answer(future, f"DescribeConfigs of topic {resource.name}")
                 for resource, future in futures.items()
             }
+            return {
+                topic: {name: entry.value for name, entry in entries.items()}
+                for topic, entries in found.items()
+            }
 
-        if not names:
-            return {}
-        with _naming("DescribeConfigs", names):
-            return self._ask(describe)
+        return self._ask(describe) if names else {}
+
+    def missing_rights(self, needed: Mapping[str, Collection[str]]) -> list[str]:
+        """Return those of the operations on topics that are not allowed: "Read of topic in".
+
+        Of a topic of which nothing is allowed but DescribeConfigs, that one is left out: Kafka does
+        not say. So is a topic that does not exist, or of which no answer comes in time.
+        """
+        found: list[str] = []
+        for topic, answer in self.request_topics(needed, _ATTEMPT_S, with_rights=True).items():
+            operations = list(dict.fromkeys(needed[topic]))
+            try:
+                allowed = answer.result(2 * _ATTEMPT_S).authorized_operations
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    continue
+                missing = [o for o in operations if o != DESCRIBE_CONFIGS] or operations
+            except TimeoutError:
+                continue
+            else:
+                missing = [o for o in operations if _OPERATIONS[o] not in allowed]
+            found += [f"{operation} of topic {topic}" for operation in missing]
+        return found
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, open transactions included."""
@@ -326,7 +390,10 @@ class Admin:
     ) -> dict[Partition, int]:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             futures = self._request_offsets(partitions, spec, level, timeout_s)
-            return {place: offset_of(future.result()) for place, future in futures.items()}
+            return {
+                place: offset_of(_answer(future, f"Describe of topic {place[0]}"))
+                for place, future in futures.items()
+            }
 
         return self._ask(list_offsets)
 
@@ -349,31 +416,35 @@ class Admin:
         wanted = [TopicPartition(*partition, offset) for partition, offset in offsets.items()]
 
         def delete(timeout_s: float) -> None:
-            for future in self._client.delete_records(wanted, request_timeout=timeout_s).values():
-                future.result()
+            futures = self._client.delete_records(wanted, request_timeout=timeout_s)
+            for place, future in futures.items():
+                _answer(future, f"Delete of topic {place.topic}")
 
         self._ask(delete)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics; those that do not exist are left out."""
         self._delete(
-            names, lambda left: self._client.delete_topics(list(names), request_timeout=left)
+            "topic",
+            names,
+            lambda left: self._client.delete_topics(list(names), request_timeout=left),
         )
 
     def delete_groups(self, groups: Sequence[str]) -> None:
         """Delete the committed offsets of groups; those that do not exist are left out."""
         self._delete(
+            "group",
             groups,
             lambda left: self._client.delete_consumer_groups(list(groups), request_timeout=left),
         )
 
     def _delete(
-        self, names: Sequence[str], request: Callable[[float], Mapping[str, Future[Any]]]
+        self, kind: str, names: Sequence[str], request: Callable[[float], Mapping[str, Future[Any]]]
     ) -> None:
         def delete(timeout_s: float) -> None:
-            for future in request(timeout_s).values():
+            for name, future in request(timeout_s).items():
                 try:
-                    future.result()
+                    _answer(future, f"Delete of {kind} {name}")
                 except KafkaException as exception:
                     error = exception.args[0]
                     is_gone = error.code() == KafkaError.GROUP_ID_NOT_FOUND
@@ -381,8 +452,7 @@ class Admin:
                         raise
 
         if names:
-            with _naming("Delete", names):
-                self._ask(delete)
+            self._ask(delete)
 
     def _ask(self, request: Callable[[float], T]) -> T:
         """Make a request that takes a timeout; repeat it with new metadata if nobody answers.
@@ -413,10 +483,12 @@ def _is_unanswered(answer: Future[Any]) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
 
 
-@contextmanager
-def _naming(right: str, names: Iterable[str]) -> Iterator[None]:
-    """Add to a `NonRetriableError` which right on which topics was needed: Kafka does not say."""
+def _answer(future: Future[Any], right: str) -> Any:
+    """Return an answer. If this `right` is missing, raise the error that says so."""
     try:
-        yield
-    except NonRetriableError as error:
-        raise NonRetriableError(f"{right} of {', '.join(names)}: {error}") from error
+        return future.result()
+    except KafkaException as exception:
+        error = translate(exception)
+        if isinstance(error, MissingRightError):
+            raise error.naming(right) from exception
+        raise

@@ -10,12 +10,13 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common.config import Config
 from common.errors import UnavailableError
-from common.kafka.admin import Admin
+from common.kafka.admin import WRITE, Admin
 from common.kafka.clients import (
     Partition,
     TransactionFailedError,
     client_config,
     connect,
+    explain,
     translate,
 )
 from common.kafka.data import Fetched, PartitionReader
@@ -98,7 +99,8 @@ class BulkWriter:
     def _raise_if_lost(self) -> None:
         if self._error is not None:
             raise UnavailableError(
-                f"Kafka does not take the records of topic {self._topic}: {self._error.str()}"
+                f"Kafka does not take the records of topic {self._topic}: "
+                f"{explain(self._error, f'{WRITE} of topic {self._topic}')}"
             )
 
 

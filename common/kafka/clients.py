@@ -64,16 +64,18 @@ _RIGHT = (
     "a right is missing, {} (`pipeline acls` lists them): grant it, then start again "
     "(`pipeline restart` for a task)"
 )
+_RIGHT_ON = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "on a topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "on a consumer group",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "on the cluster",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write of a transactional id",
+}
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
     "processed, or the topic has lost its end"
 )
 # Hints on what to do, where the error itself gives none.
 _NON_RETRIABLE = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: _RIGHT.format("on a topic"),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: _RIGHT.format("on a consumer group"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: _RIGHT.format("on the cluster"),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _RIGHT.format("Write of a transactional id"),
     KafkaError._AUTO_OFFSET_RESET: _OFFSET,
     KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
     KafkaError.INVALID_TIMESTAMP: (
@@ -95,6 +97,34 @@ class NonRetriableError(EngineError):
 
     The caller reports the task as failed, with this message as the reason.
     """
+
+
+class MissingRightError(NonRetriableError):
+    """A right in Kafka is missing. A caller that knows what it is on says so with `naming`."""
+
+    def __init__(self, error: KafkaError, right: str = "") -> None:
+        """`error` is Kafka's, which has no name in it; `right` is such as "Read of topic in"."""
+        super().__init__(explain(error, right))
+        self.error = error
+
+    def naming(self, right: str) -> MissingRightError:
+        """Return the same error with the name of the right that is missing."""
+        return MissingRightError(self.error, right)
+
+    @property
+    def is_on_a_topic(self) -> bool:
+        """Whether the right is on a topic."""
+        return bool(self.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED)
+
+    @property
+    def is_on_a_group(self) -> bool:
+        """Whether the right is on a consumer group."""
+        return bool(self.error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+    @property
+    def is_on_a_transactional_id(self) -> bool:
+        """Whether the right is on a transactional id."""
+        return bool(self.error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
 
 
 class TransactionFailedError(EngineError):
@@ -226,14 +256,20 @@ def translate(exception: KafkaException) -> Exception:
     error = exception.args[0]
     if error.code() in _FENCED:
         return FencedError(error.str())
+    if error.code() in _RIGHT_ON:
+        return MissingRightError(error)
     if error.code() in _NON_RETRIABLE:
         return NonRetriableError(explain(error))
     return TransactionFailedError(error.str())
 
 
-def explain(error: KafkaError) -> str:
-    """Return the message of an error, with a hint for the user if there is one."""
-    hint = _NON_RETRIABLE.get(error.code())
+def explain(error: KafkaError, right: str = "") -> str:
+    """Return the message of an error, with a hint for the user if there is one.
+
+    `right` is what a missing right would be on, such as "Read of topic in": Kafka does not say.
+    """
+    on = _RIGHT_ON.get(error.code())
+    hint = _RIGHT.format(right or on) if on else _NON_RETRIABLE.get(error.code())
     return f"{error.str()} ({hint})" if hint else error.str()
 
 

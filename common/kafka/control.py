@@ -11,18 +11,22 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 
 from common.config import Config
 from common.errors import UnavailableError
+from common.kafka.admin import READ, WRITE
 from common.kafka.clients import (
+    MissingRightError,
     NonRetriableError,
     Partition,
     TransactionFailedError,
     client_config,
     explain,
+    is_missing_topic,
     retry,
     translate,
 )
 from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.managed_consumer import ManagedConsumer
 from common.kafka.stall_watch import EndsAsker
+from common.kafka.writer_rights import named
 from common.kafka_groups import CONTROL_GROUP
 from common.messages import ControlRecord
 
@@ -65,6 +69,8 @@ class ControlReader:
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
         """The end offset of each topic at the start: records from there on were written since."""
+        self.refusal = ""
+        """Which right was missing when records were last read; "" if none was."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
 
     @property
@@ -81,24 +87,39 @@ class ControlReader:
             return records[-1].offset + 1
 
         signals = self._consumer.receive(_MOST_RECORDS, wait_s, take)
+        if records or signals.ends:
+            self.refusal = ""
         for (topic, _), error in signals.errors:
-            self._errors.log("control messages cannot be read", topic, error)
+            self._errors.log("control messages cannot be read", topic, error, READ)
+            if isinstance(translate(KafkaException(error)), MissingRightError):
+                self.refusal = explain(error, f"{READ} of topic {topic}")
         return records
 
     def _start(self, topic: str, history: int) -> int:
-        partition = TopicPartition(topic, 0)
         try:
             # The first of the two offsets may be wrong (see `Admin.oldest_offsets`). If `history`
             # reaches back before the oldest record, the consumer begins with that.
             _, end = retry(
-                lambda left: self._consumer.client.get_watermark_offsets(partition, timeout=left),
-                _START_TIMEOUT_S,
-                waits_for_topic=True,
+                lambda left: self._ask_offsets(topic, left), _START_TIMEOUT_S, waits_for_topic=True
             )
         except (NonRetriableError, TransactionFailedError) as error:
+            if isinstance(error, MissingRightError):
+                error = error.naming(f"{READ} of topic {topic}")
             raise UnavailableError(f"topic {topic} cannot be read: {error}") from error
         self.ends[topic] = end
         return int(max(end - history, 0))
+
+    def _ask_offsets(self, topic: str, timeout_s: float) -> Any:
+        client = self._consumer.client
+        try:
+            return client.get_watermark_offsets(TopicPartition(topic, 0), timeout=timeout_s)
+        except KafkaException as exception:
+            if is_missing_topic(exception.args[0]):
+                # A topic that may not be described looks missing, too.
+                error = client.list_topics(topic, timeout=timeout_s).topics[topic].error
+                if error is not None:
+                    raise KafkaException(error) from exception
+            raise
 
     def close(self) -> None:
         """Close the consumer."""
@@ -139,12 +160,14 @@ class _ErrorLog:
         self._log = structlog.get_logger()
         self._logged_s: dict[tuple[str, int], float] = {}
 
-    def log(self, event: str, topic: str | None, error: KafkaError) -> None:
+    def log(self, event: str, topic: str | None, error: KafkaError, needed: str) -> None:
+        """Log an error of something for which the operation `needed` must be allowed."""
         kind = (topic or "", error.code())
         now_s = time.monotonic()
         if now_s - self._logged_s.get(kind, float("-inf")) >= _LOG_INTERVAL_S:
             self._logged_s[kind] = now_s
-            self._log.error(event, topic=topic, reason=explain(error))
+            right = f"{needed} of topic {topic}" if topic else ""
+            self._log.error(event, topic=topic, reason=explain(error, right))
 
 
 class ReportWriter:
@@ -172,7 +195,7 @@ class ReportWriter:
         """
         if self._lifeline.is_lost:
             lost = KafkaError(KafkaError._ALL_BROKERS_DOWN)
-            self._errors.log("reports of the last seconds were not sent", None, lost)
+            self._errors.log("reports of the last seconds were not sent", None, lost, WRITE)
             self._connect()
         for record in records:
             try:
@@ -181,7 +204,7 @@ class ReportWriter:
                 continue
             except KafkaException as exception:
                 error = exception.args[0]
-                self._errors.log("a report cannot be sent", record.topic, error)
+                self._errors.log("a report cannot be sent", record.topic, error, WRITE)
                 if error.fatal() or error.code() == KafkaError._FATAL:
                     # This producer can never send again.
                     self._connect()
@@ -194,7 +217,7 @@ class ReportWriter:
 
     def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._errors.log("a report was not sent", message.topic(), error)
+            self._errors.log("a report was not sent", message.topic(), error, WRITE)
 
     def close(self, timeout_s: float) -> None:
         """Wait up to `timeout_s` until everything is written."""
@@ -222,6 +245,8 @@ class CommandWriter:
         self, config: Config, transactional_id: str, max_record_bytes: int = MAX_RECORD_BYTES
     ) -> None:
         """Fence older writers. Blocks until the brokers answer, at most 30 s; raises as `write`."""
+        self._config = config
+        self._id = transactional_id
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._last = _LastOffset()
         settings = client_config(
@@ -237,7 +262,10 @@ class CommandWriter:
         )
         self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
         retry(lambda left: self._producer.list_topics(timeout=left), _START_TIMEOUT_S)
-        retry(self._producer.init_transactions, _START_TIMEOUT_S)
+        try:
+            retry(self._producer.init_transactions, _START_TIMEOUT_S)
+        except MissingRightError as error:
+            raise named(error, config, transactional_id) from error
 
     def write(self, records: Sequence[ControlRecord]) -> int:
         """Write the records, all or none; return the offset of the last one.
@@ -248,14 +276,20 @@ class CommandWriter:
         """
         self._require_brokers()
         try:
+            self._write(records)
+        except MissingRightError as error:
+            raise named(error, self._config, self._id, {each.topic for each in records}) from error
+        self._poll()
+        return self._last.offset
+
+    def _write(self, records: Sequence[ControlRecord]) -> None:
+        try:
             self._producer.begin_transaction()
             for record in records:
                 _produce(self._producer, record, self._last.note)
         except KafkaException as exception:
             raise translate(exception) from exception
         retry(self._producer.commit_transaction, self._timeout_s)
-        self._poll()
-        return self._last.offset
 
     def _require_brokers(self) -> None:
         """Raise if all brokers were lost and none answers now, before a whole transaction fails."""

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from common.config import Config
-from common.kafka.clients import Partition, client_config, explain, retry, translate
+from common.kafka.clients import (
+    MissingRightError,
+    Partition,
+    client_config,
+    explain,
+    retry,
+    translate,
+)
 from common.kafka.columns import Columns, unseen
 from common.kafka.committed import Committed
 from common.kafka.managed_consumer import ManagedConsumer, Signals
@@ -22,6 +30,7 @@ _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_err
 # The largest possible response. With the default, 100 MB, a record of that size would stop the
 # consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
+_FIRST_WAIT_S = 2.0
 
 
 class Brokers(Describer, EndsAsker, Protocol):
@@ -62,6 +71,7 @@ class PartitionReader:
 
         It then also replaces a stalled consumer. One that lost all brokers is always replaced.
         """
+        self._group = group
         self._watch = TopicWatch(brokers) if brokers else None
         settings = client_config(
             config,
@@ -117,18 +127,43 @@ class PartitionReader:
     ) -> dict[Partition, Committed]:
         """Return the group's committed positions; partitions never committed are left out.
 
-        Waits for pending transactions to complete (KIP-447, `require_stable`).
+        Waits for pending transactions to complete (KIP-447, `require_stable`). For a reader that
+        has no partitions yet.
         """
         wanted = [TopicPartition(*p) for p in partitions]
-        found = retry(lambda left: self._consumer.client.committed(wanted, timeout=left), timeout_s)
-        for entry in found:
-            if entry.error is not None:
-                raise translate(KafkaException(entry.error))
+        try:
+            found = retry(lambda left: self._ask_committed(wanted, left), timeout_s)
+            for entry in found:
+                if entry.error is not None:
+                    raise translate(KafkaException(entry.error))
+        except MissingRightError as error:
+            raise error.naming(f"Describe of group {self._group}") from error
         return {
             (e.topic, e.partition): Committed.read(e.offset, e.metadata)
             for e in found
             if e.offset >= 0
         }
+
+    def _ask_committed(self, wanted: list[TopicPartition], timeout_s: float) -> Any:
+        """Ask with ever longer timeouts, and look in between whether a right is missing.
+
+        Without it, librdkafka searches for the coordinator until the time is up.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        wait_s = _FIRST_WAIT_S
+        while True:
+            left_s = max(deadline_s - time.monotonic(), 0.1)
+            try:
+                return self._consumer.client.committed(wanted, timeout=min(wait_s, left_s))
+            except KafkaException as exception:
+                if exception.args[0].code() != KafkaError._TIMED_OUT:
+                    raise
+                refusal = self._consumer.refusal()
+                if refusal is not None:
+                    raise KafkaException(refusal) from exception
+                if left_s <= wait_s:
+                    raise
+            wait_s *= 2
 
     def known_end(self, partition: Partition) -> int:
         """Return the high watermark that the last fetch saw, -1001 before the first; no I/O."""
@@ -193,4 +228,4 @@ class PartitionReader:
 
 
 def _explained(signals: Signals) -> list[tuple[Partition, str]]:
-    return [(partition, explain(error)) for partition, error in signals.errors]
+    return [(p, explain(error, f"Read of topic {p[0]}")) for p, error in signals.errors]

@@ -46,7 +46,7 @@ class DeploymentReader:
         self.deployment = Deployment(config.topic_names, config.control_key)
         self._rejected = CountedLog(logger, REJECTED)
         self._reader: ControlReader | None = None
-        if not admin.partition_counts([topic]):
+        if not admin.finds(topic):
             return
         self._reader = ControlReader(config, [topic], _FROM_THE_START, admin)
         # The end for `read_committed` may come before a transaction that was committed just now:
@@ -54,7 +54,10 @@ class DeploymentReader:
         try:
             ends = admin.high_watermarks([(topic, 0)])
             for _ in read_to_end(self._reader, ends, lambda: self.read(_POLL_S), _STALL_TIMEOUT_S):
-                pass
+                if self._reader.refusal:
+                    raise UnavailableError(
+                        f"what the job runs cannot be read: {self._reader.refusal}"
+                    )
         except EngineError as error:
             raise UnavailableError(f"what the job runs cannot be read: {error}") from error
         if self.deployment.wish is None and self.deployment.has_unsigned_wish:

@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from common.kafka.clients import Partition, is_passing
+from common.kafka.clients import Partition, explain, is_passing
 from common.kafka.lifeline import connect_with_lifeline
 from common.kafka.stall_watch import EndsAsker, StallWatch
 
@@ -148,6 +148,18 @@ class ManagedConsumer:
             self._replace()
         return signals
 
+    def refusal(self) -> KafkaError | None:
+        """Return why the coordinator of the group cannot be found, if a right is missing for that.
+
+        librdkafka reports it once, where records come, and searches on. Only for a consumer that
+        has no partitions yet.
+        """
+        assert not self._positions, "records would be lost"
+        while (message := self._consumer.poll(0)) is not None:
+            if _is_refusal(error := message.error()):
+                return error
+        return None
+
     def close(self) -> None:
         """Close the consumer; blocks for some milliseconds."""
         self._consumer.close()
@@ -207,7 +219,10 @@ class ManagedConsumer:
             if error is None:
                 records.append(message)
             elif partition not in self._positions:
-                continue
+                if _is_refusal(error):
+                    # Records are read without it, but the search for a coordinator never ends.
+                    right = f"Describe of group {self._settings['group.id']}"
+                    logger.warning("a right is missing", reason=explain(error, right))
             elif error.code() == KafkaError._PARTITION_EOF:
                 signals.ends.append((partition, message.offset() or 0))
             elif not is_passing(error) and self._is_of_now(error, message):
@@ -251,6 +266,10 @@ class ManagedConsumer:
         self._connect()
         self.assign(self._positions.copy())
         self.pause(self._paused.copy())
+
+
+def _is_refusal(error: KafkaError | None) -> bool:
+    return error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED
 
 
 def _partition(message: Message) -> Partition:

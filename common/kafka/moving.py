@@ -11,6 +11,7 @@ from common.config import Config
 from common.errors import EngineError, UnavailableError
 from common.kafka.clients import client_config, retry, translate
 from common.kafka.lifeline import connect_with_lifeline
+from common.kafka.writer_rights import named
 from common.record_batch import OutputRecord
 from common.topics import ANY_SIZE_BYTES
 
@@ -26,6 +27,8 @@ class RecordMover:
 
         Raises `UnavailableError` if Kafka does not answer.
         """
+        self._config = config
+        self._id = transactional_id
         self._timeout_s = config.transaction_timeout_ms / 1000
         settings = client_config(
             config,
@@ -42,7 +45,8 @@ class RecordMover:
         try:
             retry(self._producer.init_transactions, _START_TIMEOUT_S)
         except EngineError as error:
-            raise UnavailableError(f"no records can be written now: {error}") from error
+            why = named(error, config, transactional_id)
+            raise UnavailableError(f"no records can be written now: {why}") from error
 
     def write(self, records: Iterable[OutputRecord]) -> None:
         """Write records in one transaction.
@@ -50,17 +54,23 @@ class RecordMover:
         Raises `UnavailableError` if Kafka does not take them, or if another mover has begun; then
         it has none of them, or, if the commit got no answer, perhaps all.
         """
+        topics: set[str] = set()
+        try:
+            self._write(records, topics)
+        except EngineError as error:
+            why = named(error, self._config, self._id, sorted(topics))
+            raise UnavailableError(f"records are not written: {why}") from error
+
+    def _write(self, records: Iterable[OutputRecord], topics: set[str]) -> None:
+        """Write records in one transaction; add their topics to `topics`."""
         try:
             self._producer.begin_transaction()
             for record in records:
+                topics.add(record[0])
                 self._produce(record)
         except KafkaException as exception:
-            error = translate(exception)
-            raise UnavailableError(f"records are not written: {error}") from exception
-        try:
-            retry(self._producer.commit_transaction, self._timeout_s)
-        except EngineError as error:
-            raise UnavailableError(f"records are not written: {error}") from error
+            raise translate(exception) from exception
+        retry(self._producer.commit_transaction, self._timeout_s)
 
     def _produce(self, record: OutputRecord) -> None:
         topic, key, value, partition, timestamp, headers = record

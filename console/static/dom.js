@@ -2,6 +2,21 @@
 
 const SVG = document.querySelector("svg").namespaceURI;
 
+// What is not printed, as the logs and the commands define it: characters of direction or without
+// width can show one word in place of another.
+const UNPRINTED = /[\p{C}\p{Zl}\p{Zp}]/gu;
+
+function escaped(character) {
+  if (character === "\n" || character === "\t") return character;
+  const code = character.codePointAt(0);
+  if (code < 0x100) return `\\x${code.toString(16).padStart(2, "0")}`;
+  return code < 0x10000 ? `\\u${code.toString(16).padStart(4, "0")}` : `\\U${code.toString(16).padStart(8, "0")}`;
+}
+
+function text(value) {
+  return document.createTextNode(String(value).replace(UNPRINTED, escaped));
+}
+
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === true) element.setAttribute(name, "");
@@ -9,7 +24,7 @@ function fill(element, attributes, children) {
   }
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === "") continue;
-    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.append(child instanceof Node ? child : text(child));
   }
   return element;
 }
@@ -27,7 +42,7 @@ export function svg(tag, attributes, ...children) {
 export function show(parent, ...children) {
   const wanted = children.flat().filter((child) => child !== null && child !== undefined && child !== "");
   wanted.forEach((child, index) => {
-    const node = child instanceof Node ? child : document.createTextNode(String(child));
+    const node = child instanceof Node ? child : text(child);
     const present = parent.childNodes[index];
     if (!present) parent.append(node);
     else become(present, node);

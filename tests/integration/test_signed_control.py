@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from confluent_kafka import Producer
 
 from admin.daemons import Daemon
 from admin.status import read_status
@@ -30,6 +31,10 @@ _job_numbers = itertools.count()
 PIPELINE = "- {id: Forwarder, type: forward, to: [sink]}\n"
 NEW_KEY, FORMER_KEY = "b" * 64, "a" * 64
 GARBAGE = 300
+FLOOD = 5_000
+MOST_REJECTED = 200
+"""How many lines of the log tell of rejected records, with each reason twice as seldom."""
+RECORDS = 200
 LOG_TIMEOUT_S = 20.0
 
 
@@ -46,6 +51,38 @@ def forged(job: Engine, incarnation: str, epoch: int) -> list[ControlRecord]:
     records += Deployment(names).records(Wish(version=1, drains=True))
     garbage = itertools.islice(messages(Random(1), names, 1), GARBAGE)
     return [*records, *garbage]
+
+
+def flood(job: Engine) -> None:
+    """Write what no engine writes to each control topic, up to what the broker takes."""
+    names = job.names
+    topics = [names.threads_jm, names.threads_tm, names.heartbeat, names.heartbeat_events]
+    topics += [names.processors("0"), names.pipeline]
+    nested, huge = b"[" * 10_000, b"9" * 4_000
+    headers: list[list[tuple[str, bytes | None]]] = [
+        [],
+        [("version", None), ("format", b"1")],
+        [("version", b"3"), ("epoch", huge), ("sequence", b"-1"), ("sent_at", b"9" * 19)],
+        [("version", b"3"), ("report", nested), ("figures", b'{"names":1,"names":2}')],
+        [("version", b"3"), ("report", b'{"beat":NaN,"host":"\\ud800"}'), ("figures", b"{}")],
+        [(f"{n:050}", b"x" * 50) for n in range(6_000)],
+        [("\x1b[2J\u202e", b"\x1b]0;owned\x07"), ("format", huge)],
+    ]
+    values = [None, b"", b"sos", b"ping", b"\xff\xfe", nested, b"x" * 900_000]
+    producer = Producer({"bootstrap.servers": job.config.bootstrap_servers})
+    for topic in topics:
+        for value in values:
+            for each in headers:
+                size = len(value or b"") + sum(len(n) + len(v or b"") for n, v in each)
+                if size < 1_000_000:
+                    producer.produce(topic, value, b"0", 0, headers=each)  # type: ignore[arg-type]
+                    producer.poll(0)
+        for key in (None, b"wish", b"version-1", b"../../x", b"jobmanager", b"\x1b[2J"):
+            producer.produce(topic, b"{}", key, 0, timestamp=2**62)
+    for number in range(FLOOD):
+        producer.produce(topics[number % len(topics)], b"%d" % number, b"0", 0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
 
 
 def recorded(job: Engine) -> list[ControlRecord]:
@@ -95,11 +132,17 @@ def test_a_signed_job_is_not_disturbed_by_forged_and_repeated_records(
         writer = ReportWriter(job.config)
         writer.write([*recorded(job), *forged(job, live, before.job_manager.epoch)])
         writer.close(10)
-        job.write([(b"k", b"1")])
-        job.wait_until_done({job.names.sink: 1})
+        flood(job)
+        rows = [(b"k%d" % n, b"%d" % n) for n in range(RECORDS)]
+        job.write(rows)
+        job.wait_until_done({job.names.sink: RECORDS})
+        assert sorted(job.read(job.names.sink)) == sorted(rows)
         wait_for(manager, "repeats a change that was made before")
         for daemon in (manager, worker):
             wait_for(daemon, "not signed. Set control_key_file")
+            shown = daemon.log_file.read_text()
+            assert not any(each in shown for each in ("\x1b", "\x07", "\u202e"))
+            assert shown.count("control message rejected") < MOST_REJECTED
         after = job.wait_until(all_run([0]))
         assert [d.exit_code for d in (manager, worker)] == [None, None]
         assert [info.status and info.status.count("restarts") for info in after.tasks] == [0]

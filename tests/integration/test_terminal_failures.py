@@ -264,11 +264,13 @@ def _only(binding: AclBinding) -> AclBindingFilter:
 def test_right_that_is_taken_away_while_the_task_runs(guarded: Job, which: str) -> None:
     """The task reports it at once; once it has the right, it goes on where it was."""
     thread = started(guarded, guarded.replica(CountSpec()))
-    denied = deny(guarded, rights(guarded)[which])
+    kind, name, operation = rights(guarded)[which]
+    denied = deny(guarded, (kind, name, operation))
     guarded.write(*(Record(b"k", b"", n + 1) for n in range(3)))
     reason = run_until_failed(thread)
     assert "authorization failed" in reason
-    assert "grant it, then start again (`pipeline restart` for a task)" in reason
+    right = f"{operation.name.capitalize()} of {kind.name.lower().replace('_', ' ')} {name}"
+    assert f"(a right is missing, {right} (`pipeline acls` lists them): grant it, then" in reason
     assert status(thread).count("restarts") == 0
     allow(guarded, denied)
     assert guarded.committed() == 3
@@ -319,8 +321,7 @@ def test_right_to_see_the_limits_of_topics_that_is_missing_is_named(guarded: Job
     thread = Thread(guarded, 0)
     thread.assign(guarded.replica(ForwardSpec()))
     reason = run_until_failed(thread)
-    assert reason.startswith(f"DescribeConfigs of {sink}: ")
-    assert "a right is missing" in reason
+    assert f"a right is missing, DescribeConfigs of topic {sink} " in reason
 
 
 def test_topic_that_takes_larger_records_than_before_gets_them(job: Job) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
@@ -44,6 +44,10 @@ class MemoryBrokers:
             if missing:
                 raise NonRetriableError(f"topic {min(missing)} does not exist (any more)")
         return {name: topics[name].id for name in names}
+
+    def missing_rights(self, needed: Mapping[str, Collection[str]]) -> list[str]:
+        """Return that nothing is missing."""
+        return []
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         """Return `max.message.bytes` of each topic."""

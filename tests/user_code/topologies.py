@@ -124,3 +124,12 @@ def enriched(stream: str, table: str, rows: str, out: str) -> StreamsBuilder:
     )
     joined.to_stream().to(out)
     return builder
+
+
+def by_value(lines: str, counts: str) -> Topology:
+    """Count how often each value comes; values and counts go through a repartition topic."""
+    builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
+    lines_read = builder.stream(lines, name="Lines")
+    counted = lines_read.group_by(lambda key, value: value, name="ByValue").count(name="Counted")
+    counted.to_stream().map_values(lambda count: b"%d" % count, value_serde=serdes.bytes).to(counts)
+    return builder.build()

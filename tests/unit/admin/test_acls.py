@@ -79,7 +79,27 @@ def test_task_managers_can_neither_command_nor_make_topics(acls: tuple[Acl, ...]
 
 def test_only_the_prefix_of_tasks_is_a_prefix(acls: tuple[Acl, ...]) -> None:
     prefixes = {(acl.role, acl.resource.name) for acl in acls if acl.resource.is_prefix}
-    assert prefixes == {(Role.JOBMANAGER, "shop/task/"), (Role.TASKMANAGER, "shop/task/")}
+    assert prefixes == {
+        (Role.JOBMANAGER, "shop/task/"),
+        (Role.TASKMANAGER, "shop/task/"),
+        (Role.MAINTAINER, "shop/task/"),
+        (Role.MAINTAINER, "shop/tool/"),
+    }
+
+
+def test_maintainers_may_all_that_operators_may_and_renew_what_the_job_has(
+    acls: tuple[Acl, ...],
+) -> None:
+    """A state topic is emptied by deleting it and making it anew."""
+    topics = of(acls, Role.MAINTAINER, Kind.TOPIC)
+    for name, allowed in of(acls, Role.OPERATOR, Kind.TOPIC).items():
+        assert allowed - {Operation.DESCRIBE} <= topics[name]
+    renewed = {Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DELETE}
+    for own in ("Adder_Counter_shop", "state_topic_Counter_shop", "Adder_dead_letter_shop"):
+        assert renewed <= topics[own]
+    assert Operation.DELETE not in topics["orders"] | topics["totals"]
+    groups = of(acls, Role.MAINTAINER, Kind.GROUP)
+    assert groups["processors_Counter_shop"] == {Operation.READ, Operation.DELETE}
 
 
 def test_writers_and_readers_get_the_ends_of_the_pipeline_alone(acls: tuple[Acl, ...]) -> None:

@@ -13,6 +13,7 @@ from admin.cluster_watcher import ClusterWatcher
 from common.cluster_status import Presence
 from common.codec import Codec
 from common.config import Config
+from common.errors import UnavailableError
 from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
@@ -31,8 +32,8 @@ class FakeAdmin:
     def check_broker(self, _timeout_s: float) -> str:
         return "cluster"
 
-    def partition_counts(self, names: Sequence[str]) -> dict[str, int]:
-        return dict.fromkeys(names, 1)
+    def finds(self, _topic: str) -> bool:
+        return True
 
 
 class FakeClock:
@@ -59,6 +60,8 @@ class FakeReader:
     """Has one old heartbeat, and others that are written after the reader was made."""
 
     clock: FakeClock
+
+    refusal: str = ""
 
     def __init__(self, _config: Config, topics: Sequence[str], _history: int) -> None:
         self.ends = dict.fromkeys(topics, 1)
@@ -260,3 +263,11 @@ def test_full_report_is_not_waited_for_without_end(
     watcher.read_until_fresh()
 
     assert 5 < clock.now_s < 6
+
+
+def test_a_right_that_is_missing_is_not_taken_for_silence(watcher: ClusterWatcher) -> None:
+    reader = watcher._reader
+    assert isinstance(reader, FakeReader)
+    reader.refusal = "a right is missing, Read of topic heartbeat_topic"
+    with pytest.raises(UnavailableError, match="heartbeats cannot be read: a right is missing"):
+        watcher.read_until_fresh()

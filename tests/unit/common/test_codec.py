@@ -269,7 +269,7 @@ def test_other_protocol_version_is_malformed(version: bytes | None) -> None:
 
 def test_record_that_is_too_large_is_malformed() -> None:
     (record,) = encode(Refused(1, "i", 2, ""))
-    used = sum(len(value) for _, value in record.headers)
+    used = len(record.key) + sum(len(name) + len(value) for name, value in record.headers)
     at_the_limit = replace(record, value=b"x" * (MAX_RECORD_BYTES - used))
     assert decode([at_the_limit]) == Refused(1, "i", 2, "x" * (MAX_RECORD_BYTES - used))
     assert is_malformed(replace(at_the_limit, value=at_the_limit.value + b"x"))

@@ -17,6 +17,14 @@ LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 )
 FILES = {
     "a billion laughs": (LAUGHS, "expand to more than"),
+    "a long chain of aliases": (
+        "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 60)),
+        "nested too deeply, more than 40 levels",
+    ),
+    "41 levels": ("[" * 41 + "]" * 41 + "\n", "nested too deeply, more than 40 levels"),
+    "a key twice": ("x: 1\nx: 2\n", 'key "x" is given twice'),
+    "a merge key": ("x: &x {a: 1}\ny: {<<: *x}\n", 'YAML reads "<<" in its own way'),
+    "ten megabytes": ("# " + "x" * 10_000_000 + "\n", "is larger than 4,000,000 bytes"),
     "an alias inside of what it names": ("x: &x [*x]\n", "inside what it names"),
     "nested lists": ("[" * 20_000, "nested too deeply"),
     "nested maps": ("{a: " * 20_000, "nested too deeply"),

@@ -7,17 +7,26 @@ from typing import Any
 
 import pytest
 import structlog
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
+from admin.commands import versions
 from admin.status import overview
+from admin.tables import make_table
+from admin.terminal import show
 from common import logs
 from common.cli import run_command
 from common.cluster_status import Beat, snapshot
+from common.deployment import Deployment, PipelineVersion, Wish
 from common.errors import ConfigError
 from common.messages import JobManagerBeat, Report
+from common.pipeline import Pipeline
 from common.printable import LAYOUT, printable
+from common.processors import SINK, SOURCE, PipelineProcessor
+from common.specs import CountSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from common.topic_names import TopicNames
 
 CLEAR, TITLE, BELL, TURNED = "\x1b[2J", "\x1b]0;owned\x07", "\x07", "\u202e"
 HOSTILE = f"no {CLEAR}{TITLE}{BELL}\x9b31m{TURNED}\r\x08"
@@ -30,6 +39,29 @@ def is_harmless(shown: str) -> bool:
 def test_control_characters_are_escapes() -> None:
     assert printable("a\x1b[2J\u202eb\x9b") == "a\\x1b[2J\\u202eb\\x9b"
     assert is_harmless(printable(HOSTILE))
+
+
+@pytest.mark.parametrize(
+    "character",
+    [
+        *("\u202a", "\u202e", "\u2066", "\u2069", "\u061c"),  # direction
+        *("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\U000e0041"),  # without width
+        *("\u2028", "\u2029", "\x85"),  # other ends of lines
+        *("\ue000", "\U0010ffff", "\ud800"),  # private, unassigned, half of a pair
+    ],
+)
+def test_characters_that_hide_or_turn_others_are_escapes(character: str) -> None:
+    shown = printable(f"a{character}b", LAYOUT)
+    assert shown == f"a{character.encode('unicode_escape').decode()}b"
+    assert shown.isascii()
+
+
+def test_whatever_a_command_shows_is_harmless(capsys: pytest.CaptureFixture[str]) -> None:
+    table = make_table("Title", ["name"], [(Text(HOSTILE, style="red"),)], folded=())
+    show(Group(Text(f"made by {HOSTILE}"), table))
+    shown = capsys.readouterr().out
+    assert "made by no \\x1b[2J" in shown
+    assert is_harmless(shown)
 
 
 @pytest.mark.parametrize("text", ["", "plain", "two\nlines\tand a tab", "größer 漢字 🎉", "a\\x1b"])
@@ -75,3 +107,19 @@ def test_an_error_that_ends_a_command_shows_them_escaped(
     shown = capsys.readouterr().err
     assert "the JobManager refuses this: no \\x1b[2J" in shown
     assert is_harmless(shown)
+
+
+@pytest.mark.parametrize("by", ["[link=https://evil.example]ada[/link]", "[/]", ":smile:"])
+def test_who_made_a_version_is_not_taken_for_layout(
+    by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = TopicNames("shop", "orders", "totals")
+    counter = PipelineProcessor("Counter", CountSpec(), (SINK,), (SOURCE,))
+    version = PipelineVersion(1, Pipeline((counter,), names, 1, {"orders": 1}), "", 2**62, by)
+    deployment = Deployment(names)
+    for record in deployment.records(Wish(version=1), version):
+        deployment.take(record)
+    show(versions._table(deployment))
+    shown = capsys.readouterr().out
+    assert by in shown
+    assert f"{2**62} ms" in shown

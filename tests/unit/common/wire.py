@@ -48,6 +48,7 @@ from common.specs import (
 from common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
 from common.topic_names import TopicNames
+from common.wire import LARGEST
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 SENT_AT_MS = 1_700_000_000_123
@@ -56,7 +57,7 @@ ids = st.text(alphabet="abZ09._-", min_size=1, max_size=8).filter(
     lambda id_: id_ not in (".", "..")
 )
 texts = st.text(max_size=20)
-numbers = st.integers(0, 2**63)
+numbers = st.integers(0, LARGEST)
 tm_ids = st.integers(0, 10_000)
 tasks = st.builds(TaskId, ids, st.integers(0, 10_000), st.integers(0, 3))
 json_values: st.SearchStrategy[Any] = st.recursive(
@@ -83,7 +84,7 @@ reports = st.builds(
     texts,
     st.integers(1, 100),
     numbers,
-    st.integers(-1, 2**63),
+    st.integers(-1, LARGEST),
     numbers,
     st.booleans(),
     texts,

@@ -147,6 +147,15 @@ def test_other_requests_are_refused_and_do_nothing(
     assert ("WWW-Authenticate" in answered) == (status == 401)
 
 
+@pytest.mark.parametrize("place", ["?token=", "?authorization=Bearer%20", "?access_token="])
+def test_a_token_in_an_address_is_not_taken(
+    console: ConsoleServer, job: FakeJob, place: str
+) -> None:
+    """Addresses are kept in histories, and in the logs of proxies."""
+    status, _ = post(console, f"{PAUSE}{place}{TOKEN}", CONFIRMED, Authorization=None)
+    assert (status, job.asked) == (401, [])
+
+
 def test_a_page_of_the_console_may_act(console: ConsoleServer, job: FakeJob) -> None:
     origin = console.address.rstrip("/")
     status, _ = post(console, PAUSE, CONFIRMED, Origin=origin, Sec_Fetch_Site="same-origin")

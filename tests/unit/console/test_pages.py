@@ -118,6 +118,54 @@ def test_reasons_and_hosts_are_shown_letter_by_letter(chromium: Browser, address
         expect(page.get_by_text(f"made by {HOSTILE}")).to_be_attached()
 
 
+def test_characters_that_turn_or_hide_others_are_shown_as_escapes(chromium: Browser) -> None:
+    job = SampleJob(hosts=("a\u202etxt.exe\u200b", "beta", "gamma"))
+    job.run(3)
+    server = ConsoleServer(config(), lambda: job.run(1), FakeJob())
+    server.start()
+    try:
+        with open_page(chromium, f"{server.address}#/tasks") as page:
+            expect(page.get_by_text("a\\u202etxt.exe\\u200b · process 4000")).to_be_visible()
+    finally:
+        server.stop()
+
+
+EVIL = """<iframe src="{address}"></iframe>
+<form action="{action}" method="post" enctype="text/plain" target="posted">
+<input name='{{"confirmed":true,"x":"' value='"}}'></form><iframe name="posted"></iframe>
+<script>
+document.forms[0].submit();
+const body = JSON.stringify({{confirmed: true}});
+const json = {{"Content-Type": "application/json", "Authorization": "Bearer x"}};
+const tried = [{{}}, {{headers: json}}]
+  .map((more) => fetch("{action}", {{method: "POST", body, credentials: "include", ...more}}));
+const read = fetch("{address}api/summary").then((answer) => answer.text());
+Promise.allSettled([...tried, read]).then((all) => {{
+  document.title = all.map((each) => each.status).join();
+}});
+</script>"""
+
+
+def test_a_page_of_another_site_can_neither_embed_the_console_nor_read_nor_act(
+    chromium: Browser, token_file: Path
+) -> None:
+    job, fake = SampleJob(), FakeJob()
+    job.run(3)
+    with served(lambda: job.run(1), fake, token_file) as address:
+        html = EVIL.format(address=address, action=f"{address}api/actions/pause")
+        page = chromium.new_page()
+        page.route(
+            "http://evil.example/", lambda route: route.fulfill(body=html, content_type="text/html")
+        )
+        page.goto("http://evil.example/")
+        page.wait_for_function("document.title !== ''")
+        assert page.title() == "rejected,rejected,rejected"
+        embedded = page.frames[1]
+        assert embedded.locator("#job").count() == 0
+        page.close()
+    assert fake.asked == []
+
+
 def sign_in(page: Page) -> None:
     page.get_by_role("button", name="Sign in to act").click()
     dialog = page.get_by_role("dialog", name="Sign in to act")

@@ -1,0 +1,25 @@
+"""Names the right that a transactional writer lacks, since Kafka's errors do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from common.config import Config
+from common.errors import EngineError
+from common.kafka.admin import WRITE, Admin
+from common.kafka.clients import MissingRightError
+
+
+def named(
+    error: EngineError, config: Config, transactional_id: str, topics: Iterable[str] = ()
+) -> EngineError:
+    """Return the error of a writer to these topics, with the right if it is one that is missing.
+
+    May ask a broker, and blocks 6 s at most.
+    """
+    if not isinstance(error, MissingRightError):
+        return error
+    if error.is_on_a_transactional_id:
+        return error.naming(f"{WRITE} of transactional id {transactional_id}")
+    missing = Admin(config).missing_rights({topic: [WRITE] for topic in topics})
+    return error.naming(", ".join(missing)) if missing else error
