@@ -8,6 +8,7 @@ from itertools import groupby
 from common.config import Config
 from common.deployment import require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
+from common.kafka.admin import WRITE
 from common.kafka.bulk import read_committed, read_range
 from common.kafka.clients import Partition
 from common.kafka.moving import RecordMover
@@ -142,6 +143,11 @@ class DeadLetterTopics:
             raise ConfigError(f"{letter.id} does not say where its record came from")
         topic, partition, _ = letter.came_from
         if partition >= self._existing.get(topic, 0):
+            for right in self._admin.missing_rights({topic: [WRITE]}):
+                raise ConfigError(
+                    f"{letter.id} came from {topic}[{partition}]: a right is missing, {right} "
+                    "(`pipeline acls` lists them)"
+                )
             raise ConfigError(
                 f"{letter.id} came from {topic}[{partition}], which does not exist any more: leave "
                 "it out by --processor, --reason or a time, or purge it"

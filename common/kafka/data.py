@@ -127,8 +127,8 @@ class PartitionReader:
     ) -> dict[Partition, Committed]:
         """Return the group's committed positions; partitions never committed are left out.
 
-        Waits for pending transactions to complete (KIP-447, `require_stable`). For a reader that
-        has no partitions yet.
+        Waits for pending transactions to complete (KIP-447, `require_stable`). A reader that has no
+        partitions yet notices within two seconds that it may not ask.
         """
         wanted = [TopicPartition(*p) for p in partitions]
         try:

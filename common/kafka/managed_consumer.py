@@ -151,10 +151,11 @@ class ManagedConsumer:
     def refusal(self) -> KafkaError | None:
         """Return why the coordinator of the group cannot be found, if a right is missing for that.
 
-        librdkafka reports it once, where records come, and searches on. Only for a consumer that
-        has no partitions yet.
+        librdkafka reports it once, where records come, and searches on. Of a consumer that has
+        partitions, this is not known: records would be lost.
         """
-        assert not self._positions, "records would be lost"
+        if self._positions:
+            return None
         while (message := self._consumer.poll(0)) is not None:
             if _is_refusal(error := message.error()):
                 return error
