@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from common import logs
+from common.errors import UnavailableError
 from common.kafka.clients import NonRetriableError
 from common.processors import OnError
 from common.record_batch import RecordBatch
@@ -24,10 +25,11 @@ from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
 from streams.group_settings import GroupSettings
 from streams.sql.spec import SparkLostError
-from taskmanager import task_start
+from taskmanager import task_start, worker
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.thread_events import FailureKind
 from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
+from taskmanager.worker import ThreadSettings
 from tests.unit.taskmanager.fakes import CONFIG, Clock, Rig
 from tests.unit.taskmanager.noting import assigned_to, start
 from tests.user_code import shop
@@ -289,6 +291,32 @@ def test_reasons_of_other_errors_quote_records_only_with_log_record_values(
         reason = assigned.failure_of(error).reason
         assert ("4111" in reason) is values
         assert reason.endswith("; log_record_values: true shows its message") is not values
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "kind", "words"),
+    [
+        (False, ValueError("4111 is odd"), RuntimeError, "ValueError"),
+        (True, ValueError("4111 is odd"), ValueError, "4111 is odd"),
+        (False, UnavailableError("no broker", shown="no broker"), UnavailableError, "no broker"),
+    ],
+)
+def test_what_ends_a_worker_reaches_the_driver_without_what_it_may_quote(
+    values: bool,
+    error: Exception,
+    kind: type[Exception],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: ThreadSettings) -> None:
+        raise error
+
+    monkeypatch.setattr(worker, "run", fail)
+    config = replace(CONFIG, log_record_values=values)
+    body = worker.spark_body(ThreadSettings(config, 0, 0, ("localhost", 1), b"", ("localhost", 2)))
+    with pytest.raises(kind) as caught:
+        body([0])
+    assert (type(caught.value), str(caught.value)) == (kind, words)
 
 
 # Logs of user code
