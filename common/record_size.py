@@ -32,17 +32,25 @@ def record_size(key: bytes | None, value: bytes | None, headers: KafkaHeaders) -
 
 def size_bound(
     keys: Sequence[bytes | None],
-    values: Sequence[bytes | None],
+    value_sizes: Sequence[int],
     headers: Sequence[KafkaHeaders] | None,
 ) -> int:
-    """Return a size that no record of these columns exceeds; far cheaper than the size of each."""
-    bound = MAX_OVERHEAD + _longest(keys) + _longest(values)
+    """Return a size that no record of these columns exceeds; far cheaper than the size of each.
+
+    `value_sizes` has the `sizes` of the values.
+    """
+    bound = MAX_OVERHEAD + _longest(keys) + max(value_sizes, default=0)
     pairs = list(chain.from_iterable(filter(None, headers or ())))
     if pairs:
         names, contents = zip(*pairs, strict=True)
         header = _MAX_UTF8_BYTES * _longest(names) + _longest(contents) + _MAX_HEADER_OVERHEAD
         bound += header * _longest(headers or ())
     return bound
+
+
+def sizes(column: Sequence[Sized | None]) -> list[int]:
+    """Return the sizes of a column's items in bytes, without those that are `None` or empty."""
+    return list(map(len, filter(None, column)))
 
 
 def _longest(column: Sequence[Sized | None]) -> int:

@@ -300,10 +300,10 @@ class Task(RunningTask):
         run: Any
         for kind, run in groupby(outputs, type):
             if kind is not OutputColumns:
-                figures.sent_bytes += producer.send_records(list(run))
+                producer.send_records(list(run))
                 continue
             for columns in run:
-                figures.sent_bytes += producer.send_columns(
+                producer.send_columns(
                     columns.topic,
                     columns.keys,
                     columns.values,

@@ -23,8 +23,8 @@ from common.kafka.clients import (
 )
 from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
-from common.record_batch import KafkaHeaders, OutputRecord, total_bytes
-from common.record_size import record_size, size_bound
+from common.record_batch import KafkaHeaders, OutputRecord
+from common.record_size import record_size, size_bound, sizes
 from common.spare_threads import SpareThreads
 from common.suggest import counted
 
@@ -162,11 +162,11 @@ class TaskProducer:
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
         partitions: Sequence[int] | None,
-    ) -> int:
+    ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        Returns the total size of their values in bytes. `partitions` has the partition of each
-        record; -1, or `None` for all, means that the key decides, which such a record must have.
+        `partitions` has the partition of each record; -1, or `None` for all, means that the key
+        decides, which such a record must have.
         """
         taken = 0
         if headers is None:
@@ -184,13 +184,9 @@ class TaskProducer:
             )
         # If delivery reports pile up until the commit, it takes more than twice as long.
         self._producer.poll()
-        return total_bytes(values)
 
-    def send_records(self, records: Sequence[OutputRecord]) -> int:
-        """Send one record or more, each small enough for its topic. Raises as `commit`.
-
-        Returns the total size of their values in bytes.
-        """
+    def send_records(self, records: Sequence[OutputRecord]) -> None:
+        """Send one record or more, each small enough for its topic. Raises as `commit`."""
         # `zip(*records)` takes more than twice as long: it makes an iterator for each record.
         topics, keys, values, partitions, timestamps, headers = (
             list(map(itemgetter(place), records)) for place in range(6)
@@ -201,7 +197,6 @@ class TaskProducer:
         for topic, key, value, partition, timestamp, each in records[taken:]:
             self.send(topic, key, value, timestamp or _FIRST_MS, each, partition)
         self._producer.poll()
-        return total_bytes(values)
 
     def send(
         self,
@@ -246,7 +241,7 @@ class TaskProducer:
         """
         limit = self._limits[topic]
         keys, values = list(changes), list(changes.values())
-        if size_bound(keys, values, None) > limit:
+        if size_bound(keys, sizes(values), None) > limit:
             for key, value in changes.items():
                 if record_size(key, value, None) > limit:
                     raise NonRetriableError(

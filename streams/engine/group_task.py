@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Mapping, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
@@ -326,10 +327,15 @@ class GroupTask:
         if Dropped in kinds:
             figures.dropped.update(each for each in outputs if type(each) is Dropped)
             outputs = [each for each in outputs if type(each) is not Dropped]
-        figures.records_out = len(outputs)
+        columns: list[OutputColumns] = []
+        records = outputs
         if OutputColumns in kinds:
-            sizes = [len(each.keys) for each in outputs if type(each) is OutputColumns]
-            figures.records_out += sum(sizes) - len(sizes)
+            columns = [each for each in outputs if type(each) is OutputColumns]
+            records = [each for each in outputs if type(each) is not OutputColumns]
+        figures.records_out = len(records) + sum(len(each.keys) for each in columns)
+        # The values of records are their third items.
+        values = filter(None, map(itemgetter(2), records))
+        figures.sent_bytes = sum(map(len, values)) + sum(each.value_bytes for each in columns)
         for store in self._runtime.nodes.counting_stores:
             if late := store.dropped - self._late[store.name]:
                 figures.dropped[Dropped(EXPIRED, store.name)] += late

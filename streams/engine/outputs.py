@@ -34,7 +34,8 @@ class OutputColumns:
     """Records for one topic.
 
     `partitions` is `None` if the keys of all records decide their partitions; otherwise, it has the
-    partition of each record, or -1 where the key decides.
+    partition of each record, or -1 where the key decides. `value_bytes` is the total size of the
+    values.
     """
 
     topic: str
@@ -43,6 +44,7 @@ class OutputColumns:
     timestamps: Sequence[int]
     headers: Sequence[KafkaHeaders] | None
     partitions: Sequence[int] | None
+    value_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

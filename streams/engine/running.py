@@ -10,7 +10,7 @@ from typing import Any
 from common.errors import OwnError
 from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
-from common.record_size import MAX_OVERHEAD, record_size, size_bound
+from common.record_size import MAX_OVERHEAD, record_size, size_bound, sizes
 from common.suggest import counted
 from common.user_frames import place_of_definition
 from streams import serdes
@@ -192,7 +192,8 @@ class RunningSink(RunningNode):
             where = self._where
             headers = [sendable_headers(where, each) if each else None for each in batch.headers]
         topic = self._topic
-        if size_bound(keys, values, headers) > self._limit(topic):
+        value_sizes = sizes(values)
+        if size_bound(keys, value_sizes, headers) > self._limit(topic):
             for index, (key, value) in enumerate(zip(keys, values, strict=True)):
                 self._require_fit(topic, key, value, headers[index] if headers else None)
         partitions: Sequence[int] | None = None
@@ -202,7 +203,9 @@ class RunningSink(RunningNode):
         elif _NULL in kinds:
             keyless = self._keyless_in(topic)
             partitions = [keyless if key is None else -1 for key in keys]
-        self._outputs.append(OutputColumns(topic, keys, values, timestamps, headers, partitions))
+        size = sum(value_sizes)
+        columns = OutputColumns(topic, keys, values, timestamps, headers, partitions, size)
+        self._outputs.append(columns)
 
     def _written(
         self, what: str, column: Column, serialize: Callable[[Any], bytes]

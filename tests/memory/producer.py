@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError, translate
 from common.kafka.committed import Committed
-from common.record_batch import KafkaHeaders, OutputRecord, total_bytes
+from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
 from streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
@@ -117,21 +117,19 @@ class MemoryProducer:
         timestamps: Sequence[int],
         headers: Sequence[KafkaHeaders] | None,
         partitions: Sequence[int] | None,
-    ) -> int:
+    ) -> None:
         """Send records to the partitions that are given or that their keys determine."""
         for index, key in enumerate(keys):
             number = -1 if partitions is None else partitions[index]
             each = headers[index] if headers else None
             self._add(topic, key, values[index], number, timestamps[index] or _FIRST_MS, each)
         self._send_some()
-        return total_bytes(values)
 
-    def send_records(self, records: Sequence[OutputRecord]) -> int:
+    def send_records(self, records: Sequence[OutputRecord]) -> None:
         """Send records to the partitions that they name or that their keys determine."""
         for topic, key, value, partition, timestamp, headers in records:
             self._add(topic, key, value, partition, timestamp or _FIRST_MS, headers)
         self._send_some()
-        return total_bytes([record[2] for record in records])
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
         """Send state changes; `commit` returns the offsets after them."""

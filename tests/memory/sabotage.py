@@ -127,8 +127,8 @@ def read_uncommitted(patch: pytest.MonkeyPatch) -> None:
 def swapped_sends(patch: pytest.MonkeyPatch) -> None:
     """A task sends what it has in the wrong order."""
 
-    def send(original: Any, self: Any, topic: str, *columns: Any) -> Any:
-        return original(self, topic, *(c[::-1] if isinstance(c, list) else c for c in columns))
+    def send(original: Any, self: Any, topic: str, *columns: Any) -> None:
+        original(self, topic, *(c[::-1] if isinstance(c, list) else c for c in columns))
 
     _instead_of(patch, MemoryProducer, "send_columns", send)
 

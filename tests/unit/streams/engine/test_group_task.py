@@ -188,6 +188,17 @@ def test_an_output_that_is_too_large_is_a_bad_record(processor: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("processor", [calling(lambda c, r: c.forward(r)), ForwardProcessor])
+def test_sent_bytes_are_those_of_the_values(processor: Any) -> None:
+    """One processor forwards records, the other one columns."""
+    task = Tasks(chain(processor), SKIP)
+    task.task.add(batch([b"one", None, b"", b"fourth"]))
+    task.task.step(0, task.partitions)
+    counted = task.task.take()[1]
+    assert (counted.records_out, counted.sent_bytes) == (4, len(b"onefourth"))
+    assert task.task.take()[1].sent_bytes == 0
+
+
 def test_a_dead_letter_that_is_too_large_itself_stops_the_task() -> None:
     task = Tasks(chain(Each), DEAD_LETTER, OutputTopics(limits={"dead": 150}))
     with pytest.raises(ProcessingFailedError) as raised:
