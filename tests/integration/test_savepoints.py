@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from admin.daemons import Daemon, command_path
 from tests.engine import Engine, all_run, engine
@@ -24,6 +25,8 @@ CHAIN = """
 - {id: Adder, type: sum, to: [Counter]}
 - {id: Counter, type: count, to: [sink]}
 """
+
+ONE_EACH = [(b"k%d" % number, b"1") for number in range(KEYS)]
 
 _job_numbers = itertools.count()
 
@@ -103,6 +106,33 @@ def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(job: Engine, tmp_path
     assert len(counts_by_key(job)) == KEYS
     job.wait_until(all_run([0, 1]))
     wait_for_counts(job, rounds, rounds)
+
+
+def test_job_whose_arc_got_more_partitions_goes_on_from_a_savepoint(
+    job: Engine, tmp_path: Path
+) -> None:
+    """Tasks FAIL rather than write to partitions that nobody reads; a restore makes the arc new."""
+    daemons = [job.start_job_manager(), job.start_task_manager(0), job.start_task_manager(1)]
+    job.wait_until(all_run([0, 1]))
+    job.write(ONE_EACH)
+    job.wait_until_done({job.config.sink_topic: KEYS})
+    arc = job.names.arc("Forwarder", "Adder")
+    client = AdminClient({"bootstrap.servers": job.config.bootstrap_servers})
+    client.create_partitions([NewPartitions(arc, 4)])[arc].result(10)
+    reason = f"has failed: topic {arc} has other partitions than the 2 that the job made and reads"
+    with pytest.raises(AssertionError, match=reason):
+        job.run_command("restart", "Forwarder")
+    job.write(ONE_EACH)
+    job.run_command("savepoint create", str(tmp_path / "saved"))
+    assert daemons[0].wait(60)
+    assert daemons[0].exit_code == 2  # it does not go on with an arc of the wrong size
+    for daemon in daemons:
+        daemon.terminate()
+        assert daemon.wait(60)
+    job.run_command("savepoint restore", str(tmp_path / "saved"), "--yes")
+    run(job)
+    job.wait_until_done({job.config.sink_topic: 2 * KEYS})
+    assert counts_by_key(job) == {key: [1, 2] for key, _ in ONE_EACH}
 
 
 def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_servers: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
 from streams.sql.spec import Queries, QuerySpec
+from tests.listening import listeners
 
 pytestmark = pytest.mark.integration
 
@@ -22,21 +22,6 @@ TIMEOUT_S = 5.0
 # Spark's network protocol: types of messages.
 CHUNK_REQUEST, REQUEST, RESPONSE, FAILURE = 0, 3, 4, 5
 OPEN_BLOCKS, STREAM = 0, 3
-
-
-def listening_ports(pid: int) -> Iterator[int]:
-    """Yield the TCP ports at which a process listens; of Linux."""
-    inodes = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            inodes.add(os.readlink(link))
-        except FileNotFoundError:  # It was closed since the list was made.
-            continue
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            local, state, inode = line.split()[1], line.split()[3], line.split()[9]
-            if state == "0A" and f"socket:[{inode}]" in inodes:
-                yield int(local.rpartition(":")[2], 16)
 
 
 def asked_for_block(port: int, application: str, block: str) -> bytes:
@@ -84,7 +69,7 @@ def test_nobody_else_gets_a_block_from_spark(queries: Queries) -> None:
     context = session.sparkContext
     gateway: Any = context._gateway
     kept: Any = context._jsc.broadcast(bytearray(SECRET))
-    ports = sorted(set(listening_ports(gateway.proc.pid)))
+    ports = sorted({each.port for each in listeners(gateway.proc.pid)})
     assert len(ports) >= 2  # RPC and blocks, besides the one of Py4J
     block = f"broadcast_{kept.id()}"
     answers = {

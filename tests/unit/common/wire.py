@@ -186,6 +186,7 @@ replica_values = st.builds(
     st.sampled_from(OnError),
     st.none() | st.integers(1, 2**31),
     st.dictionaries(ids, sources, max_size=2),
+    st.dictionaries(ids, st.integers(1, 2**31), max_size=2),
 )
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Sos, numbers, texts),

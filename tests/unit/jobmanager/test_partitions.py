@@ -86,6 +86,13 @@ def test_topics_that_do_not_exist_yet_have_the_parallelism(folder: Path) -> None
     assert {spec.partitions for spec in loaded.data_topics(CONFIG.replication_factor)} == {2}
 
 
+def test_tasks_know_the_partitions_of_the_arcs_that_they_write_to(folder: Path) -> None:
+    text = SOURCES + "- {id: P, type: count, from: [a], to: [Q, c]}\n- {id: Q, type: sum, to: [c]}"
+    units = replicas(in_kafka(text, {"a_topic": 3, "c_topic": 5}, folder))
+    arc = NAMES.arc("P", "Q")
+    assert [unit.arcs for unit in units] == [{arc: 2}] * 3 + [{}] * 2
+
+
 def test_a_processor_has_as_many_tasks_as_its_topic_has_partitions(folder: Path) -> None:
     text = SOURCES + "- {id: P, type: count, from: [a], to: [Q]}\n- {id: Q, type: sum, to: [c]}"
     loaded = in_kafka(text, {"a_topic": 3, "c_topic": 7}, folder)
