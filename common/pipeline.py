@@ -97,6 +97,16 @@ class Pipeline:
         }
         return between | internal
 
+    @property
+    def uncounted_topics(self) -> set[str]:
+        """The internal topics for which nobody has set a number of partitions."""
+        return {
+            processor.topics[topic]
+            for processor in self.processors
+            for topic, count in processor.internal_topics.items()
+            if count is None
+        }
+
     def task_count(self, processor: PipelineProcessor) -> int:
         """Return how many tasks a processor has: as many as its largest topic has partitions.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from common.specs import ProcessorSpec, SourceSpec
+from common.spreading import SAID, Spreading
 
 SOURCE = "source"
 """Means the source topic in `PipelineProcessor.from_`."""
@@ -44,7 +45,7 @@ class OnError(StrEnum):
 class LoggedStore:
     """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
 
-    A store that is not `persistent` is in memory.
+    A store that is not `persistent` is in memory. `spreading` says which task has which entries.
     """
 
     name: str
@@ -52,6 +53,7 @@ class LoggedStore:
         default_factory=lambda: {"cleanup.policy": "compact"}, hash=False
     )
     persistent: bool = True
+    spreading: Spreading = SAID
 
 
 @dataclass(frozen=True, slots=True)

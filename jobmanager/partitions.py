@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.pipeline import Pipeline
@@ -9,15 +11,21 @@ from common.suggest import counted
 from streams.pipeline.partitions import with_counts
 
 
-def with_partitions(pipeline: Pipeline, admin: Admin) -> Pipeline:
+def with_partitions(
+    pipeline: Pipeline, admin: Admin, internal: Mapping[str, int] | None = None
+) -> Pipeline:
     """Return the pipeline with the partition counts that topics have in Kafka.
 
-    These are the user's topics, and those of dead letters, for which any count will do. A processor
-    has as many tasks as its largest topic has partitions. Raises `ConfigError` if topics that must
-    have equal partition counts do not (`check_co_partitioning`).
+    These are the user's topics, those of dead letters, for which any count will do, and the
+    `uncounted_topics`, unless `internal` says how many those get. A processor has as many tasks as
+    its largest topic has partitions. Raises `ConfigError` if topics that must have equal partition
+    counts do not (`check_co_partitioning`).
     """
-    dead = [topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))]
-    return with_counts(pipeline, admin.partition_counts([*pipeline.user_topics, *dead]))
+    dead = {topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))}
+    own = pipeline.uncounted_topics
+    found = admin.partition_counts({*pipeline.user_topics, *dead, *own})
+    kept = {topic: found.pop(topic) for topic in own & found.keys()}
+    return with_counts(pipeline, found, kept if internal is None else internal)
 
 
 def check_parallelism(pipeline: Pipeline, admin: Admin) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from common.kafka.bulk import Row
 from tests.engine import Engine
@@ -13,8 +14,10 @@ KEYS = 20
 class Writer:
     """Writes numbered records of each key, until it is told to stop."""
 
-    def __init__(self, job: Engine) -> None:
+    def __init__(self, job: Engine, time_of: Callable[[int], int] | None = None) -> None:
+        """`time_of` gives the timestamp of a round; by default, Kafka does."""
         self._job = job
+        self._time_of = time_of
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.rounds = 0
@@ -29,9 +32,17 @@ class Writer:
 
     def _run(self) -> None:
         while not self._stopped.wait(0.02):
-            rows: list[Row] = [(b"k%d" % key, b"%d" % self.rounds) for key in range(KEYS)]
-            self._job.write(rows)
-            self.rounds += 1
+            if self._time_of is None:
+                rows: list[Row] = [(b"k%d" % key, b"%d" % self.rounds) for key in range(KEYS)]
+                self._job.write(rows)
+                self.rounds += 1
+            else:
+                self.write_round(self._time_of(self.rounds))
+
+    def write_round(self, time_ms: int) -> None:
+        """Write the next number of each key with a timestamp."""
+        self._job.write_at((b"k%d" % key, b"%d" % self.rounds, time_ms) for key in range(KEYS))
+        self.rounds += 1
 
 
 def check_counts(job: Engine, rounds: int) -> None:

@@ -19,12 +19,16 @@ from operations.job import connected
 def rescale(
     config: ConfigPath,
     parallelism: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The new number of partitions of arcs.")
+        int,
+        typer.Option(
+            min=1, metavar="N", help="The new number of partitions of arcs and internal topics."
+        ),
     ],
     by_key: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PROCESSOR", help="Its stores have the keys of its records; may be repeated."
+            metavar="PROCESSOR",
+            help="The stores of its user code have the keys of its records; may be repeated.",
         ),
     ] = None,
     savepoint: Annotated[

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from admin.savepoints.job_stop import JobStop, Say
 from admin.savepoints.manifest import (
@@ -33,6 +34,9 @@ from common.kafka.data import PartitionReader
 from common.pipeline import Pipeline
 from operations.job import read_deployment
 
+Check: TypeAlias = Callable[[Path, Sequence[SavedStore]], None]
+"""Gets the folder of a savepoint that is not complete yet, and the state in it."""
+
 _REQUEST_TIMEOUT_S = 60
 _MARKERS_TIMEOUT_S = 60
 _LOOK_S = 0.3
@@ -57,6 +61,10 @@ class TopicCopy:
             if count:
                 self._file(batch.partition).write(batch.part(0, count))
         self._at = dict(ends)
+
+    def partitions(self) -> tuple[SavedPartition, ...]:
+        """Return the files as they are now: they can be read, and will grow."""
+        return tuple(self._files[number].so_far() for number in sorted(self._files))
 
     def finish(self) -> tuple[SavedPartition, ...]:
         """Complete the files; partitions without records have none."""
@@ -93,19 +101,29 @@ class Creation:
             )
         self.version = deployment.current
 
-    def carry_out(self, *, drains: bool, timeout_s: float, goes_on: bool = True) -> Manifest:
+    def carry_out(
+        self,
+        *,
+        drains: bool,
+        timeout_s: float,
+        goes_on: bool = True,
+        check: Check = lambda folder, stores: None,
+    ) -> Manifest:
         """Make the savepoint; the job goes on afterwards, unless its stop is still needed.
 
-        Most of the state is copied while the job runs. Raises `UnavailableError` if Kafka or the
-        disk does not do its part, or if the job does not come to rest within `timeout_s`; then the
-        job goes on, and there is no savepoint.
+        Most of the state is copied while the job runs, and then `check` gets it, which may raise
+        `ConfigError`. Raises `UnavailableError` if Kafka or the disk does not do its part, or if
+        the job does not come to rest within `timeout_s`. In both cases the job goes on, and there
+        is no savepoint.
         """
         version = self.version
         with ExitStack() as stack:
             try:
                 shutil.rmtree(self._part, ignore_errors=True)
                 self._part.mkdir(0o700, parents=True)
-                manifest = self._save(version, stack, drains, timeout_s, goes_on=goes_on)
+                copies = self._copies(version.pipeline, stack)
+                check(self._part, _saved(copies, TopicCopy.partitions))
+                manifest = self._save(version, copies, stack, drains, timeout_s, goes_on=goes_on)
                 write_manifest(self._part, manifest, version.text)
                 self._part.rename(self._folder)
             except OSError as error:
@@ -116,9 +134,19 @@ class Creation:
                 shutil.rmtree(self._part, ignore_errors=True)
         return manifest
 
+    def _copies(self, pipeline: Pipeline, stack: ExitStack) -> Copies:
+        """Return copies of the state topics as they are now."""
+        copies = [(store, self._copy(stack, store.topic)) for store in _stores(pipeline)]
+        self._say("copying state while the job runs")
+        for store, copy in copies:
+            oldest = self._admin.oldest_offsets(store.places)
+            copy.advance(oldest, self._admin.stable_ends(store.places))
+        return copies
+
     def _save(
         self,
         version: PipelineVersion,
+        copies: Copies,
         stack: ExitStack,
         drains: bool,
         timeout_s: float,
@@ -126,11 +154,6 @@ class Creation:
         goes_on: bool,
     ) -> Manifest:
         pipeline = version.pipeline
-        copies = [(store, self._copy(stack, store.topic)) for store in _stores(pipeline)]
-        self._say("copying state while the job runs")
-        for store, copy in copies:
-            oldest = self._admin.oldest_offsets(store.places)
-            copy.advance(oldest, self._admin.stable_ends(store.places))
         began_ms = wall_clock_ms()
         stop = JobStop.begin(self._config, self._admin, drains=drains)
         try:
@@ -139,15 +162,7 @@ class Creation:
             self._say("nothing runs: copying the rest")
             for store, copy in copies:
                 copy.advance({}, self._ends(store.places))
-            stores = tuple(
-                SavedStore(
-                    processor=store.processor,
-                    store=store.name,
-                    topic=store.topic,
-                    partitions=copy.finish(),
-                )
-                for store, copy in copies
-            )
+            stores = _saved(copies, TopicCopy.finish)
             inputs = tuple(self._inputs(stack, pipeline))
         except BaseException:
             try:
@@ -235,6 +250,23 @@ class _Store:
     name: str
     topic: str
     places: list[Partition]
+
+
+Copies: TypeAlias = list[tuple[_Store, TopicCopy]]
+
+
+def _saved(
+    copies: Copies, partitions: Callable[[TopicCopy], tuple[SavedPartition, ...]]
+) -> tuple[SavedStore, ...]:
+    return tuple(
+        SavedStore(
+            processor=store.processor,
+            store=store.name,
+            topic=store.topic,
+            partitions=partitions(copy),
+        )
+        for store, copy in copies
+    )
 
 
 def _stores(pipeline: Pipeline) -> list[_Store]:

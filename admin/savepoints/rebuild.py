@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from admin.savepoints.create import Creation
 from admin.savepoints.job_stop import JobStop, Say
-from admin.savepoints.manifest import is_savepoint, read_manifest
+from admin.savepoints.manifest import SavedStore, is_savepoint, read_manifest
 from admin.savepoints.restore import Restore
+from admin.savepoints.saved_state import Spreads
 from common.config import Config
 from common.errors import ConfigError
 from common.kafka.admin import Admin
@@ -57,7 +58,11 @@ class Rebuild:
         """
         if not self.is_begun:
             creation = Creation(self._config, self._admin, self._folder, self._say)
-            creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False)
+
+            def check(folder: Path, stores: Sequence[SavedStore]) -> None:
+                Spreads(folder, self.before, target.pipeline).check(stores, is_complete=False)
+
+            creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False, check=check)
         try:
             restore = Restore(
                 self._config, self._admin, self._folder, target, by_key=by_key, in_place=True

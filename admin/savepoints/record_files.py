@@ -60,6 +60,13 @@ class RecordFile:
         self._writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
         self.records += len(batch)
 
+    def so_far(self) -> SavedPartition:
+        """Let `read_records` read what was written; the checksum is still to come."""
+        self._file.flush()
+        return SavedPartition(
+            partition=self._partition, records=self.records, size_bytes=0, sha256=""
+        )
+
     def finish(self) -> SavedPartition:
         """Complete the file, on the disk too, and return what is in it."""
         self._writer.close()

@@ -30,10 +30,12 @@ class Rescale:
         ids = {processor.id for processor in self._before.processors}
         for unknown in sorted({*by_key} - ids):
             raise ConfigError(f'--by-key: the job has no processor "{unknown}"')
-        if self._before.parallelism == parallelism:
-            raise ConfigError(f"the parallelism of this job is {parallelism} already")
-        self._after = with_partitions(with_parallelism(self._before, parallelism), admin)
+        after = with_parallelism(self._before, parallelism)
+        internal = dict.fromkeys(after.uncounted_topics, parallelism)
+        self._after = with_partitions(after, admin, internal)
         self._spread = spread_processors(self._before, self._after)
+        if not self._spread and self._before.parallelism == parallelism:
+            raise ConfigError(f"the parallelism of this job is {parallelism} already")
         if not self._spread:
             raise ConfigError(
                 "all processors of this job read sources, which have the partitions that you gave "

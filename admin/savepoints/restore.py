@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
-from itertools import repeat
 from pathlib import Path
 
 from admin.renewal import renew_topics
@@ -16,12 +15,9 @@ from admin.savepoints.manifest import (
     read_manifest,
 )
 from admin.savepoints.record_files import Records, check_file, read_records
-from admin.savepoints.restore_plan import RestorePlan
-from admin.savepoints.sharding import (
-    check_keys,
-    spread_position,
-    with_parallelism,
-)
+from admin.savepoints.restore_plan import ArcFill, RestorePlan, StoreFill
+from admin.savepoints.saved_state import Spreads
+from admin.savepoints.sharding import spread_position, with_parallelism
 from common.clock import wall_clock_ms
 from common.config import Config
 from common.deployment import PipelineVersion, Stop, is_same, require_no_stop
@@ -40,7 +36,7 @@ from jobmanager.deploy import Proposal, who
 from jobmanager.partitions import with_partitions
 from jobmanager.prepare import prepared
 from operations.job import read_deployment
-from streams.backfill.partitions import partitions_of
+from streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60
 _MOST_RECORDS = 10_000
@@ -91,8 +87,15 @@ class Restore:
         self._current = deployment.current
         self._version = self._find_version(proposal, deployment.numbers)
         self._former_versions = [deployment.version(n).pipeline for n in deployment.numbers]
+        self._spreads = Spreads(folder, self._former, self._pipeline)
         self.plan = RestorePlan(
-            admin, self._manifest, self._pipeline, sources, by_key=by_key, in_place=in_place
+            admin,
+            self._manifest,
+            self._pipeline,
+            sources,
+            by_key=by_key,
+            in_place=in_place,
+            spreads=self._spreads,
         )
 
     def _find_version(self, proposal: Proposal, numbers: list[int]) -> PipelineVersion:
@@ -125,10 +128,11 @@ class Restore:
         """Read all files; raise `ConfigError` if one is damaged, or cannot be spread by key."""
         for topic, part in self._manifest.files():
             check_file(self._folder, topic, part)
-        for store in self.plan.stores:
-            if store.spread:
-                processor = self._former.processor(store.saved.processor)
-                check_keys(self._folder, store.saved, self._former.task_count(processor))
+        self._spreads.check(self._manifest.stores)
+        self._spreads.check_left(self._manifest.inputs)
+        for arc in self.plan.arcs:
+            for _ in self._spread_left(arc):
+                pass
 
     def carry_out(self, timeout_s: float, say: Say) -> int:
         """Do it, and let the job go on; return the number of the version that runs.
@@ -181,16 +185,33 @@ class Restore:
     def _records(self) -> Iterator[OutputRecord]:
         """Yield all records of the savepoint, with the topics and partitions to write them to."""
         for store in self.plan.stores:
+            if store.spread:
+                yield from self._spread_records(store)
+                continue
             for part in store.saved.partitions:
                 for records in read_records(self._folder, store.saved.topic, part.partition):
-                    places: Iterable[int] = repeat(part.partition)
-                    if store.spread:
-                        places = partitions_of(records.keys, store.count).tolist()
-                    yield from _outputs(records, store.topic, places)
+                    yield from _outputs(records, store.topic, part.partition)
         for arc in self.plan.arcs:
-            for part in arc.saved.left:
+            yield from self._spread_left(arc)
+            for part in () if arc.spread else arc.saved.left:
                 for records in read_records(self._folder, arc.saved.topic, part.partition):
-                    yield from _outputs(records, arc.topic, repeat(part.partition))
+                    yield from _outputs(records, arc.topic, part.partition)
+
+    def _spread_left(self, arc: ArcFill) -> Iterator[OutputRecord]:
+        """Yield what waits in an arc with another number of partitions; nothing of other arcs."""
+        for part in arc.saved.left if arc.spread else ():
+            tasks = self._tasks(arc)
+            for row in self._spreads.left(arc.saved, part.partition, tasks):
+                time = max(row.timestamp, _FIRST_MS)
+                yield arc.topic, row.key, row.value, row.partition, time, row.headers
+
+    def _tasks(self, arc: ArcFill) -> Tasks:
+        return Tasks(self._former.partitions_of(arc.saved.topic), arc.count)
+
+    def _spread_records(self, store: StoreFill) -> Iterator[OutputRecord]:
+        spread = self._spreads.of(store.saved.processor, self._manifest.stores)
+        for key, value, partition, timestamp, headers in spread.rows(store.saved.store):
+            yield store.topic, key, value, partition, max(timestamp, _FIRST_MS), headers
 
     def _commit(self) -> None:
         """Commit where each processor begins; where nothing was committed, nothing is."""
@@ -200,7 +221,7 @@ class Restore:
             positions.setdefault(begin.processor, {})[begin.place] = at
         for arc in self.plan.arcs:
             if arc.spread:
-                found = spread_position(arc.saved, arc.count)
+                found = spread_position(arc.saved, self._tasks(arc))
             else:
                 saved = arc.saved.positions
                 found = {each.partition: each.committed._replace(offset=0) for each in saved}
@@ -270,7 +291,9 @@ def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
     """
     former = manifest.pipeline_version().pipeline
     pipeline = with_parallelism(former, former.parallelism)
-    return Proposal(with_partitions(pipeline, admin), pipeline_file(folder).read_text("utf-8"))
+    internal = {topic: former.partitions_of(topic) for topic in former.uncounted_topics}
+    found = with_partitions(pipeline, admin, internal)
+    return Proposal(found, pipeline_file(folder).read_text("utf-8"))
 
 
 def _sinks(pipeline: Pipeline) -> set[str]:
@@ -279,16 +302,15 @@ def _sinks(pipeline: Pipeline) -> set[str]:
     return written - read - pipeline.arcs.keys()
 
 
-def _outputs(records: Records, topic: str, partitions: Iterable[int]) -> Iterator[OutputRecord]:
+def _outputs(records: Records, topic: str, partition: int) -> Iterator[OutputRecord]:
     rows = zip(
         records.keys.to_pylist(),
         records.values.to_pylist(),
-        partitions,
         records.timestamps.to_pylist(),
         records.headers,
-        strict=False,
+        strict=True,
     )
-    for key, value, partition, timestamp, headers in rows:
+    for key, value, timestamp, headers in rows:
         yield topic, key, value, partition, max(timestamp, _FIRST_MS), headers
 
 

@@ -14,7 +14,8 @@ from admin.savepoints.manifest import (
     SavedStore,
     Sources,
 )
-from admin.savepoints.sharding import check_spread, require_empty
+from admin.savepoints.saved_state import Spreads
+from admin.savepoints.sharding import check_spread
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
@@ -38,7 +39,7 @@ class Begin:
 class StoreFill:
     """A saved store, the state topic to fill with it, and the topic's number of partitions.
 
-    If it is `spread`, the partitions of its records are to be found anew.
+    If it is `spread`, its records are to be found anew, for other tasks.
     """
 
     saved: SavedStore
@@ -70,9 +71,11 @@ class RestorePlan:
         *,
         by_key: Collection[str],
         in_place: bool,
+        spreads: Spreads,
     ) -> None:
         """Find out; see `Restore` for the arguments, and for what it raises."""
         self._admin = admin
+        self._spreads = spreads
         self._manifest = manifest
         self._former = manifest.pipeline_version().pipeline
         self._pipeline = pipeline
@@ -122,7 +125,7 @@ class RestorePlan:
                 if found is None:
                     self.empty.append(f"{processor.id}.{name}")
                     continue
-                spread = self._former_count(found.processor) != count
+                spread = self._spreads.is_changed(found.processor, name)
                 if not self._in_place or spread or found.topic != topic:
                     self.stores.append(StoreFill(found, topic, count, spread))
         for processor_id, name in saved:
@@ -159,8 +162,6 @@ class RestorePlan:
             elif saved.is_arc:
                 count = target.partitions_of(topic)
                 spread = count != self._former.partitions_of(saved.topic)
-                if spread:
-                    require_empty(saved)
                 reader = self._id(saved.processor)
                 self.arcs.append(ArcFill(saved, reader, topic, count, spread))
             else:
@@ -228,6 +229,3 @@ class RestorePlan:
             case Sources.TIME:
                 return oldest
         return position.offset
-
-    def _former_count(self, processor_id: str) -> int:
-        return self._former.task_count(self._former.processor(processor_id))

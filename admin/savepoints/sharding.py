@@ -1,23 +1,18 @@
-"""Spreads the state and the positions of tasks over another number of tasks, by key."""
+"""What a change of the number of tasks needs, and where the tasks begin in the arcs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
-
-from admin.savepoints.manifest import SavedInput, SavedStore
-from admin.savepoints.record_files import read_records
+from admin.savepoints.manifest import SavedInput
 from common.errors import ConfigError
 from common.kafka.committed import Committed
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
-from common.specs import CountSpec
 from common.suggest import counted
 from jobmanager.renames import with_new_ids
-from streams.backfill.partitions import partitions_of
+from streams.rescaling.tasks import Tasks
 
 
 def spread_processors(former: Pipeline, pipeline: Pipeline) -> list[PipelineProcessor]:
@@ -44,6 +39,8 @@ def check_spread(
         if processor.id not in stateful:
             continue
         before = former.processor(processor.id)
+        _require_equal_inputs(former, before)
+        _require_equal_inputs(pipeline, processor)
         for topic in pipeline.in_topics(processor):
             is_source = topic in pipeline.user_topics and topic in former.in_topics(before)
             if is_source and former.partitions_of(topic) != pipeline.partitions_of(topic):
@@ -53,49 +50,43 @@ def check_spread(
                     "Records that wait in it would miss the state of their keys; what to do: "
                     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
                 )
-        if not isinstance(processor.spec, CountSpec) and processor.id not in by_key:
+        said = [store.name for store in before.stores if store.spreading.rule == "said"]
+        if said and processor.id not in by_key:
+            names = ", ".join(f'"{name}"' for name in said)
             raise ConfigError(
-                f'the state of "{processor.id}" may have any keys, so nobody can tell which task '
-                "is to have which part of it. If each key in its stores is, byte for byte, the key "
-                "of the records that it comes from, say so by --by-key "
-                f"{processor.id}; this is checked"
+                f'"{processor.id}" has stores that may have any keys ({names}), so nobody can tell '
+                "which task is to have which part of them. If each key in them, without the time "
+                "of a window, session or version, is byte for byte the key of the records that it "
+                f"comes from, say so by --by-key {processor.id}; this is checked"
             )
 
 
-def check_keys(folder: Path, store: SavedStore, former_count: int) -> None:
-    """Raise `ConfigError` if a store has a key that no record of its task can have had."""
-    for part in store.partitions:
-        for records in read_records(folder, store.topic, part.partition):
-            found = partitions_of(records.keys, former_count)
-            if np.any(found != part.partition):
-                raise ConfigError(
-                    f'the store "{store.store}" of "{store.processor}" has keys in task '
-                    f"{part.partition} that are not keys of its records, such as those of windows, "
-                    "or a partitioner has spread its records: its state cannot be spread over "
-                    "another number of tasks"
-                )
-
-
-def require_empty(saved: SavedInput) -> None:
-    """Raise `ConfigError` if an arc has records left: they would have to change places too."""
-    if saved.left:
+def _require_equal_inputs(pipeline: Pipeline, processor: PipelineProcessor) -> None:
+    """Raise `ConfigError` if not all topics that a processor reads have a partition per task."""
+    counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.in_topics(processor)}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{topic} has {count}" for topic, count in counts.items())
         raise ConfigError(
-            f"{saved.topic} has records that were not processed, as processors which send to each "
-            "other cannot be drained: its number of partitions cannot change"
+            f'"{processor.id}" reads topics with different numbers of partitions: {listed}. So '
+            "nobody can tell which task is to have which part of its state"
         )
 
 
-def spread_position(saved: SavedInput, count: int) -> dict[int, Committed]:
-    """Return where `count` tasks begin in an arc that is empty.
+def spread_position(saved: SavedInput, tasks: Tasks) -> dict[int, Committed]:
+    """Return where tasks begin in an arc that is made anew.
 
-    Each key's stream time is not to go back, so all tasks have the largest time of before. What
-    former tasks have skipped and put aside is counted by the first one.
+    The stream time of a key is not to go back, so a task has the largest time of those of before
+    that its keys can come from. What those have skipped and put aside is counted by the first task.
     """
-    before = [position.committed for position in saved.positions]
-    time_ms = max((at.time_ms for at in before), default=-1)
-    skipped, letters = sum(at.skipped for at in before), sum(at.dead_letters for at in before)
-    first = Committed(0, time_ms, skipped, letters)
-    return {number: Committed(0, time_ms) if number else first for number in range(count)}
+    before = {position.partition: position.committed for position in saved.positions}
+    skipped = sum(at.skipped for at in before.values())
+    letters = sum(at.dead_letters for at in before.values())
+    found = {}
+    for number in range(tasks.after):
+        times = [before[n].time_ms for n in tasks.former(number) if n in before]
+        found[number] = Committed(0, max(times, default=-1))
+    found[0] = found[0]._replace(skipped=skipped, dead_letters=letters)
+    return found
 
 
 def with_parallelism(pipeline: Pipeline, parallelism: int) -> Pipeline:

@@ -10,7 +10,7 @@ from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedEr
 from streams.record import Batch
 from streams.stores import KeyValueStore, key_value
 
-COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer)
+COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer).spread()
 """The processor's store, which maps each record key to its count as decimal text."""
 
 _NUM_TEXTS = 10_000

@@ -60,7 +60,8 @@ class CogroupedStream(Generic[T]):
         first = self._groups[0][0]
         serde = value_serde or first.graph.value_serde
         steps, name = _parents(self._groups, name)
-        store = table_store(name, first.key_serde, serde, None)
+        after_key = steps[0][0].after_key
+        store = table_store(name, first.key_serde, serde, after_key=after_key)
         parts = [
             first.graph.add(
                 AddToTable(AggregateFunctions(initializer, adder), store),
@@ -120,7 +121,8 @@ class WindowedCogroupedStream(Generic[T]):
         serde = value_serde or first.graph.value_serde
         steps, name = _parents(self._groups, name)
         kind = WindowKind(self._windows, closes=False)
-        store, times = kind.store(name, first.key_serde, serde), times_store(name)
+        store = kind.store(name, first.key_serde, serde, steps[0][0].after_key)
+        times = times_store(name)
         parts = []
         for number, (step, adder) in enumerate(steps):
             functions = AggregateFunctions(initializer, adder, None, merger)

@@ -58,7 +58,7 @@ class JoinTableLater(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores and the processor."""
-        compiler.add_store(waiting_store(self.delay.waiting))
+        compiler.add_store(waiting_store(self.delay.waiting, step.after_key))
         compiler.add_store(times_store(self.delay.name))
         compiler.builder.add_processor(
             step.name,

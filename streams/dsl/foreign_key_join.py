@@ -20,7 +20,7 @@ from streams.dsl.foreign_key_right import AnswerChanges, KeepSubscriptions, Subs
 from streams.dsl.graph import Graph, Step
 from streams.dsl.table_values import TableValues
 from streams.dsl.tables import FillTable
-from streams.dsl.topics import Repartition
+from streams.dsl.topics import Repartition, repartition_topic
 from streams.partitioning import ColumnPartitioner
 from streams.serdes import Serde
 
@@ -53,7 +53,14 @@ def add_foreign_key_join(
     subscribed = graph.add(
         Repartition(partitioner=_ToForeignKeys()), [sent], f"{name}-subscriptions"
     )
-    subscriptions = Subscriptions(join.where, f"{name}-subscriptions", join.right_serdes)
+    answers = f"{name}-answers"
+    subscriptions = Subscriptions(
+        join.where,
+        f"{name}-subscriptions",
+        join.right_serdes,
+        repartition_topic(answers),
+        left.after_key,
+    )
     kept = graph.add(KeepSubscriptions(subscriptions, right.values), [subscribed], f"{name}-keep")
     changed = graph.add(
         AnswerChanges(subscriptions, right.is_versioned),
@@ -62,9 +69,9 @@ def add_foreign_key_join(
         key_serde=serdes.bytes,
         value_serde=serdes.bytes,
     )
-    answered = graph.add(Repartition(partitioner=_ToRows()), [kept, changed], f"{name}-answers")
+    answered = graph.add(Repartition(partitioner=_ToRows()), [kept, changed], answers)
     resolved = graph.add(
-        ResolveAnswers(join),
+        ResolveAnswers(join, left.after_key),
         [answered],
         f"{name}-resolve",
         key_serde=left.key_serde,

@@ -168,10 +168,15 @@ class ResolveAnswers(Operation):
     """Makes results of the answers, with the rows of the left table."""
 
     join: ForeignKeyJoin
+    after_row_key: int
 
     @property
     def verb(self) -> str:
         return self.join.kind.value
+
+    def after_key(self, parents: Sequence[Step]) -> int:
+        """Return what it is for the left table: answers come to the task of the row."""
+        return self.after_row_key
 
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores that the left table's values are in."""

@@ -86,6 +86,11 @@ def partition_of_subscription(data: bytes) -> int:
     return int.from_bytes(data[_PARTITION:_HASH], "big", signed=True)
 
 
+def with_partition(data: bytes, partition: int) -> bytes:
+    """Return a subscription of a row that has changed its partition."""
+    return data[:_PARTITION] + _LENGTH.pack(partition) + data[_HASH:]
+
+
 def answer(head: bytes, value: bytes | None) -> bytes:
     """Return the message with the value of a foreign key, or `None`, for a row.
 

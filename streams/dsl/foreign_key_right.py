@@ -31,16 +31,24 @@ class Subscriptions:
     """The subscriptions of a join, as bytes. The serdes are those of the right table.
 
     A subscription is stored under the length of its foreign key, the foreign key, and the key of
-    the row.
+    the row. Answers go to the topic `answers`. Of the key of a row, `after_row_key` bytes have no
+    say about its partition.
     """
 
     where: str
     store: str
     serdes: Serdes
+    answers: str
+    after_row_key: int
 
     def definition(self) -> StoreBuilder[bytes, bytes]:
         """Return the definition of the store."""
-        return key_value(self.store, serdes.bytes, serdes.bytes)
+        return key_value(self.store, serdes.bytes, serdes.bytes).spread(
+            "subscriptions",
+            has_length=True,
+            answers=self.answers,
+            after_row_key=self.after_row_key,
+        )
 
 
 @dataclass(frozen=True, slots=True)

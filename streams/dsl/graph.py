@@ -52,6 +52,13 @@ class Operation(ABC):
         A step that forwards records calls `compiler.produces` with the name of its last node.
         """
 
+    def after_key(self, parents: Sequence[Step]) -> int:
+        """Return how many bytes of the step's keys follow the key that decides their task.
+
+        Those are the times of windows, until a topic is between.
+        """
+        return parents[0].after_key if parents else 0
+
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores that the step's processors use."""
         return ()
@@ -84,6 +91,8 @@ class Step:
     value_serde: Serde[Any]
     key_changed: bool
     """Whether the key was changed, and no repartition topic has come since."""
+    after_key: int
+    """How many bytes of a serialized key follow the one that decides about the task."""
 
     def __repr__(self) -> str:
         return f'{self.operation.verb} "{self.name}"'
@@ -161,6 +170,7 @@ class Graph:
             key_serde or (first.key_serde if first else self.key_serde),
             value_serde or (first.value_serde if first else self.value_serde),
             (any(p.key_changed for p in parents) if key_changed is None else key_changed),
+            operation.after_key(parents),
         )
         for what, serde in (("key_serde", step.key_serde), ("value_serde", step.value_serde)):
             if not isinstance(serde, Serde):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from streams import serdes
 from streams.serdes import Serde
@@ -21,7 +22,17 @@ def join_time_store(name: str) -> StoreBuilder[str, tuple[int, int]]:
 
     Results hang on the time, so it is state: after a restart it must be what it was.
     """
-    return key_value(name, serdes.string, _TIMES)
+    return key_value(name, serdes.string, _TIMES).spread("join_times")
+
+
+def merged_join_times(found: Sequence[bytes]) -> bytes:
+    """Return the times of a task that takes the place of several, of those that they had.
+
+    It is as if the task had seen the records of all, and any of them may wait.
+    """
+    nows, earliest = zip(*map(_LAYOUT.unpack, found), strict=True)
+    waits = [time for time in earliest if time != _NONE]
+    return _LAYOUT.pack(max(nows), min(waits, default=_NONE))
 
 
 class JoinTime:

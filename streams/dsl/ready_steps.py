@@ -9,7 +9,7 @@ from typing import Any, Self
 from streams import serdes
 from streams.dsl.expression_calls import KeyValueFunction, function_of_both
 from streams.dsl.expressions import Expression
-from streams.dsl.graph import Operation
+from streams.dsl.graph import Operation, Step
 from streams.dsl.repeats import Deduplicator, DistinctFilter, Lagger, StatefulStep, identities, lags
 from streams.dsl.stream_steps import StreamSteps
 from streams.dsl.window_time import times_store
@@ -43,14 +43,14 @@ class ReadySteps(StreamSteps):
                 "or more"
             )
 
-        def operation(store: str, key_serde: Serde[Any]) -> Operation:
+        def operation(store: str, parent: Step) -> Operation:
             seen = window(
                 store,
-                identities(key_serde),
+                identities(parent.key_serde),
                 serdes.bytes,
                 retention_ms=2 * within_ms + 1,
                 window_size_ms=within_ms,
-            )
+            ).spread(has_length=True, after=parent.after_key)
             make = partial(Deduplicator, store, within_ms, self._identity(by, "deduplicate", name))
             return StatefulStep("deduplicate", (seen, times_store(store)), make)
 
@@ -64,8 +64,10 @@ class ReadySteps(StreamSteps):
         use `deduplicate`.
         """
 
-        def operation(store: str, key_serde: Serde[Any]) -> Operation:
-            seen = key_value(store, identities(key_serde), serdes.bytes)
+        def operation(store: str, parent: Step) -> Operation:
+            seen = key_value(store, identities(parent.key_serde), serdes.bytes).spread(
+                has_length=True, after=parent.after_key
+            )
             make = partial(DistinctFilter, store, self._identity(by, "distinct", name))
             return StatefulStep("distinct", (seen,), make)
 
@@ -86,8 +88,9 @@ class ReadySteps(StreamSteps):
             raise TopologyError(f"lag goes back by 1 record or more, not {n!r}")
         values = lags(self.step.value_serde)
 
-        def operation(store: str, key_serde: Serde[Any]) -> Operation:
-            last: StoreBuilder[Any, Any] = key_value(store, key_serde, values)
+        def operation(store: str, parent: Step) -> Operation:
+            last: StoreBuilder[Any, Any] = key_value(store, parent.key_serde, values)
+            last = last.spread(after=parent.after_key)
             return StatefulStep("lag", (last,), partial(Lagger, store, n))
 
         return self._stateful("lag", name, operation, value_serde or self.graph.value_serde)
@@ -100,16 +103,14 @@ class ReadySteps(StreamSteps):
         self,
         verb: str,
         name: str | None,
-        operation: Callable[[str, Serde[Any]], Operation],
+        operation: Callable[[str, Step], Operation],
         value_serde: Serde[Any] | None = None,
     ) -> Self:
         graph = self.graph
         name = graph.required_name(verb, name, self.step, "its store")
         parent = self.keyed(None if name is None else f"{name}-by-key")
         store = name or graph.generated_name(verb, parent)
-        return self.next(
-            operation(store, parent.key_serde), store, parents=[parent], value_serde=value_serde
-        )
+        return self.next(operation(store, parent), store, parents=[parent], value_serde=value_serde)
 
 
 def _nothing(key: Any, value: Any) -> None:

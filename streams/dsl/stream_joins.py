@@ -52,11 +52,11 @@ class StreamJoin:
         """The store of the times."""
         return f"{self.name}-times"
 
-    def side_store(self, side: int) -> StoreBuilder[Any, Any]:
+    def side_store(self, side: int, after_key: int) -> StoreBuilder[Any, Any]:
         """Return the definition of the store of a side.
 
         Records are kept as long as in Kafka Streams: for the size of the window and the grace
-        period, at least 1 ms.
+        period, at least 1 ms. Of each key, `after_key` bytes are not of the record's key.
         """
         size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
         return window(
@@ -66,7 +66,7 @@ class StreamJoin:
             retention_ms=max(1, size_ms + grace_ms),
             window_size_ms=max(1, size_ms),
             retain_duplicates=True,
-        )
+        ).spread(after=after_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +86,20 @@ class JoinStreams(Operation):
 
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores."""
-        return tuple(store.name for store in self._stores())
-
-    def _stores(self) -> list[StoreBuilder[Any, Any]]:
         join = self.join
-        sides = [join.side_store(LEFT), join.side_store(RIGHT)]
+        waits = join.kind is not JoinKind.INNER
+        return (*join.sides, join.waiting, join.times) if waits else join.sides
+
+    def _stores(self, after_key: int) -> list[StoreBuilder[Any, Any]]:
+        join = self.join
+        sides = [join.side_store(side, after_key) for side in (LEFT, RIGHT)]
         if join.kind is JoinKind.INNER:
             return sides
-        return [*sides, waiting_store(join.waiting), join_time_store(join.times)]
+        return [*sides, waiting_store(join.waiting, after_key), join_time_store(join.times)]
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores, a node for each side, and the one that joins."""
-        for store in self._stores():
+        for store in self._stores(step.after_key):
             compiler.add_store(store)
         sides = add_sides(step, compiler)
         compiler.builder.add_processor(
@@ -122,7 +124,7 @@ class JoinWithSelf(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the store and the processor."""
-        compiler.add_store(self.join.side_store(LEFT))
+        compiler.add_store(self.join.side_store(LEFT, step.after_key))
         compiler.builder.add_processor(
             step.name,
             partial(SelfJoiner, self.join),

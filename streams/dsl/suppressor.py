@@ -78,7 +78,8 @@ class SuppressTable(Operation):
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the stores and the processor."""
-        compiler.add_store(key_value(self.store, serdes.bytes, _WAITING))
+        waiting = key_value(self.store, serdes.bytes, _WAITING)
+        compiler.add_store(waiting.spread(after=step.after_key))
         compiler.add_store(times_store(self.store))
         compiler.builder.add_processor(
             step.name,

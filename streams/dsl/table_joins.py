@@ -62,7 +62,9 @@ class JoinTables(Operation):
         """Add a node for each side, and the one that joins."""
         sides = add_sides(step, compiler)
         if self.store is not None:
-            compiler.add_store(table_store(self.store, step.key_serde, step.value_serde, None))
+            compiler.add_store(
+                table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
+            )
         compiler.builder.add_processor(
             step.name,
             partial(TableJoiner, self, compiler.sends_old_values(step)),

@@ -219,14 +219,22 @@ def open_table_store(context: ProcessorContext, name: str, verb: str) -> TableSt
 
 
 def table_store(
-    name: str, key_serde: Serde[Any], value_serde: Serde[Any], history_retention_ms: int | None
+    name: str,
+    key_serde: Serde[Any],
+    value_serde: Serde[Any],
+    history_retention_ms: int | None = None,
+    *,
+    after_key: int = 0,
 ) -> StoreBuilder[Any, Any]:
-    """Return the definition of a table's store; it is versioned if there is a history."""
+    """Return the definition of a table's store; it is versioned if there is a history.
+
+    Of each key, `after_key` bytes are not of the record's key.
+    """
     if history_retention_ms is None:
-        return timestamped_key_value(name, key_serde, value_serde)
+        return timestamped_key_value(name, key_serde, value_serde).spread(after=after_key)
     return versioned_key_value(
         name, key_serde, value_serde, history_retention_ms=history_retention_ms
-    )
+    ).spread(after=after_key)
 
 
 @dataclass(frozen=True, slots=True)

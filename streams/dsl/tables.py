@@ -41,7 +41,13 @@ class Materialized(Operation):
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the store, and the processor that fills it."""
         compiler.add_store(
-            table_store(self.store, step.key_serde, step.value_serde, self.history_retention_ms)
+            table_store(
+                self.store,
+                step.key_serde,
+                step.value_serde,
+                self.history_retention_ms,
+                after_key=step.after_key,
+            )
         )
         compiler.builder.add_processor(
             step.name,
@@ -200,7 +206,9 @@ class ViewTable(Operation):
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the processor, and the store if there is one."""
         if self.store is not None:
-            compiler.add_store(table_store(self.store, step.key_serde, step.value_serde, None))
+            compiler.add_store(
+                table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
+            )
         sends_old = compiler.sends_old_values(step)
         compiler.builder.add_processor(
             step.name,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,13 +83,17 @@ class Repartition(Operation):
     wire: Callable[[Serde[Any]], Serde[Any]] | None = None
     needs_old: bool = False
 
+    def after_key(self, parents: Sequence[Step]) -> int:
+        """Return 0: the whole key decides about the partition in the topic."""
+        return 0
+
     def needs_old_values(self, sends_old_values: bool) -> bool:
         """Return whether changes are written, for which both sides count."""
         return self.needs_old
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add a sink, a topic and a source."""
-        topic = f"{step.name}-repartition"
+        topic = repartition_topic(step.name)
         value_serde = step.value_serde if self.wire is None else self.wire(step.value_serde)
         builder = compiler.builder
         builder.add_internal_topic(topic, self.partitions)
@@ -103,3 +107,8 @@ class Repartition(Operation):
         )
         builder.add_source(step.name, topic, key_serde=step.key_serde, value_serde=value_serde)
         compiler.produces(step, step.name)
+
+
+def repartition_topic(name: str) -> str:
+    """Return the topic of the repartition step `name`."""
+    return f"{name}-repartition"

@@ -16,9 +16,12 @@ Items = list[bytes | None]
 _ITEMS: Serde[Items] = Serde("items", pack, unpack)
 
 
-def waiting_store(name: str) -> StoreBuilder[bytes, Items]:
-    """Return the definition of a store for `Waiting`; it is logged, so records survive restarts."""
-    return key_value(name, serdes.bytes, _ITEMS)
+def waiting_store(name: str, after_key: int) -> StoreBuilder[bytes, Items]:
+    """Return the definition of a store for `Waiting`; it is logged, so records survive restarts.
+
+    Of each key, `after_key` bytes are not of the record's key.
+    """
+    return key_value(name, serdes.bytes, _ITEMS).spread(before=_PLACE.size, after=after_key)
 
 
 class Waiting:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,6 +21,7 @@ from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.punctuation import PunctuationType
 from streams.record import Batch, Headers, Record
 from streams.stores import StoreBuilder, Window, Windowed
+from streams.stores.layout import SESSION_BYTES, TIME_BYTES
 
 EXPIRED = "expired"
 """The reason under which late records are counted, as stores count late entries."""
@@ -187,6 +188,11 @@ class AggregateWindows(Operation):
         windows = self.aggregate.windows
         gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
         return gap_ms + windows.grace_ms
+
+    def after_key(self, parents: Sequence[Step]) -> int:
+        """Return how many bytes follow the record's key, those of the window included."""
+        own = SESSION_BYTES if isinstance(self.aggregate.windows, SessionWindows) else TIME_BYTES
+        return parents[0].after_key + own
 
     def stores(self) -> tuple[str, ...]:
         """Return the names of the stores."""

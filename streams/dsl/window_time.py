@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streams import serdes
@@ -28,7 +28,24 @@ def times_store(name: str) -> StoreBuilder[Any, Any]:
     are not in the window store itself, whose content is that of Kafka Streams. One record per
     transaction goes to the state topic.
     """
-    return key_value(times_store_name(name), serdes.string, _TIMES)
+    return key_value(times_store_name(name), serdes.string, _TIMES).spread("times")
+
+
+def merged_times(found: Sequence[bytes]) -> bytes:
+    """Return the times of a task that takes the place of several, of those that they had.
+
+    The latest time counts, as if the task had seen the records of all. So no window that was
+    emitted is open again. The earliest time of closing counts: what only others have emitted must
+    no longer be in the store, and all else is yet to be emitted.
+    """
+    nows, closed = zip(*map(_LAYOUT.unpack, found), strict=True)
+    return _LAYOUT.pack(max(nows), min(closed))
+
+
+def closed_until(times: bytes) -> int:
+    """Return the time up to which windows were emitted."""
+    closed: int = _LAYOUT.unpack(times)[1]
+    return closed
 
 
 def times_store_name(name: str) -> str:

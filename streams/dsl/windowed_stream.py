@@ -44,13 +44,31 @@ class WindowKind:
     closes: bool
 
     def store(
-        self, name: str, key_serde: Serde[Any], value_serde: Serde[Any]
+        self, name: str, key_serde: Serde[Any], value_serde: Serde[Any], after_key: int
     ) -> StoreBuilder[Any, Any]:
         """Return the definition of the store of the windows.
 
         Windows are kept until no record can change them any more. One that was not emitted yet is
-        kept a moment longer, as its store refuses and forgets what is exactly as old.
+        kept a moment longer, as its store refuses and forgets what is exactly as old. Of each key,
+        `after_key` bytes are not of the record's key.
         """
+        made = self._store(name, key_serde, value_serde)
+        return made.spread(after=after_key, closes_ms=self._closes_ms if self.closes else None)
+
+    @property
+    def _closes_ms(self) -> int:
+        """How long after the start of a window, or the end of a session, it is emitted."""
+        match self.windows:
+            case TimeWindows() as windows:
+                return windows.delay_ms
+            case SlidingWindows(difference_ms=difference, grace_ms=grace):
+                return difference + grace + 1
+            case SessionWindows(gap_ms=gap, grace_ms=grace):
+                return gap + grace + 1
+
+    def _store(
+        self, name: str, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> StoreBuilder[Any, Any]:
         more = 1 if self.closes else 0
         match self.windows:
             case TimeWindows() as windows:
@@ -216,7 +234,7 @@ class WindowedStream(Generic[T]):
         step = graph.add(
             AggregateWindows(
                 WindowedAggregate(name, verb, functions, self._windows, self._emit),
-                kind.store(name, key_serde, value_serde),
+                kind.store(name, key_serde, value_serde, parent.after_key),
                 times_store(name),
                 kind.make(),
                 self._late_to,

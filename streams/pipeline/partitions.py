@@ -11,35 +11,49 @@ from common.processors import PipelineProcessor
 from streams.pipeline.kinds.registry import kind_of
 
 
-def with_counts(pipeline: Pipeline, existing: Mapping[str, int]) -> Pipeline:
+def with_counts(
+    pipeline: Pipeline, existing: Mapping[str, int], internal: Mapping[str, int] = {}
+) -> Pipeline:
     """Return the pipeline with these partition counts; other topics have `parallelism`.
 
+    `internal` is for internal topics that have no number of their own and meet no other topics.
     Raises `ConfigError` if topics that must have equal counts do not (`check_co_partitioning`).
     """
     others = {topic: count for topic, count in existing.items() if count != pipeline.parallelism}
-    found = _with_internal(replace(pipeline, partitions={**pipeline.partitions, **others}))
+    counted = replace(pipeline, partitions={**pipeline.partitions, **others})
+    found = _with_internal(counted, internal)
     check_co_partitioning(found)
     return found
 
 
-def _with_internal(pipeline: Pipeline) -> Pipeline:
+def _with_internal(pipeline: Pipeline, given: Mapping[str, int]) -> Pipeline:
     """Return the pipeline with partition counts for the internal topics that have none yet.
 
     Such a topic has as many partitions as those that its records meet by key. If it meets none, or
-    only others of its kind, it has as many as the largest topic that leads to any of them.
+    only others of its kind, it has the number that is `given` for any of them, or else as many as
+    the largest topic that leads to any of them.
     """
     processors = pipeline.processors
     internal = {each.topics[topic] for each in processors for topic in each.internal_topics}
     unknown = internal - pipeline.partitions.keys()
     meetings = [topics for each in processors for _, topics in _meetings(pipeline, each)]
     counts = {**pipeline.partitions, **dict.fromkeys(unknown, 0)}
-    # Each round settles at least the next topic of a chain.
-    for _ in range(len(unknown)):
-        for topics in meetings:
-            settled = [counts.get(t, pipeline.parallelism) for t in topics if t not in unknown]
-            for topic in unknown.intersection(topics) if settled else ():
-                counts[topic] = settled[0]
-                unknown.remove(topic)
+
+    def settle() -> None:
+        # Each round settles at least the next topic of a chain.
+        for _ in range(len(unknown)):
+            for topics in meetings:
+                settled = [counts.get(t, pipeline.parallelism) for t in topics if t not in unknown]
+                for topic in unknown.intersection(topics) if settled else ():
+                    counts[topic] = settled[0]
+                    unknown.remove(topic)
+
+    settle()
+    for topic in sorted(given.keys() & unknown):
+        if topic in unknown:
+            counts[topic] = given[topic]
+            unknown.remove(topic)
+            settle()
     for _ in range(len(internal)):
         for each in processors:
             inputs = pipeline.in_topics(each)

@@ -49,8 +49,8 @@ class QueryGroups:
     """What an analyzed query groups by; `above` are the operators above the Aggregate.
 
     `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
-    that `window` describes. `has_key` says whether one of the grouping columns is the key of the
-    records, and `is_distinct` that the query removes duplicates. `best` describes the rows of a
+    that `window` describes. `key_column` is the grouping column that is the key of the records, if
+    one is, and `is_distinct` says that the query removes duplicates. `best` describes the rows of a
     `row_number()`.
     """
 
@@ -59,9 +59,14 @@ class QueryGroups:
     record_time_id: int
     window: Window | Sessions | None
     window_column: Any
-    has_key: bool
+    key_column: Any | None
     is_distinct: bool
     best: BestRows | None
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the records of a group have the same key."""
+        return self.key_column is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ def groups_of(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> Query
         record_time_id=time,
         window=_window(windows[0], child, time, rdd_id, jvm) if windows else None,
         window_column=windows[0] if windows else None,
-        has_key=any(is_column(column, key, child, rdd_id) for column in grouping),
+        key_column=next((c for c in grouping if is_column(c, key, child, rdd_id)), None),
         is_distinct=is_distinct,
         best=best,
     )

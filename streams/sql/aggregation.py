@@ -86,8 +86,8 @@ class RunningAggregation(Running[_Plan]):
         """See `Running`."""
         if changed := difference(self.shape.content, plan.shape.content):
             raise QueryError(f"with the new rows, the query would keep other state: {changed}")
-        if (plan.shape.has_key, plan.shape.loses_rows) != (
-            self.shape.has_key,
+        if (plan.shape.key_column, plan.shape.loses_rows) != (
+            self.shape.key_column,
             self.shape.loses_rows,
         ):
             raise QueryError("with the new rows, the query would group records in another way")
@@ -135,11 +135,13 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
     query_groups = query.groups
-    window = query_groups.window
+    window, key_column = query_groups.window, ""
     kept = list(parts.groups)
     for column, field in zip(parts.groups, groups, strict=True):
         if window is not None and id_of(column) == id_of(query_groups.window_column):
             window = replace(window, column=field.name)
+        if query_groups.has_key and id_of(column) == id_of(query_groups.key_column):
+            key_column = field.name
     if isinstance(window, Sessions):
         window = replace(window, order=groups.names[-1])
         kept.pop()
@@ -160,7 +162,7 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         output,
         window,
         "" if not isinstance(window, Window) else buffers[_place_of_last_time(parts, query)].name,
-        query_groups.has_key,
+        key_column,
         query_groups.is_distinct,
         0 if best is None else best.size,
         best is not None and best.loses_rows,

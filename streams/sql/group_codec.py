@@ -54,9 +54,8 @@ class GroupCodec:
         """Raise `QueryError` for a column whose type has no encoding."""
         self._shape = shape
         self._window = shape.window
-        others = [field for field in shape.groups if field.name not in _of_window(shape)]
         try:
-            self._keys = RowCodec(pa.schema(others))
+            self._keys = RowCodec(shape.keys)
             self._buffers = RowCodec(shape.buffers)
         except TypeError as error:
             raise QueryError(f"its state cannot be kept: {error}") from error
@@ -134,13 +133,3 @@ class GroupCodec:
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
-
-
-def _of_window(shape: StateShape) -> tuple[str, ...]:
-    """Return the names of the grouping columns that are not part of a key."""
-    match shape.window:
-        case Sessions(column=column, order=order):
-            return column, order
-        case None:
-            return ()
-    return (shape.window.column,)

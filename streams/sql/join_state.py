@@ -24,9 +24,11 @@ from streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError
 from streams.stores import KeyValueStore, WindowStore
+from streams.stores.layout import MAX_TIME
 
 _NUMBER = struct.Struct(">Q")
 _PLACE = struct.Struct(">QBQ")
+_TIMES = struct.Struct(">qq")
 _TIME = "time"
 _CONTENT = "content"
 _UNKNOWN = -1
@@ -238,6 +240,53 @@ class JoinState:
                     self._first_due = waiting.due
                     return
                 yield waiting, items
+
+
+class Renumbering:
+    """Numbers the rows of a task that takes the place of several, so that each has its own.
+
+    It is the task with this `rank` of `tasks` that become one.
+    """
+
+    def __init__(self, tasks: int, rank: int) -> None:
+        self._tasks = tasks
+        self._rank = rank
+
+    def number(self, number: int) -> int:
+        """Return what a row's number becomes. Raises `OverflowError`."""
+        found = number * self._tasks + self._rank
+        if found > MAX_TIME:
+            raise OverflowError("the numbers of its rows become too large")
+        return found
+
+    def row(self, value: bytes) -> bytes:
+        """Return a row of a side with its new number."""
+        return _NUMBER.pack(self.number(number_of_row(value))) + value[_NUMBER.size :]
+
+    def place(self, place: bytes) -> bytes:
+        """Return the place of the results of a row without a partner, with its new number."""
+        due, side, number = _PLACE.unpack(place)
+        return _PLACE.pack(due, side, self.number(number))
+
+
+def number_of_row(value: bytes) -> int:
+    """Return the number of a row that is kept for its side."""
+    number: int = _NUMBER.unpack_from(value)[0]
+    return number
+
+
+def number_of_place(place: bytes) -> int:
+    """Return the number of the row that results without a partner belong to."""
+    return Waiting(*_PLACE.unpack(place)).number
+
+
+def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
+    """Return the time and the next number of a task that takes the place of `tasks`.
+
+    `found` are those that they had; some may have none. Raises `OverflowError`.
+    """
+    times, numbers = zip(*map(_TIMES.unpack, found), strict=True)
+    return _TIMES.pack(max(times), Renumbering(tasks, 0).number(max(numbers)))
 
 
 def _require_same(kept: str | None, shape: JoinShape) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import SHAPE_STORE, JoinSpec
+from common.specs import JoinSpec
 from streams import serdes
 from streams.dsl.waiting import waiting_store
 from streams.dsl.window_time import times_store
-from streams.stores import StoreBuilder, key_value, window
+from streams.sql.state_stores import shape_store
+from streams.stores import StoreBuilder, window
 
 JOIN = "join"
 """The name under which the time of a join is kept."""
@@ -38,10 +39,8 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
             retention_ms=max(reach_of(join, side)[1], 0) + join.grace_ms + 1,
             window_size_ms=1,
             retain_duplicates=True,
-        )
+        ).spread("numbered")
         for side, name in enumerate(ROWS)
     ]
-    waiting = [waiting_store(UNMATCHED)] if join.keeps else []
-    # One record, which every start reads as a whole.
-    shape = key_value(SHAPE_STORE, serdes.string, serdes.string, persistent=False)
-    return (*sides, *waiting, times_store(JOIN), shape)
+    waiting = [waiting_store(UNMATCHED, 0).spread("unmatched")] if join.keeps else []
+    return (*sides, *waiting, times_store(JOIN).spread("numbered_times"), shape_store())

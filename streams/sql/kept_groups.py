@@ -16,6 +16,7 @@ from streams.processor import ProcessorContext
 from streams.record import Batch
 from streams.sql.columns import batch_of
 from streams.sql.group_codec import GroupCodec, Groups
+from streams.sql.key_column import with_columns
 from streams.sql.spec import QueryError
 from streams.sql.state_shape import Merged, StateShape, difference
 from streams.sql.state_stores import GROUPS, WINDOWS, windows_of
@@ -43,7 +44,7 @@ class KeptShape:
         """Raise `QueryError` if the state was kept for a query with another shape."""
         self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         content = {**json.loads(shape.content), "route": _ROUTES[grouping.stage]}
-        self._content = json.dumps(content, sort_keys=True)
+        self._content = with_columns(json.dumps(content), shape)
         kept = self._store.get(_CONTENT)
         changed = "" if kept is None else difference(kept, self._content)
         if changed:
@@ -54,8 +55,8 @@ class KeptShape:
             )
 
     def keep(self) -> None:
-        """Record what the state is kept for, with the first change of the state."""
-        if self._store.get(_CONTENT) is None:
+        """Record what the state is kept for, with the first change of the state after a start."""
+        if self._store.get(_CONTENT) != self._content:
             self._store.put(_CONTENT, self._content)
 
 

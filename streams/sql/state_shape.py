@@ -75,8 +75,8 @@ class StateShape:
     `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
     query gives them. With a `Window`, `last_time` is the buffer that has the largest timestamp of a
-    group's records. `has_key` says whether the records of a group have the same key: it is one of
-    the grouping columns. `is_distinct` says that a group gives one result, which does not change:
+    group's records. `key_column` is the grouping column that is the key of the records, or "" if
+    none is. `is_distinct` says that a group gives one result, which does not change:
     that of its first record.
 
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
@@ -92,11 +92,28 @@ class StateShape:
     output: pa.Schema
     window: Window | Sessions | None
     last_time: str
-    has_key: bool
+    key_column: str
     is_distinct: bool
     best: int
     loses_rows: bool
     content: str
+
+    @property
+    def has_key(self) -> bool:
+        """Whether the records of a group have the same key."""
+        return bool(self.key_column)
+
+    @property
+    def keys(self) -> pa.Schema:
+        """The grouping columns that a group's key in a store has: all but the window and order."""
+        match self.window:
+            case Sessions(column=column, order=order):
+                others = {column, order}
+            case None:
+                others = set()
+            case _:
+                others = {self.window.column}
+        return pa.schema([field for field in self.groups if field.name not in others])
 
     @property
     def rows(self) -> pa.Schema:
@@ -106,10 +123,10 @@ class StateShape:
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
         return {
-            **{name: _packed(getattr(self, name)) for name in ("groups", "buffers", "output")},
+            **{name: packed(getattr(self, name)) for name in ("groups", "buffers", "output")},
             "window": None if self.window is None else asdict(self.window),
             "last_time": self.last_time,
-            "has_key": self.has_key,
+            "key_column": self.key_column,
             "is_distinct": self.is_distinct,
             "best": self.best,
             "loses_rows": self.loses_rows,
@@ -121,10 +138,10 @@ class StateShape:
         """Read what `to_json` gave."""
         window = values["window"]
         return cls(
-            **{name: _unpacked(values[name]) for name in ("groups", "buffers", "output")},
+            **{name: unpacked(values[name]) for name in ("groups", "buffers", "output")},
             window=_window(window),
             last_time=values["last_time"],
-            has_key=values["has_key"],
+            key_column=values["key_column"],
             is_distinct=values["is_distinct"],
             best=values["best"],
             loses_rows=values["loses_rows"],
@@ -227,11 +244,13 @@ def _window(values: Mapping[str, Any] | None) -> Window | Sessions | None:
     return Sessions(**values) if "gap_us" in values else Window(**values)
 
 
-def _packed(schema: pa.Schema) -> str:
+def packed(schema: pa.Schema) -> str:
+    """Return a schema as text."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 
-def _unpacked(text: str) -> pa.Schema:
+def unpacked(text: str) -> pa.Schema:
+    """Return the schema that `packed` made text of."""
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.specs import SHAPE_STORE, GroupingSpec, SessionSpec, TopicTableSpec, WindowSpec
+from common.spreading import Rule
 from streams import serdes
 from streams.dsl.table_values import table_store
 from streams.dsl.window_time import times_store
@@ -37,25 +38,36 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     """Return the definitions of the stores of a query with GROUP BY."""
     if grouping.stage == "rows":
         return ()
-    # One record, which every start reads as a whole.
-    shape = key_value(SHAPE_STORE, serdes.string, serdes.string, persistent=False)
+    shape = shape_store()
+    # What the internal topic brings has the key of the group. Otherwise it is one of its columns.
+    rule: Rule = "key" if grouping.stage == "groups" else "columns"
+    closes = grouping.emit == "on_close"
     if grouping.window is None:
-        return (key_value(GROUPS, serdes.bytes, serdes.bytes), shape)
+        return (key_value(GROUPS, serdes.bytes, serdes.bytes).spread(rule), shape)
     if isinstance(grouping.window, SessionSpec):
         sessions = sessions_of(grouping)
         # The last moment of a session belongs to it, and its store forgets what is exactly as old.
         retention_ms = sessions.gap_ms + sessions.grace_ms + 1
         found = session(SESSIONS, serdes.bytes, serdes.bytes, retention_ms=retention_ms)
+        found = found.spread(rule, closes_ms=retention_ms if closes else None)
         return (found, times_store(SESSIONS), shape)
     windows = windows_of(grouping)
     kept = window(
         WINDOWS,
         serdes.bytes,
         serdes.bytes,
-        retention_ms=windows.retention_ms(closes=grouping.emit == "on_close"),
+        retention_ms=windows.retention_ms(closes=closes),
         window_size_ms=windows.size_ms,
-    )
+    ).spread(rule, closes_ms=windows.delay_ms if closes else None)
     return (kept, times_store(WINDOWS), shape)
+
+
+def shape_store() -> StoreBuilder[str, str]:
+    """Return the definition of the store that says what the others are kept for.
+
+    It has one record, which every start reads as a whole.
+    """
+    return key_value(SHAPE_STORE, serdes.string, serdes.string, persistent=False).spread("copy")
 
 
 def topic_store(name: str, table: TopicTableSpec) -> StoreBuilder[Any, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from common.names import name_problem
+from common.spreading import SAID, Rule, Spreading
 from streams.errors import InvalidArgumentError, TopologyError
 from streams.serdes import Serde
 from streams.stores import layout
@@ -39,11 +40,6 @@ _MAKERS: Mapping[str, Callable[..., Store]] = {
     "session": SessionStore,
     "versioned-key-value": VersionedKeyValueStore,
 }
-_TIMES: Mapping[str, Callable[[bytes], int]] = {
-    "window": layout.window_start,
-    "session": layout.session_end,
-    "versioned-key-value": layout.version_time,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,8 @@ class StoreBuilder(Generic[K, V]):
     """The definition of a store. Make it with one of the functions of this module.
 
     A store that is not `persistent` is in memory, and restored as a whole after every start. A
-    store that is not `logged` has no state topic, and is empty after every start.
+    store that is not `logged` has no state topic, and is empty after every start. `spreading` says
+    how the state goes to another number of tasks.
     """
 
     name: str
@@ -61,6 +58,7 @@ class StoreBuilder(Generic[K, V]):
     persistent: bool = True
     logged: bool = True
     options: Mapping[str, int] = field(default_factory=dict, hash=False)
+    spreading: Spreading = SAID
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -99,6 +97,34 @@ class StoreBuilder(Generic[K, V]):
         retention_ms = self.options["retention_ms"] + ONE_WEEK_MS
         return {"cleanup.policy": "compact,delete", "retention.ms": str(retention_ms)}
 
+    def spread(
+        self,
+        rule: Rule = "key",
+        *,
+        before: int = 0,
+        after: int = 0,
+        has_length: bool = False,
+        answers: str | None = None,
+        after_row_key: int = 0,
+        closes_ms: int | None = None,
+    ) -> StoreBuilder[K, V]:
+        """Return the definition of a store of the engine, which knows what it has in its keys.
+
+        See `Spreading`, also for the arguments.
+        """
+        spreading = Spreading(
+            rule=rule,
+            time=self.spreading.time,
+            before=before,
+            after=after,
+            has_length=has_length,
+            answers=answers,
+            after_row_key=after_row_key,
+            closes_ms=closes_ms,
+            kept_ms=None if closes_ms is None else self.options["retention_ms"],
+        )
+        return replace(self, spreading=spreading)
+
     def open(
         self,
         directory: Path,
@@ -110,7 +136,8 @@ class StoreBuilder(Generic[K, V]):
         `identity` says what the content belongs to; the kind is added to it. `resources` are shared
         with the other stores of the process. Raises what `RocksDBStore` raises.
         """
-        timestamp_of = _TIMES.get(self.family)
+        time = self.spreading.time
+        timestamp_of = None if time is None else layout.TIME_OF[time]
         segment_of = None
         if self._is_segmented and timestamp_of is not None:
             length = segment_ms(self.options["retention_ms"])
@@ -185,7 +212,10 @@ def window(
         "window_size_ms": window_size_ms,
         "retain_duplicates": retain_duplicates,
     }
-    return StoreBuilder(name, "window", key_serde, value_serde, persistent, logged, options)
+    spreading = Spreading(time="window")
+    return StoreBuilder(
+        name, "window", key_serde, value_serde, persistent, logged, options, spreading
+    )
 
 
 def session(
@@ -200,7 +230,10 @@ def session(
     """Define a `SessionStore`. The retention counts from the end of a session."""
     _check_ms(f'the session store "{name}"', "retention_ms", retention_ms, 1)
     options = {"retention_ms": retention_ms}
-    return StoreBuilder(name, "session", key_serde, value_serde, persistent, logged, options)
+    spreading = Spreading(time="session")
+    return StoreBuilder(
+        name, "session", key_serde, value_serde, persistent, logged, options, spreading
+    )
 
 
 def versioned_key_value(
@@ -216,8 +249,10 @@ def versioned_key_value(
     where = f'the versioned store "{name}"'
     _check_ms(where, "history_retention_ms", history_retention_ms, 0)
     options = {"history_retention_ms": history_retention_ms}
+    spreading = Spreading(time="version")
+    family = "versioned-key-value"
     return StoreBuilder(
-        name, "versioned-key-value", key_serde, value_serde, persistent, logged, options
+        name, family, key_serde, value_serde, persistent, logged, options, spreading
     )
 
 

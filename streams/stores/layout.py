@@ -8,12 +8,16 @@ one key. Code that reads a range must therefore compare the keys.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+from common.spreading import EntryTime, Spreading
 
 TIME_BYTES = 8
 WINDOW_BYTES = 12
 SESSION_BYTES = 16
 MAX_TIME = 2**63 - 1
+_LENGTH_BYTES = 4
+_MARK = 2**32 - 1
 
 _times_of_window = struct.Struct(">QI").pack
 _times_of_session = struct.Struct(">QQ").pack
@@ -54,6 +58,58 @@ def version_key(key: bytes, timestamp: int) -> bytes:
 def version_time(stored: bytes) -> int:
     """Return the time from which a version is valid."""
     return int.from_bytes(stored[-8:], "big")
+
+
+TIME_OF: Mapping[EntryTime, Callable[[bytes], int]] = {
+    "window": window_start,
+    "session": session_end,
+    "version": version_time,
+}
+"""The functions that return an entry's time, by which it expires."""
+
+_BYTES_OF_TIME: Mapping[EntryTime, int] = {
+    "window": WINDOW_BYTES,
+    "session": SESSION_BYTES,
+    "version": TIME_BYTES,
+}
+
+
+def without_time(stored: bytes, time: EntryTime | None) -> bytes:
+    """Return a key without the entry's time; b"" if it is too short to have one."""
+    return stored if time is None else stored[: -_BYTES_OF_TIME[time]]
+
+
+def record_key(stored: bytes, spreading: Spreading) -> bytes:
+    """Return the key of the record that an entry belongs to, of any rule that has it in the key."""
+    key = without_time(stored, spreading.time)[spreading.before :]
+    if spreading.has_length:
+        start = _LENGTH_BYTES
+        key = key[start : start + int.from_bytes(key[:start], "big")]
+    return without_end(key, spreading.after)
+
+
+def without_end(key: bytes, count: int) -> bytes:
+    """Return a key without its last bytes, such as those of a window."""
+    return key[:-count] if count else key
+
+
+def time_mark(time: EntryTime, timestamp: int) -> bytes:
+    """Return a key under which a deletion brings a store's stream time to `timestamp`.
+
+    No entry has this key, but in a versioned store the empty key's version with that time.
+    """
+    match time:
+        case "window":
+            return window_key(b"", timestamp, _MARK)
+        case "session":
+            return session_key(b"", MAX_TIME, timestamp)
+        case "version":
+            return version_key(b"", timestamp)
+
+
+def is_time_mark(time: EntryTime, stored: bytes) -> bool:
+    """Return whether a key that was deleted is one that `time_mark` returned."""
+    return stored == time_mark(time, TIME_OF[time](stored))
 
 
 def segment_of(timestamp_of: Callable[[bytes], int], segment_ms: int) -> Callable[[bytes], bytes]:

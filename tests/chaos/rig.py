@@ -147,7 +147,7 @@ class Rig:
         self.say = say
         self.brokers = brokers
         self._broken = broken
-        self._kind = kind
+        self.kind = kind
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -161,7 +161,7 @@ class Rig:
 
     def new_ledger(self) -> Ledger:
         """Return an empty ledger for the results of the pipeline."""
-        return Ledger(KEYS, self.times, RESULTS.get(self._kind, ()))
+        return Ledger(KEYS, self.times, RESULTS.get(self.kind, ()))
 
     @contextmanager
     def open(self) -> Iterator[Rig]:
@@ -199,7 +199,7 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
-        return pipeline(start, self._kind, self.gate)
+        return pipeline(start, self.kind, self.gate)
 
     def _settings(self, task_managers: int) -> dict[str, object]:
         return {

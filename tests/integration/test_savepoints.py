@@ -15,8 +15,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
 from admin.daemons import Daemon, command_path
+from common.clock import wall_clock_ms
 from tests.engine import Engine, all_run, engine
 from tests.steady_load import KEYS, Writer, check_counts
+from tests.user_code.rescaled import STEP_MS, expected
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -27,6 +29,14 @@ CHAIN = """
 """
 
 ONE_EACH = [(b"k%d" % number, b"1") for number in range(KEYS)]
+WITH_WINDOWS = f"""
+sinks: {{results: results_JOB}}
+processors:
+{CHAIN}
+- {{id: Dsl, type: topology, builder: "tests.user_code.rescaled:build"}}
+"""
+ROOT = Path(__file__).parents[2]
+HOUR_MS = 3_600_000
 
 _job_numbers = itertools.count()
 
@@ -35,7 +45,9 @@ _job_numbers = itertools.count()
 def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
     """A chain of three processors, for two TaskManagers."""
     name = f"savepoint_{os.getpid()}_{next(_job_numbers)}"
-    with engine(tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=500) as made:
+    code = {"modules": "[tests.user_code.rescaled]", "python_path": f"[{ROOT}]"}
+    settings = {"heartbeat_interval_ms": 500, **code}
+    with engine(tmp_path, bootstrap_servers, name, CHAIN, **settings) as made:
         yield made
 
 
@@ -184,14 +196,27 @@ def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path
         job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == tasks)
         time.sleep(1)
 
+    results = f"results_{job.config.job_name}"
+    job.write_pipeline(WITH_WINDOWS.replace("results_JOB", results))
     job_manager = run(job)
-    with Writer(job) as writer:
+    start_ms = (wall_clock_ms() // HOUR_MS - 2) * HOUR_MS
+    with Writer(job, lambda number: start_ms + number * STEP_MS) as writer:
         time.sleep(1)
-        rescale(5, 12)
+        rescale(5, 2 + 5 + 5 + 2 + 5)
         job_manager.kill()
         job.start_job_manager(with_pipeline=False)
-        rescale(1, 4)
+        rescale(1, 2 + 1 + 1 + 2 + 1)
+    rounds, last_ms = writer.rounds, start_ms + HOUR_MS
+    writer.write_round(last_ms)
     check_counts(job, writer.rounds)
+    wanted = expected(start_ms, rounds, last_ms)
+    job.wait_until_done({results: KEYS * len(wanted)})
+    found: dict[bytes | None, list[bytes]] = {}
+    for key, value in job.read(results):
+        found.setdefault(key, []).append(value or b"")
+    assert {key: sorted(of_key) for key, of_key in found.items()} == {
+        b"k%d" % key: wanted for key in range(KEYS)
+    }
 
 
 RENAMED = """

@@ -341,7 +341,7 @@ class Kind(Generic[S]):
 def logged(stores: Sequence[StoreBuilder[Any, Any]]) -> tuple[LoggedStore, ...]:
     """Return the stores that have state topics."""
     return tuple(
-        LoggedStore(store.name, store.topic_config(), store.persistent)
+        LoggedStore(store.name, store.topic_config(), store.persistent, store.spreading)
         for store in stores
         if store.logged
     )

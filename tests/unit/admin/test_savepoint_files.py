@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,14 +23,21 @@ from admin.savepoints.manifest import (
     write_manifest,
 )
 from admin.savepoints.record_files import RecordFile, check_file, read_records
-from admin.savepoints.sharding import check_keys, require_empty, spread_position
+from admin.savepoints.saved_state import FolderState, Spreads
+from admin.savepoints.sharding import check_spread, spread_position
 from common.deployment import PipelineVersion
 from common.errors import ConfigError
 from common.kafka.committed import Committed
 from common.pipeline import Pipeline
+from common.processors import LoggedStore, PipelineProcessor
 from common.record_batch import KafkaHeaders, RecordBatch
+from common.specs import ForwardSpec
+from common.spreading import Spreading
 from common.topic_names import TopicNames
 from streams.backfill.partitions import partitions_of
+from streams.partitioning import default_partition
+from streams.rescaling.left_records import places_of_left
+from streams.rescaling.tasks import Tasks
 
 NAMES = TopicNames("job", "in", "out")
 VERSION = PipelineVersion(3, Pipeline((), NAMES, 2, {"in": 4}), "[]\n", 1_700_000_000_000, "me@x")
@@ -184,11 +192,66 @@ def spread(folder: Path, count: int) -> SavedStore:
     return SavedStore(processor="P", store="s", topic="t", partitions=tuple(parts))
 
 
+def pipeline(
+    parallelism: int,
+    spreading: Spreading,
+    inputs: tuple[str, ...] = ("F",),
+    topics: Mapping[str, str] = {},
+) -> Pipeline:
+    """Return a forward and a processor with the store `s`, which the arc between them brings to."""
+    first = PipelineProcessor("F", ForwardSpec(), ("P",), ("source",))
+    stores = (LoggedStore("s", spreading=spreading),)
+    second = PipelineProcessor("P", ForwardSpec(), ("sink",), inputs, topics=topics, stores=stores)
+    return Pipeline((first, second), NAMES, parallelism, {"in": 4, "out": 1})
+
+
 def test_keys_of_records_may_be_spread_anew_and_others_not(tmp_path: Path) -> None:
+    keyed = Spreading(rule="key")
     store = spread(tmp_path, 3)
-    check_keys(tmp_path, store, 3)
+    spreads = Spreads(tmp_path, pipeline(3, keyed), pipeline(5, keyed))
+    spreads.check([store])
+    found = list(spreads.of("P", [store]).rows("s"))
+    assert sorted(row.key for row in found) == sorted(KEYS)
+    places = partitions_of(pa.array([row.key for row in found], pa.binary()), 5)
+    assert [row.partition for row in found] == places.tolist()
     with pytest.raises(ConfigError, match='the store "s" of "P" has keys in task'):
-        check_keys(tmp_path, store, 4)
+        Spreads(tmp_path, pipeline(4, keyed), pipeline(5, keyed)).check([store])
+
+
+def test_only_stores_whose_tasks_change_are_checked(tmp_path: Path) -> None:
+    keyed = Spreading(rule="key")
+    spreads = Spreads(tmp_path, pipeline(4, keyed), pipeline(4, keyed))
+    assert not spreads.is_changed("P", "s")
+    spreads.check([spread(tmp_path, 3)])
+
+
+def test_state_can_be_read_while_it_is_written(tmp_path: Path) -> None:
+    file = RecordFile(tmp_path, "t", 1)
+    state = FolderState(tmp_path, {"s": ("t", {1})})
+    file.write(batch([b"a", b"b", b"c"]))
+    assert file.so_far().records == 3
+    assert [row.key for rows in state.read("s", 1) for row in rows] == [b"a", b"b", b"c"]
+    # The last record of `c` deletes it.
+    assert state.last("s", 1).keys() == {b"a", b"b"}
+    file.write(batch([b"c"]))
+    file.finish()
+    assert state.last("s", 1).keys() == {b"a", b"b", b"c"}
+    assert list(state.read("s", 0)) == []
+
+
+def test_stores_of_user_code_are_spread_only_if_somebody_says_what_they_have() -> None:
+    said, keyed = Spreading(), Spreading(rule="key")
+    with pytest.raises(ConfigError, match=r'"P" has stores that may have any keys \("s"\)'):
+        check_spread(pipeline(2, said), pipeline(4, said), ["P"], [])
+    check_spread(pipeline(2, said), pipeline(4, said), ["P"], ["P"])
+    check_spread(pipeline(2, keyed), pipeline(4, keyed), ["P"], [])
+
+
+def test_inputs_with_different_numbers_of_partitions_are_refused() -> None:
+    keyed = Spreading(rule="key")
+    before, after = (pipeline(n, keyed, ("F", "in"), {"in": "in"}) for n in (4, 8))
+    with pytest.raises(ConfigError, match="F_P_job has 8, in has 4"):
+        check_spread(before, after, ["P"], [])
 
 
 def test_tasks_begin_with_the_largest_time_and_the_first_has_all_counts() -> None:
@@ -199,16 +262,33 @@ def test_tasks_begin_with_the_largest_time_and_the_first_has_all_counts() -> Non
     arc = SavedInput(
         processor="P", name="A", topic="A_P", topic_id="i", is_arc=True, positions=before
     )
-    assert spread_position(arc, 3) == {
+    assert spread_position(arc, Tasks(2, 3)) == {
         0: Committed(0, 70, 5, 2),
         1: Committed(0, 70),
         2: Committed(0, 70),
     }
-    require_empty(arc)
+    # Each task has keys of one task only, and its time.
+    assert spread_position(arc, Tasks(2, 4)) == {
+        0: Committed(0, 50, 5, 2),
+        1: Committed(0, 70),
+        2: Committed(0, 50),
+        3: Committed(0, 70),
+    }
 
 
-def test_arc_with_records_left_is_refused() -> None:
-    part = SavedPartition(partition=0, records=1, size_bytes=3, sha256="00")
-    arc = SavedInput(processor="P", name="A", topic="A_P", topic_id="i", is_arc=True, left=(part,))
-    with pytest.raises(ConfigError, match="A_P has records that were not processed"):
-        require_empty(arc)
+def test_records_that_wait_in_an_arc_go_with_their_keys(tmp_path: Path) -> None:
+    store = spread(tmp_path, 3)
+    arc = SavedInput(
+        processor="P", name="F", topic="t", topic_id="i", is_arc=True, left=store.partitions
+    )
+    keyed = Spreading(rule="key")
+    spreads = Spreads(tmp_path, pipeline(3, keyed), pipeline(5, keyed))
+    found = [row for n in range(3) for row in spreads.left(arc, n, Tasks(3, 5))]
+    assert sorted(row.key or b"" for row in found) == sorted(KEYS)
+    assert all(default_partition(row.key or b"", 5) == row.partition for row in found)
+    with pytest.raises(ConfigError, match="records wait in t, and they are not in the partitions"):
+        list(spreads.left(arc, 0, Tasks(4, 5)))
+
+
+def test_records_without_a_key_may_wait_anywhere() -> None:
+    assert places_of_left(pa.array([None, None], pa.binary()), 3, Tasks(4, 2)) == [1, 1]

@@ -409,3 +409,22 @@ def test_topics_that_are_only_merged_may_have_different_counts(folder: Path) -> 
     }
     with pytest.raises(ConfigError, match='"Counts" of "W-Left" reads topics with different'):
         partitions_of("merged", f"{RIGHT}, counts: true", THREE_AND_FOUR, folder)
+
+
+# --- internal topics that a rescale has given another number ---
+
+BY_WORD = (
+    '- {id: W, type: topology, builder: "tests.user_code.topologies:counted_words", '
+    "config: {lines: a, words: c}}"
+)
+
+
+def test_internal_topics_keep_the_number_that_they_have_in_kafka(folder: Path) -> None:
+    text = SOURCES + BY_WORD
+    topic = "W_ByWord-repartition_job"
+    assert in_kafka(text, {"a_topic": 3}, folder).partitions_of(topic) == 3
+    assert in_kafka(text, {"a_topic": 3, topic: 5}, folder).partitions_of(topic) == 5
+    admin = cast(Admin, FakeAdmin({"a_topic": 3, topic: 5}))
+    rescaled = with_partitions(pipeline(text, folder), admin, {topic: 7})
+    assert rescaled.partitions_of(topic) == 7
+    assert [rescaled.task_count(each) for each in rescaled.processors] == [3, 7]

@@ -11,6 +11,7 @@ import pytest
 from common.messages import ProcessorReplica, replicas
 from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
+from common.spreading import Spreading
 from streams import serdes, stores
 from streams.pipeline.kinds.stores import store_of
 from streams.stores import StoreBuilder
@@ -97,7 +98,8 @@ def test_all_that_a_class_can_say_is_in_its_node() -> None:
     }
     assert node.on_error is OnError.DEAD_LETTER
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
-    assert node.stores == (LoggedStore("Balances"), LoggedStore("Windows", windows_policy))
+    windows = LoggedStore("Windows", windows_policy, spreading=Spreading(time="window"))
+    assert node.stores == (LoggedStore("Balances"), windows)
     assert node.is_stateful
     assert [store.name for store in spec.stores] == ["Balances", "Cache", "Windows"]
     assert (spec.max_task_idle_ms, spec.buffered_records) == (500, 50)
@@ -166,7 +168,7 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
     assert isinstance(node.spec, ClassSpec)
     (spec,) = node.spec.stores
     assert store_of(spec) == store
-    logged = LoggedStore("S", store.topic_config(), store.persistent)
+    logged = LoggedStore("S", store.topic_config(), store.persistent, store.spreading)
     assert node.stores == ((logged,) if store.logged else ())
 
 

@@ -15,10 +15,11 @@ from common.config import Config
 from common.errors import ConfigError
 from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from common.specs import CountSpec, ForwardSpec, SumSpec
+from common.spreading import Spreading
 from streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
-COUNTS = (LoggedStore("counts"),)
+COUNTS = (LoggedStore("counts", spreading=Spreading(rule="key")),)
 TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
 
 

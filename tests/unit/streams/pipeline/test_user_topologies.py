@@ -12,6 +12,7 @@ import pytest
 from common.messages import ProcessorReplica, replicas
 from common.processors import LoggedStore, OnError
 from common.specs import TopologySpec
+from common.spreading import Spreading
 from streams import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -96,7 +97,8 @@ def test_state_topics_are_those_of_the_group_whose_stores_are_logged() -> None:
     first, second = loaded.processors
     assert first.stores == ()
     windows_policy = {"cleanup.policy": "compact,delete", "retention.ms": str(60_000 + WEEK_MS)}
-    assert second.stores == (LoggedStore("Kept"), LoggedStore("Windows", windows_policy))
+    windows = LoggedStore("Windows", windows_policy, spreading=Spreading(time="window"))
+    assert second.stores == (LoggedStore("Kept"), windows)
     assert loaded.state_topics(second) == {
         "Kept": "state_topic_W-Count_Kept_job",
         "Windows": "state_topic_W-Count_Windows_job",

@@ -367,7 +367,7 @@ def test_key_that_spark_does_not_group_by_is_refused() -> None:
         empty,
         None,
         "",
-        has_key=False,
+        key_column="",
         is_distinct=False,
         best=0,
         loses_rows=False,

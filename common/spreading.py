@@ -1,0 +1,61 @@
+"""How the state of a store is spread over another number of tasks, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Rule = Literal[
+    "said",
+    "key",
+    "columns",
+    "copy",
+    "times",
+    "join_times",
+    "numbered_times",
+    "numbered",
+    "unmatched",
+    "subscriptions",
+]
+EntryTime = Literal["window", "session", "version"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spreading:
+    """Which record key an entry of a store belongs to: that key decides its task.
+
+    | rule | entries |
+    | --- | --- |
+    | `said` | as `key`, if somebody says that the store of user code has the keys of records |
+    | `key` | the key in the store has the record's key in it |
+    | `columns` | the key in the store is a row of columns; the store `shape` says which one |
+    | `copy` | all tasks have the same ones |
+    | `times` | the times of windows of the task |
+    | `join_times` | the times of a join of the task |
+    | `numbered_times` | the time and the next number of a query that joins |
+    | `numbered` | as `key`; values begin with a number that is unique in the task |
+    | `unmatched` | under numbers of rows, which are in the stores `left` and `right` |
+    | `subscriptions` | as `key`; values have the task of the row, which reads `answers` |
+
+    A key in the store is `before` bytes, the record's key, `after` bytes, and the entry's `time`.
+    If it `has_length`, the 4 bytes ahead of the record's key and of what is `after` it have their
+    length, and anything may follow. `after_row_key` is what `after` is, of the key of the row that
+    a subscription is for.
+
+    A window that is emitted when it closes does so `closes_ms` after its time, and is kept for
+    `kept_ms`; otherwise both are None.
+    """
+
+    rule: Rule = "said"
+    time: EntryTime | None = None
+    before: int = 0
+    after: int = 0
+    has_length: bool = False
+    answers: str | None = None
+    after_row_key: int = 0
+    closes_ms: int | None = None
+    kept_ms: int | None = None
+
+
+SAID = Spreading()
+"""How a key-value store of user code is spread."""

@@ -1,0 +1,1 @@
+"""Spreads the state of tasks over another number of tasks."""

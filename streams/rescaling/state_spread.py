@@ -1,0 +1,250 @@
+"""Spreads the stores of a processor over another number of tasks: each entry goes with its key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from common.errors import ConfigError
+from common.processors import LoggedStore
+from common.specs import SHAPE_STORE
+from common.spreading import Rule, Spreading
+from common.suggest import counted
+from streams.backfill.partitions import partitions_of
+from streams.dsl.join_time import merged_join_times
+from streams.dsl.window_time import closed_until, merged_times, times_store_name
+from streams.rescaling.open_windows import OpenWindows
+from streams.rescaling.saved import SavedRow, SavedState, SpreadRow
+from streams.rescaling.subscriptions import RowPartitions
+from streams.rescaling.tasks import Tasks
+from streams.rescaling.unmatched import spread_unmatched
+from streams.sql.join_state import Renumbering, merged_numbered_times
+from streams.sql.key_column import KeyColumn
+from streams.stores.layout import TIME_OF, is_time_mark, record_key, time_mark, without_time
+
+_OF_TASK: Mapping[Rule, Callable[[Sequence[bytes], int], bytes]] = {
+    "times": lambda found, _: merged_times(found),
+    "join_times": lambda found, _: merged_join_times(found),
+    "numbered_times": merged_numbered_times,
+}
+"""What becomes of the one value that a store has in each task, where several become one."""
+
+
+class StateSpread:
+    """The stores of one processor, before they are written anew."""
+
+    def __init__(
+        self,
+        processor: str,
+        stores: Sequence[LoggedStore],
+        tasks: Tasks,
+        state: SavedState,
+        answers: Mapping[str, Tasks],
+    ) -> None:
+        """`answers` has the tasks that read each topic of answers for `subscriptions`."""
+        self._processor = processor
+        self._stores = {store.name: store.spreading for store in stores}
+        self._tasks = tasks
+        self._state = state
+        self._answers = answers
+
+    def check_keys(self, store: str) -> None:
+        """Raise `ConfigError` if an entry of a store is not in the task of its key."""
+        spreading = self._stores[store]
+        if spreading.rule in ("copy", "unmatched", *_OF_TASK):
+            return
+        for task in range(self._tasks.before):
+            for rows in self._state.read(store, task):
+                entries = _entries(spreading, rows)
+                if spreading.rule == "subscriptions":
+                    self._row_partitions(store).check(entries)
+                if self._is_spread:
+                    self._check_keys(store, task, [row.key for row in entries])
+
+    def check_times(self, store: str) -> None:
+        """Raise `ConfigError` if the times of tasks that become one do not suit each other."""
+        spreading = self._stores[store]
+        if spreading.rule == "numbered_times":
+            for task in range(self._tasks.groups):
+                list(self._merged(store, task))
+        windows, latest = self._windows(store), _Latest(spreading, self._tasks)
+        if windows is None:
+            return
+        for task in range(self._tasks.before):
+            for rows in self._state.read(store, task):
+                latest.see(task, rows)
+                windows.see(task, _entries(spreading, rows))
+        if lost := windows.lost(latest.times):
+            raise ConfigError(
+                f"{self._where(store)} has open windows in tasks whose time is far behind that of "
+                f"others: {counted(lost, 'window')} would expire without a result. Wait until "
+                "these tasks have caught up, or give a multiple of the number of tasks that there "
+                f"are, {self._tasks.before}"
+            )
+
+    def rows(self, store: str) -> Iterator[SpreadRow]:
+        """Yield the records of a store, each with its new partition."""
+        spreading = self._stores[store]
+        if spreading.rule == "copy":
+            yield from self._copies(store)
+        elif spreading.rule in _OF_TASK:
+            for task in range(self._tasks.after):
+                yield from self._merged(store, task)
+        elif spreading.rule == "unmatched":
+            yield from spread_unmatched(store, self._state, self._tasks)
+        else:
+            yield from self._spread(store, spreading)
+
+    def _spread(self, store: str, spreading: Spreading) -> Iterator[SpreadRow]:
+        windows, latest = self._windows(store), _Latest(spreading, self._tasks)
+        for task in range(self._tasks.before):
+            changed = self._change_of(store, task)
+            emitted = -1 if windows is None else windows.emitted_elsewhere(task)
+            for rows in self._state.read(store, task):
+                latest.see(task, rows)
+                entries = _entries(spreading, rows)
+                if emitted >= 0:
+                    entries = [row for row in entries if latest.time_of(row.key) > emitted]
+                places = [task] * len(entries)
+                if self._is_spread:
+                    owners = self._owners(store, [row.key for row in entries])
+                    places = partitions_of(owners, self._tasks.after).tolist()
+                for (key, value, timestamp, headers), place in zip(entries, places, strict=True):
+                    new = value if value is None or changed is None else changed(value)
+                    yield SpreadRow(key, new, place, timestamp, headers)
+        if self._is_spread:
+            yield from latest.marks()
+
+    @property
+    def _is_spread(self) -> bool:
+        return self._tasks.before != self._tasks.after
+
+    def _check_keys(self, store: str, task: int, keys: list[bytes]) -> None:
+        found = partitions_of(self._owners(store, keys), self._tasks.before)
+        if np.any(found != task):
+            raise ConfigError(
+                f"{self._where(store)} has keys in task {task} that are not keys of its records, "
+                "or a partitioner has spread its records, or its keys were written by another "
+                "serde: its state cannot be spread over another number of tasks"
+            )
+
+    def _owners(self, store: str, keys: Sequence[bytes]) -> pa.BinaryArray:
+        """Return the keys of records that the keys of entries belong to."""
+        spreading = self._stores[store]
+        if spreading.rule != "columns":
+            return pa.array([record_key(key, spreading) for key in keys], pa.binary())
+        try:
+            return self._key_column.of([without_time(key, spreading.time) for key in keys])
+        except ValueError as error:
+            raise ConfigError(f"{self._where(store)} cannot be spread: {error}") from error
+
+    @cached_property
+    def _key_column(self) -> KeyColumn:
+        """Raises `ValueError` if the store of the shape does not say it."""
+        shape = next(self._copies(SHAPE_STORE, most=1), None)
+        return KeyColumn("{}" if shape is None else (shape.value or b"").decode())
+
+    def _change_of(self, store: str, task: int) -> Callable[[bytes], bytes] | None:
+        """Return what changes the values of a task, or `None` if they stay as they are."""
+        match self._stores[store].rule:
+            case "numbered" if self._tasks.merged > 1:
+                return Renumbering(self._tasks.merged, self._tasks.rank(task)).row
+            case "subscriptions":
+                return self._row_partitions(store).changed
+        return None
+
+    def _row_partitions(self, store: str) -> RowPartitions:
+        spreading = self._stores[store]
+        assert spreading.answers is not None
+        tasks = self._answers[spreading.answers]
+        return RowPartitions(self._where(store), tasks, spreading.after_row_key)
+
+    def _windows(self, store: str) -> OpenWindows | None:
+        """Return what is known of windows that are emitted on close, if tasks become one."""
+        spreading = self._stores[store]
+        if spreading.closes_ms is None or self._tasks.merged == 1:
+            return None
+        closed = {}
+        for task in range(self._tasks.before):
+            for row in self._state.last(times_store_name(store), task).values():
+                closed[task] = closed_until(row.value or b"")
+        return OpenWindows(spreading, self._tasks, closed)
+
+    def _copies(self, store: str, most: int | None = None) -> Iterator[SpreadRow]:
+        """Yield the same records for each of the tasks.
+
+        Where they differ, some are of an older version, which says less.
+        """
+        found: dict[bytes, SavedRow] = {}
+        for task in range(self._tasks.before):
+            for key, row in self._state.last(store, task).items():
+                known = found.get(key)
+                if known is None or len(row.value or b"") > len(known.value or b""):
+                    found[key] = row
+        for task in range(self._tasks.after if most is None else most):
+            for key, value, timestamp, headers in found.values():
+                yield SpreadRow(key, value, task, timestamp, headers)
+
+    def _merged(self, store: str, task: int) -> Iterator[SpreadRow]:
+        found: dict[bytes, list[SavedRow]] = {}
+        for former in self._tasks.former(task):
+            for key, row in self._state.last(store, former).items():
+                found.setdefault(key, []).append(row)
+        merge = _OF_TASK[self._stores[store].rule]
+        for key, rows in found.items():
+            try:
+                value = merge([row.value or b"" for row in rows], self._tasks.merged)
+            except OverflowError as error:
+                raise ConfigError(f"{self._where(store)} cannot be spread: {error}") from error
+            yield SpreadRow(key, value, task, max(row.timestamp for row in rows), None)
+
+    def _where(self, store: str) -> str:
+        return f'the store "{store}" of "{self._processor}"'
+
+
+class _Latest:
+    """The stream time of the stores of each group of tasks.
+
+    A new task has not all keys of those before it. So that its stream time does not go back, it
+    gets a deletion with the largest time, as if it had had them.
+    """
+
+    def __init__(self, spreading: Spreading, tasks: Tasks) -> None:
+        self._time = spreading.time
+        self._tasks = tasks
+        self.times: dict[int, int] = {}
+        self._written: dict[int, int] = {}
+
+    def time_of(self, key: bytes) -> int:
+        """Return the time of an entry."""
+        assert self._time is not None
+        return TIME_OF[self._time](key)
+
+    def see(self, task: int, rows: Sequence[SavedRow]) -> None:
+        """Take records into account."""
+        if self._time is None or not rows:
+            return
+        group = self._tasks.group_of(task)
+        time = max(map(self.time_of, (row.key for row in rows)))
+        written = max(row.timestamp for row in rows)
+        self.times[group] = max(time, self.times.get(group, time))
+        self._written[group] = max(written, self._written.get(group, written))
+
+    def marks(self) -> Iterator[SpreadRow]:
+        """Yield the deletions."""
+        for task in range(self._tasks.after):
+            group = self._tasks.group_of(task)
+            if self._time is not None and group in self.times:
+                key = time_mark(self._time, self.times[group])
+                yield SpreadRow(key, None, task, self._written[group], None)
+
+
+def _entries(spreading: Spreading, rows: Sequence[SavedRow]) -> Sequence[SavedRow]:
+    """Return records without the marks of an earlier change of tasks."""
+    time = spreading.time
+    if time is None:
+        return rows
+    return [row for row in rows if row.value is not None or not is_time_mark(time, row.key)]

@@ -1,0 +1,56 @@
+"""The partitions of rows that subscriptions of foreign-key joins have in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.errors import ConfigError
+from streams.dsl.foreign_key_messages import (
+    partition_of_subscription,
+    parts_of_subscription,
+    with_partition,
+)
+from streams.dsl.topics import repartition_topic
+from streams.partitioning import default_partition
+from streams.rescaling.saved import SavedRow
+from streams.rescaling.tasks import Tasks
+from streams.stores.layout import without_end
+
+
+def topic_of(store: str) -> str:
+    """Return the internal topic that subscriptions come by which a store keeps."""
+    return repartition_topic(store)
+
+
+class RowPartitions:
+    """Finds the new partitions; `where` says for errors whose they are."""
+
+    def __init__(self, where: str, tasks: Tasks, after_row_key: int) -> None:
+        self._where = where
+        self._tasks = tasks
+        self._after = after_row_key
+
+    def check(self, rows: Sequence[SavedRow]) -> None:
+        """Raise `ConfigError` if a row is in another partition than that of its key."""
+        if self._tasks.before == self._tasks.after:
+            return
+        for row in rows:
+            if row.value is None:
+                continue
+            found = partition_of_subscription(row.value)
+            if self._partition(row.value, self._tasks.before) != found:
+                raise ConfigError(
+                    f"{self._where} has subscriptions of rows in partition {found} that the "
+                    "default partitioner would have sent to another one: where answers are to go "
+                    "with another number of tasks is unknown"
+                )
+
+    def changed(self, value: bytes) -> bytes:
+        """Return a subscription with the partition that its row gets."""
+        if self._tasks.before == self._tasks.after:
+            return value
+        return with_partition(value, self._partition(value, self._tasks.after))
+
+    def _partition(self, value: bytes, count: int) -> int:
+        key = parts_of_subscription(value)[1]
+        return default_partition(without_end(key, self._after), count)

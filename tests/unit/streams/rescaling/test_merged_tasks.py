@@ -1,0 +1,148 @@
+"""Tasks that become one had different times: no result comes twice, and none is lost silently."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from common.errors import ConfigError
+from streams import Emit, serdes, windows
+from streams.dsl.join_time import join_time_store, merged_join_times
+from streams.dsl.window_aggregates import Windows
+from streams.dsl.window_time import merged_times
+from streams.dsl.windows import SlidingWindows
+from streams.partitioning import default_partition
+from streams.pipeline.kinds.kind import logged
+from streams.rescaling.saved import SavedRow
+from streams.rescaling.tasks import Tasks
+from streams.stores import key_value
+from streams.topology import Topology
+from tests.unit.streams.dsl.running import builder
+from tests.unit.streams.rescaling.sharded import Logs, Sharded, spread
+
+SLOW, FAST = (
+    next(key for key in (b"a", b"b", b"c", b"d", b"e") if default_partition(key, 2) == number)
+    for number in (0, 1)
+)
+
+
+def counting(kind: Windows) -> Topology:
+    built = builder()
+    table = built.stream("in").group_by_key().windowed_by(kind, emit=Emit.ON_WINDOW_CLOSE)
+    found = table.count(name="W").to_stream()
+    found.map(lambda key, value: (f"{key.key} {key.window.start}", value)).to(
+        "out", value_serde=serdes.int64
+    )
+    return built.build()
+
+
+def results(sharded: Sharded) -> list[tuple[str, int]]:
+    return [
+        (key.decode(), int.from_bytes(value, "big"))
+        for key, value in sharded.results
+        if key is not None and value is not None
+    ]
+
+
+def test_what_one_task_has_emitted_does_not_come_again_and_the_rest_does() -> None:
+    sharded = Sharded(counting(windows.tumbling(100, grace_ms=50)), 2)
+    sharded.pipe([("in", SLOW, b"", time) for time in (10, 20, 120, 130, 160)])
+    sharded.pipe([("in", FAST, b"", time) for time in (10, 110, 210, 260)])
+    assert results(sharded) == [
+        (f"{SLOW.decode()} 0", 2),
+        (f"{FAST.decode()} 0", 1),
+        (f"{FAST.decode()} 100", 1),
+    ]
+    sharded.results.clear()
+    merged = sharded.rescaled(1)
+    # Time is that of the one that is ahead, so this record is late.
+    merged.pipe([("in", SLOW, b"", 140)])
+    # What that has not emitted is due now, with what came in time.
+    merged.pipe([("in", FAST, b"", 270), ("in", SLOW, b"", 280), ("in", FAST, b"", 400)])
+    assert results(merged) == [
+        (f"{SLOW.decode()} 100", 3),
+        (f"{SLOW.decode()} 200", 1),
+        (f"{FAST.decode()} 200", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [windows.tumbling(100, grace_ms=0), windows.sliding(50, grace_ms=0)],
+    ids=["tumbling", "sliding"],
+)
+def test_windows_that_would_expire_before_they_are_emitted_are_refused(kind: Windows) -> None:
+    sharded = Sharded(counting(kind), 2)
+    sharded.pipe([("in", SLOW, b"", 10), ("in", FAST, b"", 10), ("in", FAST, b"", 1000)])
+    with pytest.raises(ConfigError, match="has open windows in tasks whose time is far behind"):
+        sharded.rescaled(1)
+    # With a multiple of the tasks, each goes on with its own time.
+    parts = sharded.rescaled(4)
+    parts.pipe([("in", SLOW, b"", 20), ("in", SLOW, b"", 500)])
+    assert (f"{SLOW.decode()} 0", 2) in results(parts) or isinstance(kind, SlidingWindows)
+
+
+def test_no_record_becomes_late_where_tasks_are_only_divided() -> None:
+    sharded = Sharded(counting(windows.tumbling(100, grace_ms=0)), 2)
+    sharded.pipe([("in", SLOW, b"", 10), ("in", FAST, b"", 5000)])
+    sharded = sharded.rescaled(6)
+    sharded.pipe([("in", SLOW, b"", 20), ("in", SLOW, b"", 100)])
+    assert results(sharded) == [(f"{SLOW.decode()} 0", 2)]
+
+
+def test_stream_time_of_a_store_does_not_go_back_for_keys_that_move() -> None:
+    built = builder()
+    left, right = built.stream("in"), built.stream("right")
+    span = windows.join(before_ms=10, after_ms=10, grace_ms=5)
+    left.join(right, lambda a, b: f"{a}{b}", span, name="J").to("out")
+    # Both keys are in one task at first, and then in two.
+    keys = [key for key in (b"a", b"b", b"c", b"d", b"e") if default_partition(key, 2) == 1]
+    sharded = Sharded(built.build(), 1)
+    sharded.pipe([("in", keys[0], b"1", 100), ("in", SLOW, b"1", 1000), ("in", SLOW, b"1", 1001)])
+    sharded = sharded.rescaled(2)
+    sharded.pipe([("right", keys[0], b"2", 100)])
+    assert sharded.results == []
+    # The marks by which stores know their time are not taken for entries.
+    sharded.rescaled(5).rescaled(2)
+
+
+def test_times_of_windows_are_the_latest_and_closing_goes_on_from_the_earliest() -> None:
+    pack = struct.Struct(">qq").pack
+    assert merged_times([pack(30, 20), pack(50, -1), pack(40, 35)]) == pack(50, -1)
+    assert merged_times([pack(30, 20)]) == pack(30, 20)
+
+
+def test_times_of_joins_are_the_latest_and_the_earliest_that_waits() -> None:
+    pack = struct.Struct(">qq").pack
+    assert merged_join_times([pack(30, 20), pack(50, -1), pack(40, 35)]) == pack(50, 20)
+    assert merged_join_times([pack(30, -1)]) == pack(30, -1)
+
+
+def test_task_takes_times_of_those_whose_keys_it_may_have() -> None:
+    store = join_time_store("t")
+    pack = struct.Struct(">qq").pack
+    rows = {("t", n): [SavedRow(b"join", pack(10 * n, -1), n)] for n in range(4)}
+    found = spread(logged([store]), Tasks(4, 6), Logs(rows))
+    assert [(row.partition, row.value) for _, row in found] == [
+        (n, pack(20 if n % 2 == 0 else 30, -1)) for n in range(6)
+    ]
+
+
+def test_copies_go_to_all_tasks() -> None:
+    store = key_value("shape", serdes.string, serdes.string).spread("copy")
+    rows = {("shape", 1): [SavedRow(b"content", b"{}", 1)]}
+    found = spread(logged([store]), Tasks(2, 3), Logs(rows))
+    assert [(row.partition, row.key, row.value) for _, row in found] == [
+        (n, b"content", b"{}") for n in range(3)
+    ]
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2), (3, 5), (4, 6), (1, 7), (12, 8)])
+def test_tasks_have_keys_of_those_of_their_group_only(before: int, after: int) -> None:
+    tasks = Tasks(before, after)
+    for number in range(2000):
+        key = b"%d" % number
+        assert default_partition(key, before) in tasks.former(default_partition(key, after))
+    assert all(len(tasks.former(task)) == tasks.merged for task in range(after))
+    assert sorted({tasks.rank(n) for n in tasks.former(0)}) == list(range(tasks.merged))

@@ -1,0 +1,140 @@
+"""Queries that keep state have the same results when the number of their tasks changes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+
+from common.processors import PipelineProcessor
+from streams.partitioning import default_partition
+from streams.rescaling.saved import SavedRow
+from streams.rescaling.tasks import Tasks
+from streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
+from tests.unit.streams.pipeline.loading import load
+from tests.unit.streams.rescaling.sharded import Logs, spread
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
+from tests.unit.streams.sql.join_pipeline import ON
+from tests.unit.streams.sql.join_pipeline import pipeline as join_pipeline
+
+pytestmark = pytest.mark.integration
+
+KEYS = [f"k{number}" for number in range(9)]
+CHANGES = (2, 3)
+BOTH = "SELECT coalesce(o.key, p.key) AS key, o.n, p.n AS m FROM orders o {} JOIN payments p {}"
+
+
+def grouped(query: str, more: str = "") -> str:
+    return (
+        "- {id: P, type: sql, format: json, schema: n INT, "
+        f"query: {json.dumps(query)}, to: [sink]{more}}}"
+    )
+
+
+QUERIES = {
+    "key": grouped("SELECT key, count(*) AS c, sum(n) AS s FROM input GROUP BY key"),
+    "two columns": grouped(
+        "SELECT concat(key, n) AS key, count(*) AS c FROM input GROUP BY n, key"
+    ),
+    "distinct": grouped("SELECT DISTINCT key, n FROM input"),
+    "best rows": grouped(
+        "SELECT concat(key, r) AS key, n FROM (SELECT key, n, row_number() OVER "
+        "(PARTITION BY key ORDER BY n DESC) AS r FROM input) WHERE r <= 2"
+    ),
+    "windows on close": grouped(
+        "SELECT key, count(*) AS c, sum(n) AS s FROM input "
+        "GROUP BY key, window(timestamp, '10 minutes')",
+        ", emit: on_close, grace: 10 min",
+    ),
+    "sessions": grouped(
+        "SELECT key, count(*) AS c FROM input GROUP BY key, session_window(timestamp, '4 minutes')",
+        ", emit: on_close, grace: 10 min",
+    ),
+    "another column": grouped("SELECT n AS key, count(*) AS c FROM input GROUP BY n"),
+    **{
+        f"{kind} join".strip(): join_pipeline(BOTH.format(kind, ON), "grace: 3 min")
+        for kind in ("", "LEFT", "FULL")
+    },
+}
+
+
+def logs_of(stores: Mapping[str, BytesStore], segmented: set[str], number: int, logs: Logs) -> None:
+    """Add the content of a task's stores to the logs of state topics."""
+    for name, store in stores.items():
+        start = SEGMENT_BYTES if name in segmented else 0
+        rows = [SavedRow(key[start:], value, 0) for key, value in store.scan(b"", None)]
+        logs.log[name, number] += rows
+
+
+def rescaled(job: Job, text: str, queries: OpenedOnce, before: int, after: int) -> Job:
+    """Return a job with another number of tasks, and the state of the former one."""
+    job.close()
+    found = Job(text, queries, partitions=after)
+    for processor in load(text).processors:
+        _fill(processor, job.stores, found.stores, Tasks(before, after))
+    found.restart()
+    found.results = job.results
+    return found
+
+
+def _fill(
+    processor: PipelineProcessor,
+    former: Mapping[str, Mapping[str, BytesStore]],
+    stores: Mapping[str, Mapping[str, BytesStore]],
+    tasks: Tasks,
+) -> None:
+    timed = {s.name for s in processor.stores if s.spreading.time in ("window", "session")}
+    logs = Logs()
+    for number in range(tasks.before):
+        logs_of(former[f"{processor.id}_{number}"], timed, number, logs)
+    for name, row in spread(processor.stores, tasks, logs):
+        stores[f"{processor.id}_{row.partition}"][name].restore({row.key: row.value}, 1)
+
+
+def rounds(topics: Sequence[str]) -> Iterator[list[tuple[str, Row]]]:
+    """Yield rows with their topics; a round ends with a row of each key at the same time."""
+    chance = random.Random(5)
+    for turn in range(1, 5):
+        found: list[tuple[str, Row]] = []
+        for at in range(turn * 10 - 8, turn * 10, 2):
+            for topic in topics:
+                chosen = chance.sample(KEYS, 4)
+                found += [(topic, {"key": k, "at": at, "n": chance.randrange(4)}) for k in chosen]
+        yield found + [
+            (topic, {"key": k, "at": turn * 10, "n": 1}) for k in KEYS for topic in topics
+        ]
+    yield [(topic, {"key": k, "at": 200, "n": 0}) for k in KEYS for topic in topics]
+
+
+def run(text: str, queries: OpenedOnce, counts: Sequence[int]) -> object:
+    """Return the results in no order; the number of tasks changes after two rounds.
+
+    Results of updates depend on batches, so of these, only the last of each key are returned.
+    """
+    topics = ["orders", "payments"] if "orders" in text else ["in"]
+    count = counts[0]
+    job = Job(text, queries, partitions=count)
+    for number, rows in enumerate(rounds(topics)):
+        wanted = counts[min(number // 2, len(counts) - 1)]
+        if wanted != count:
+            job, count = rescaled(job, text, queries, count, wanted), wanted
+        for topic in topics:
+            for partition in range(count):
+                mine = [
+                    row
+                    for at, row in rows
+                    if at == topic and default_partition(row["key"].encode(), count) == partition
+                ]
+                if mine:
+                    job.send(mine, partition, topic)
+    job.close()
+    if ("GROUP BY" in text or "row_number" in text) and "on_close" not in text:
+        return job.latest()
+    return sorted(f"{each.key} {each.value} {each.timestamp}" for each in job.take())
+
+
+@pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
+def test_results_do_not_depend_on_the_number_of_tasks(text: str, shared: OpenedOnce) -> None:
+    assert run(text, shared, CHANGES) == run(text, shared, [1])
