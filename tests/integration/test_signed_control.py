@@ -62,9 +62,9 @@ def flood(job: Engine) -> None:
     headers: list[list[tuple[str, bytes | None]]] = [
         [],
         [("version", None), ("format", b"1")],
-        [("version", b"3"), ("epoch", huge), ("sequence", b"-1"), ("sent_at", b"9" * 19)],
-        [("version", b"3"), ("report", nested), ("figures", b'{"names":1,"names":2}')],
-        [("version", b"3"), ("report", b'{"beat":NaN,"host":"\\ud800"}'), ("figures", b"{}")],
+        [("version", b"4"), ("epoch", huge), ("sequence", b"-1"), ("sent_at", b"9" * 19)],
+        [("version", b"4"), ("report", nested), ("figures", b'{"names":1,"names":2}')],
+        [("version", b"4"), ("report", b'{"beat":NaN,"host":"\\ud800"}'), ("figures", b"{}")],
         [(f"{n:050}", b"x" * 50) for n in range(6_000)],
         [("\x1b[2J\u202e", b"\x1b]0;owned\x07"), ("format", huge)],
     ]
