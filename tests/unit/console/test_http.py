@@ -232,7 +232,9 @@ def test_an_error_in_a_view_is_logged_and_answered_with_500(
         assert "no lag today" not in body.decode()
         assert answer.headers["X-Frame-Options"] == "DENY"
         assert ask(server, "/api/graph")[0].status == 200
-    assert ("/api/lag", "no lag today") in [(log.get("path"), log.get("reason")) for log in logs]
+    assert ("/api/lag", "Broken: no lag today") in [
+        (log.get("path"), log.get("reason")) for log in logs
+    ]
 
 
 def test_a_snapshot_that_cannot_be_made_leaves_the_last_one() -> None:

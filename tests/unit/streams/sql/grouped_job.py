@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from common.messages import ProcessorReplica, replicas
 from common.record_batch import RecordBatch
+from common.table_settings import TableSettings
 from common.user_code import UserCode
 from streams.engine.group_task import GroupTask
 from streams.engine.outputs import OutputColumns
@@ -135,7 +137,9 @@ class Job:
         self.skipped = 0
         self._queries = queries
         self._partitions = partitions
-        self._units = replicas(load(text, replace(CONFIG, parallelism=partitions)))
+        # A test's tables are in its temporary folder.
+        tables = TableSettings(paths=(tempfile.gettempdir(),))
+        self._units = replicas(load(text, replace(CONFIG, parallelism=partitions, tables=tables)))
         self.stores: dict[str, dict[str, BytesStore]] = {
             name: dict(each) for name, each in (stores or {}).items()
         }
