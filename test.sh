@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
+# Otherwise, each of some hundred processes that the tests start would compile the engine again.
+unset PYTHONDONTWRITEBYTECODE
+
 ./scripts/setup.sh
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .

@@ -21,7 +21,9 @@ def local_cluster(
     directory: Path, num_brokers: int = 1, settings: Mapping[str, str | int] = {}
 ) -> Iterator[str]:
     """Run Kafka from the jars on free ports; nothing stays of it."""
-    cluster = LocalCluster(directory, num_brokers=num_brokers, settings=settings)
+    cluster = LocalCluster(
+        directory, num_brokers=num_brokers, settings=settings, is_short_lived=True
+    )
     cluster.start()
     try:
         yield cluster.bootstrap_servers

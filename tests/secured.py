@@ -73,7 +73,7 @@ class Secured:
 @contextmanager
 def secured_cluster(directory: Path) -> Iterator[Secured]:
     """Run a secured Kafka on free ports; nothing stays of it."""
-    cluster = LocalCluster(directory, is_secure=True)
+    cluster = LocalCluster(directory, is_secure=True, is_short_lived=True)
     cluster.start()
     try:
         secrets = directory / FOLDER

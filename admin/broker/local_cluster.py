@@ -53,6 +53,7 @@ class LocalCluster:
         port: int | None = None,
         settings: Mapping[str, str | int] = {},
         is_secure: bool = False,
+        is_short_lived: bool = False,
         found: Sequence[NodeState] = (),
     ) -> None:
         """Choose the ports; nothing starts yet.
@@ -65,6 +66,8 @@ class LocalCluster:
             settings: entries of server.properties for all brokers, which override the built-in
                 ones. They are not saved: a cluster from `find` starts its brokers without them.
             is_secure: whether clients need TLS, a name and rights; see `SecretsFolder`.
+            is_short_lived: whether it will run for minutes: its JVMs then take less CPU time at
+                first, and more later.
             found: the brokers of an existing cluster, instead of new ones; passed by `find`.
 
         Raises:
@@ -74,6 +77,7 @@ class LocalCluster:
         self.directory = directory.expanduser().absolute()
         self._settings = dict(settings)
         self.is_secure = is_secure
+        self._is_short_lived = is_short_lived
         states = found or [
             NodeState(node, None) for node in _new_nodes(num_brokers, port, is_secure=is_secure)
         ]
@@ -244,7 +248,11 @@ class LocalCluster:
         log_starts = {node.id: _size(self.log_file(node.id)) for node in nodes}
         try:
             for node in nodes:
-                process = server.launch(self._properties_file(node), self.log_file(node.id))
+                process = server.launch(
+                    self._properties_file(node),
+                    self.log_file(node.id),
+                    is_short_lived=self._is_short_lived,
+                )
                 self._states[node.id] = NodeState(node, process)
                 self._save()
             deadline_s = time.monotonic() + timeout_s

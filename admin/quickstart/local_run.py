@@ -30,7 +30,7 @@ def run_with_kafka(
     folder = Path(tempfile.mkdtemp(prefix=f"kafka-pipeline-{name}-"))
     try:
         with ExitStack() as stack:
-            broker = LocalCluster(folder / "broker")
+            broker = LocalCluster(folder / "broker", is_short_lived=not keep)
             stack.callback(broker.stop)
             stack.callback(signals.ignore)
             display.event("starting Kafka")

@@ -141,7 +141,7 @@ def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
 
 @pytest.mark.slow
 def test_three_brokers_form_one_cluster_and_survive_the_loss_of_one(directory: Path) -> None:
-    cluster = LocalCluster(directory, num_brokers=3)
+    cluster = LocalCluster(directory, num_brokers=3, is_short_lived=True)
     try:
         cluster.start()
         assert len({_cluster_id(directory, node.id) for node in cluster.nodes}) == 1

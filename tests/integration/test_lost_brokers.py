@@ -26,7 +26,7 @@ TIMEOUT_S = 60
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(tmp_path / "kafka")
+    cluster = LocalCluster(tmp_path / "kafka", is_short_lived=True)
     cluster.start()
     yield cluster
     cluster.stop()

@@ -51,7 +51,7 @@ def broken(config):
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     directory = tmp_path_factory.mktemp("oauth")
-    cluster = LocalCluster(directory, settings=BROKER)
+    cluster = LocalCluster(directory, settings=BROKER, is_short_lived=True)
     cluster.start()
     try:
         yield cluster.bootstrap_servers

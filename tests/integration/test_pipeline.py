@@ -213,7 +213,7 @@ def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> N
 def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> None:
     """Whatever its clients were doing then: commits are decided, hung calls are given up."""
     (tmp_path / "kafka").mkdir()
-    cluster = LocalCluster(tmp_path / "kafka")
+    cluster = LocalCluster(tmp_path / "kafka", is_short_lived=True)
     cluster.start()
     try:
         settings = {"heartbeat_interval_ms": HEARTBEAT_MS}
