@@ -26,6 +26,7 @@ REFUSAL_TIMEOUT_S = 60.0
 DETECTION_TIMEOUT_S = 60.0
 GARBAGE = 300
 _IS_DOWN = "TaskManager is down"
+_METRICS = re.compile(r"metrics are shown .*port=([0-9]+)")
 
 
 def kill_leader(rig: Rig) -> None:
@@ -197,6 +198,8 @@ def control_garbage(rig: Rig) -> None:
     """Garbage on every control topic: rejected and counted; no process ends, no task moves."""
     before = rig.wait_until_whole()
     daemons = [rig.job_manager, *rig.task_managers.values()]
+    # The round before may have started the JobManager, whose predecessor's heartbeat still counts.
+    rig.engine.wait_until(lambda _: all(_METRICS.search(_log(daemon)) for daemon in daemons), 60)
     counts_before = _rejections(daemons)
     taken = _write_garbage(rig, GARBAGE)
     assert taken == GARBAGE, f"Kafka took {taken} of {GARBAGE} messages"
@@ -212,17 +215,22 @@ def control_garbage(rig: Rig) -> None:
 
 
 def _rejections(daemons: Sequence[Daemon]) -> list[int]:
-    return [_rejected(daemon.log_file) for daemon in daemons]
+    return [_rejected(daemon) for daemon in daemons]
 
 
 def _count(log: Path, text: str) -> int:
     return log.read_text(errors="replace").count(text)
 
 
-def _rejected(log: Path) -> int:
+def _log(daemon: Daemon) -> str:
+    return daemon.log_file.read_text(errors="replace")
+
+
+def _rejected(daemon: Daemon) -> int:
     """Return how many control messages a daemon says to have rejected, in its metrics."""
-    (port,) = re.findall(r"metrics are shown .*port=([0-9]+)", log.read_text(errors="replace"))
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+    shown = _METRICS.search(_log(daemon))
+    assert shown, f"{daemon} shows no metrics"
+    with urlopen(f"http://127.0.0.1:{shown[1]}/metrics", timeout=10) as page:
         text = page.read().decode()
     counts = re.findall(r"^\S+_rejected_messages_total(?:\{\S*\})? (\S+)$", text, re.MULTILINE)
     return int(sum(map(float, counts)))
