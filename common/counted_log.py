@@ -13,8 +13,8 @@ _MOST_CHARACTERS = 500
 class CountedLog:
     """Counts an event by its reason, and logs the 1st, 2nd, 4th, 8th … time of each reason.
 
-    A hundred reasons are logged at most: whoever causes the events must not fill the log. `add` may
-    be called from any thread.
+    A hundred reasons are logged at most, so that those who cause the events cannot fill the log.
+    `add` may be called from any thread.
     """
 
     def __init__(self, log: Any, event: str) -> None:

@@ -23,7 +23,7 @@ from common.signing import BadSignatureError
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""
 _MOST_BEATS = 1_000
-"""How many processes are remembered in all: whoever writes here may make ids up."""
+"""How many processes are remembered in all: those who write here can make up ids."""
 
 
 class HeartbeatLog:

@@ -14,7 +14,7 @@ PREFIXES = ("consumer.", "producer.", "admin.")
 _BOOTSTRAP_SERVERS = "bootstrap.servers"
 
 OAUTH_CALLBACK = "sasl.oauthbearer.callback"
-"""Names a function of the user's code, `module:function`, that returns tokens: not of librdkafka's,
+"""Names a function of user code, `module:function`, that returns tokens: not of librdkafka's,
 which takes an object."""
 
 _PYTHON = "it takes an object of Python, which a file cannot have"

@@ -1,6 +1,6 @@
 """Writes the lists of digests of jars: `python -m scripts.jar_digests`.
 
-Ivy fetches the jars of each ivy.xml anew, and the lists then have what arrived. Compare them with
+Ivy fetches the jars of each ivy.xml again, and the lists then have what arrived. Compare them with
 git: a jar of a version that was there before must have the digest that it had before.
 """
 

@@ -39,7 +39,7 @@ class Begin:
 class StoreFill:
     """A saved store, the state topic to fill with it, and the topic's number of partitions.
 
-    If it is `spread`, its records are to be found anew, for other tasks.
+    If it is `spread`, its records are assigned again, to other tasks.
     """
 
     saved: SavedStore

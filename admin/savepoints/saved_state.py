@@ -56,7 +56,7 @@ class Spreads:
         self._new_ids = {old: new for new, old in renames(former, pipeline).items()}
 
     def is_changed(self, processor_id: str, store: str) -> bool:
-        """Whether a store of the former pipeline is to be written anew for the other tasks."""
+        """Whether a store of the former pipeline is to be written again for the other tasks."""
         before, after = self._processors(processor_id)
         tasks, answers = self._tasks(before, after), self._answers(before, after)
         (spreading,) = (each.spreading for each in before.stores if each.name == store)

@@ -73,7 +73,7 @@ def _require_equal_inputs(pipeline: Pipeline, processor: PipelineProcessor) -> N
 
 
 def spread_position(saved: SavedInput, tasks: Tasks) -> dict[int, Committed]:
-    """Return where tasks begin in an arc that is made anew.
+    """Return where tasks begin in an arc that is made again.
 
     The stream time of a key is not to go back, so a task has the largest time of those of before
     that its keys can come from. What those have skipped and put aside is counted by the first task.

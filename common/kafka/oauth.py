@@ -1,4 +1,4 @@
-"""Tokens for SASL/OAUTHBEARER from a function of the user's code."""
+"""Tokens for SASL/OAUTHBEARER from a function of user code."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ class RunningSink(RunningNode):
             if problem := name_problem(topic):
                 raise StreamsError(
                     f'{self._where} got "{topic}" from its function, which {problem}',
-                    shown=f"{self._where} got a name from its function that is no name of a topic",
+                    shown=f"{self._where} got something else than a topic's name from its function",
                 )
             try:
                 self._limit(topic)

@@ -34,7 +34,7 @@ _OF_TASK: Mapping[Rule, Callable[[Sequence[bytes], int], bytes]] = {
 
 
 class StateSpread:
-    """The stores of one processor, before they are written anew."""
+    """The stores of one processor, before they are written again."""
 
     def __init__(
         self,

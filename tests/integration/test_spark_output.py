@@ -33,7 +33,7 @@ for _ in range(2):
 
 
 def test_jvm_warns_of_all_but_the_incubator_module_and_logs_no_messages_of_exceptions() -> None:
-    """Those are logged once it is told to."""
+    """They are logged only with `log_record_values`."""
     done = subprocess.run(
         [sys.executable, "-c", START],
         capture_output=True,

@@ -90,7 +90,7 @@ def test_only_the_prefix_of_tasks_is_a_prefix(acls: tuple[Acl, ...]) -> None:
 def test_maintainers_may_all_that_operators_may_and_renew_what_the_job_has(
     acls: tuple[Acl, ...],
 ) -> None:
-    """A state topic is emptied by deleting it and making it anew."""
+    """A state topic is emptied by deleting it and making it again."""
     topics = of(acls, Role.MAINTAINER, Kind.TOPIC)
     for name, allowed in of(acls, Role.OPERATOR, Kind.TOPIC).items():
         assert allowed - {Operation.DESCRIBE} <= topics[name]

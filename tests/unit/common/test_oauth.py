@@ -1,4 +1,4 @@
-"""Tokens from a function of the user's code: what is asked, and the errors."""
+"""Tokens from a function of user code: what is asked, and the errors."""
 
 from __future__ import annotations
 
