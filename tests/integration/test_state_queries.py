@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,12 +59,19 @@ def test_counts_only_grow_and_are_exact_wherever_their_task_runs(job: Engine) ->
     managers = [job.start_task_manager(number, threads=1) for number in range(2)]
     job.start_job_manager()
     job.wait_until(all_run([0, 1]))
-    seen: dict[bytes, list[int]] = {key: [] for key in KEYS}
+    seen: dict[bytes, list[int]] = {key: [0] for key in KEYS}
     is_over = threading.Event()
+    looks = threading.Condition()
+
+    def has_seen(count: int) -> bool:
+        return max(map(max, seen.values())) >= count
 
     def write() -> None:
-        for _ in range(BATCHES):
+        for number in range(BATCHES):
             job.write([(key, b"v") for key in KEYS] * 50)
+            # The next batch comes when the one before this one has been seen.
+            with looks:
+                looks.wait_for(partial(has_seen, 50 * number), 60)
         job.wait_until_done({job.config.sink_topic: BATCHES * 50 * len(KEYS)})
         is_over.set()
 
@@ -83,6 +91,8 @@ def test_counts_only_grow_and_are_exact_wherever_their_task_runs(job: Engine) ->
         while not is_over.is_set() and writer.is_alive():
             for key in KEYS:
                 seen[key].append(ask(key))
+            with looks:
+                looks.notify_all()
         writer.join()
         assert is_over.is_set()
         for key, counts in seen.items():

@@ -262,12 +262,12 @@ def test_source_with_other_partitions_is_refused_for_state_that_reads_it(
         planned(config, folder, pipeline(config, tmp_path), admin)
 
 
-def test_arc_with_records_left_cannot_get_other_partitions(
+def test_records_left_in_an_arc_go_with_their_keys_to_other_partitions(
     config: Config, folder: Path, tmp_path: Path, job: Job
 ) -> None:
-    target = with_parallelism(pipeline(config, tmp_path), 3)
-    with pytest.raises(ConfigError, match="Forwarder_Counter_job has records that were not"):
-        planned(config, folder, target)
+    found = planned(config, folder, with_parallelism(pipeline(config, tmp_path), 3))
+    (arc,) = found.plan.arcs
+    assert (arc.topic, arc.count, arc.spread) == ("Forwarder_Counter_job", 3, True)
 
 
 @pytest.mark.parametrize(
