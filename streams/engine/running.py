@@ -236,7 +236,7 @@ class RunningSink(RunningNode):
             if problem := name_problem(topic):
                 raise StreamsError(
                     f'{self._where} got "{topic}" from its function, which {problem}',
-                    shown=f"{self._where} got something else than a topic's name from its function",
+                    shown=f"{self._where} got an invalid topic name from its function",
                 )
             try:
                 self._limit(topic)
