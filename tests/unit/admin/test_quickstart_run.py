@@ -38,7 +38,7 @@ class FakeBroker:
     steps: Steps
     bootstrap_servers = directory = "here"
 
-    def __init__(self, _folder: Path) -> None:
+    def __init__(self, _folder: Path, *, is_short_lived: bool) -> None:
         pass
 
     def start(self) -> None:
