@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.local_cluster import LocalCluster, delete_data
 from admin.daemons import command_path
+from tests.brokers import local_cluster
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -50,14 +50,8 @@ def broken(config):
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    directory = tmp_path_factory.mktemp("oauth")
-    cluster = LocalCluster(directory, settings=BROKER, is_short_lived=True)
-    cluster.start()
-    try:
-        yield cluster.bootstrap_servers
-    finally:
-        cluster.stop()
-        delete_data(directory)
+    with local_cluster(tmp_path_factory.mktemp("oauth"), settings=BROKER) as found:
+        yield found
 
 
 @pytest.fixture
