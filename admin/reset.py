@@ -12,11 +12,11 @@ from typing import Any
 from admin.cluster_watcher import ClusterWatcher
 from admin.renewal import renew_topics
 from common.cluster_status import ClusterStatus, Presence
+from common.committed import Committed
 from common.config import Config
 from common.deployment import Wish
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.messages import ProcessorReplica, replicas

@@ -33,8 +33,8 @@ from confluent_kafka import Producer
 
 from benchmarks.counting import BatchCounting, Counting
 from benchmarks.lone_task import PARTITIONS, lone_task
+from common.committed import Committed
 from common.config import Config
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from streams import TopologyBuilder, serdes, stores
@@ -181,7 +181,7 @@ class Bench:
     def _process(self, task: GroupTask, batch: Any, watch: Stopwatch, is_first: bool) -> None:
         with watch.part("nodes"):
             task.add(batch)
-            while task.step(0, ()).has_more:
+            while task.step(0, {}).has_more:
                 pass
             outputs, _ = task.take()
         with watch.part("send"):

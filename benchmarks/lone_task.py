@@ -54,6 +54,6 @@ def lone_task(
 def results_of(task: GroupTask, batch: RecordBatch) -> list[OutputRecord | OutputColumns]:
     """Process a batch, and return what it leads to."""
     task.add(batch)
-    while task.step(0, ()).has_more:
+    while task.step(0, {}).has_more:
         pass
     return task.take()[0]

@@ -89,6 +89,14 @@ TRANSACTION_TIMEOUT = Number(
     high=900_000,
     default=15_000,
 )
+IDLE_AFTER = Number(
+    name="idle_after_ms",
+    doc="how long a partition that was read to its end still holds windows open behind topics; "
+    "older records that come later are late",
+    low=0,
+    high=86_400_000,
+    default=3000,
+)
 MAX_BATCH_RECORDS = Number(
     name="max_batch_records",
     doc="most records in one fetch of a PipelineThread",

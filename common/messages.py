@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+from common.event_time import EventTimeSpec, event_times
 from common.pipeline import Pipeline
 from common.processors import OnError, PipelineProcessor
 from common.specs import SPECS, Name, ProcessorSpec, SourceSpec
@@ -35,6 +36,7 @@ _OPTIONAL: Mapping[str, Any] = {
     "arcs": {},
     "generation": 0,
     "max_dead_letters_per_minute": None,
+    "event_time": None,
 }
 _Count = Annotated[int, AtLeast(1)]
 
@@ -82,6 +84,8 @@ class ProcessorReplica:
     """How many partitions the arcs among `out_topics` have, which are all that are read."""
     generation: int = 0
     """How often it was asked to start again; another number is another version of the task."""
+    event_time: EventTimeSpec | None = None
+    """Who writes its internal inputs, if it needs event time, or somebody after it does."""
 
     @property
     def name(self) -> str:
@@ -107,7 +111,7 @@ class ProcessorReplica:
     def parameters(self) -> dict[str, Any]:
         """Return the fields that the original does not have; they travel in a header."""
         sole = self.spec.sole_store
-        optional = {
+        optional: dict[str, Any] = {
             "spec": as_json(self.spec),
             "sources": as_json(self.sources),
             "state_topics": {name: t for name, t in self.state_topics.items() if name != sole},
@@ -116,6 +120,9 @@ class ProcessorReplica:
             "generation": self.generation,
             "max_dead_letters_per_minute": self.max_dead_letters_per_minute,
         }
+        if self.event_time is not None:
+            # It has no fields if all inputs are sources, and is there all the same.
+            optional["event_time"] = as_json(self.event_time) or {"writers": {}}
         return {
             "on_error": str(self.on_error),
             "dead_letter_topic": self.dead_letter_topic,
@@ -157,6 +164,7 @@ class ProcessorReplica:
             sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
             arcs=from_json(Mapping[Name, _Count], extra.object("arcs"), "arcs"),
             generation=extra.integer("generation"),
+            event_time=from_json(EventTimeSpec | None, extra.raw("event_time"), "event_time"),
         )
 
 
@@ -176,8 +184,9 @@ def replicas(
     `generations` are by processor, or by task, and add up; those that are left out are 0.
     """
     counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.arcs}
+    times = event_times(pipeline)
     tasks = [
-        (processor, _replica(processor, pipeline, partition, counts, generations))
+        (processor, _replica(processor, pipeline, partition, counts, generations, times))
         for processor in pipeline.processors
         for partition in range(pipeline.task_count(processor))
     ]
@@ -196,6 +205,7 @@ def _replica(
     partition: int,
     counts: Mapping[str, int],
     generations: Mapping[str, int],
+    times: Mapping[str, EventTimeSpec],
 ) -> ProcessorReplica:
     task = TaskId(processor.id, partition)
     # The last tasks do not read topics that have fewer partitions.
@@ -219,6 +229,7 @@ def _replica(
         sources=processor.sources,
         arcs={topic: counts[topic] for topic in out_topics if topic in counts},
         generation=generations.get(processor.id, 0) + generations.get(str(task), 0),
+        event_time=times.get(processor.id),
     )
 
 

@@ -36,6 +36,8 @@ class RecordBatch:
     headers: Sequence[KafkaHeaders] | None = None
     error: str = ""
     cause: Exception | None = None
+    clocks: Sequence[int] | None = None
+    """The clocks of the records (`streams.event_time`); `None` if all are in order."""
     _largest_timestamp: int | None = field(default=None, init=False, repr=False, compare=False)
 
     def __len__(self) -> int:
@@ -79,11 +81,12 @@ class RecordBatch:
             self.headers[start:stop] if self.headers else None,
             self.error,
             self.cause,
+            self.clocks[start:stop] if self.clocks else None,
         )
 
     def only(self, indices: Sequence[int]) -> RecordBatch:
         """Return the records at these indices, which ascend."""
-        headers = self.headers
+        headers, clocks = self.headers, self.clocks
         return RecordBatch(
             self.topic,
             self.partition,
@@ -94,4 +97,5 @@ class RecordBatch:
             None if headers is None else [headers[index] for index in indices],
             self.error,
             self.cause,
+            None if clocks is None else [clocks[index] for index in indices],
         )

@@ -99,18 +99,32 @@ class TopologyBuilder:
         return self
 
     def add_processor(
-        self, name: str, supplier: Supplier, parents: Names, *, stores: Names = ()
+        self,
+        name: str,
+        supplier: Supplier,
+        parents: Names,
+        *,
+        stores: Names = (),
+        holds_ms: int = 0,
     ) -> Self:
         """Process what the parents forward, with a processor that `supplier` makes for each task.
 
         `supplier` is a subclass of `Processor` or `BatchProcessor`, or a function without
         arguments that returns a new instance each time. `stores` names the stores that the
         processor uses; `add_state_store` and `connect_processor_and_state_stores` can connect
-        stores as well.
+        stores as well. If the processor forwards records later than it gets them, `holds_ms` is by
+        how much of event time at most (0 or more): what is behind it, also behind topics, waits for
+        them that much longer before windows close.
         """
         _require_name("processor", name)
         _require_supplier(name, supplier)
-        self._nodes.append(ProcessorNode(name, supplier, _parents(parents, name)))
+        if type(holds_ms) is not int or holds_ms < 0:
+            raise TopologyError(
+                f'processor "{name}": holds_ms must be a whole number, 0 or more, not {holds_ms!r}'
+            )
+        self._nodes.append(
+            ProcessorNode(name, supplier, _parents(parents, name), holds_ms=holds_ms)
+        )
         for store in _names(stores, f'the stores of processor "{name}"'):
             self._connections.append((name, store))
         return self

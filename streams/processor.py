@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
 from streams.errors import StreamsError
+from streams.event_time.clocks import TaskClock
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
 from streams.record import Batch, Headers, Record
 from streams.stores.builder import Store
@@ -62,6 +63,14 @@ class ProcessorContext(Protocol):
     @property
     def current_system_time(self) -> int:
         """The wall clock's time in milliseconds; under a `TopologyTestDriver`, the driver's."""
+
+    @property
+    def task_time(self) -> TaskClock:
+        """For the engine: the `TaskTime` of the task."""
+
+    @property
+    def hold_ms(self) -> int:
+        """For the engine: how long the nodes ahead of this one may hold records back."""
 
     def forward(self, record: Record | Batch, child: str | None = None) -> None:
         """Pass a record or a batch on to all children, or only to the one named `child`.

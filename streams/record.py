@@ -77,6 +77,8 @@ class Batch:
     timestamps: Sequence[int]
     headers: Sequence[Headers | None] | None = None
     offsets: Sequence[int] | None = None
+    clocks: Sequence[int] | None = field(default=None, repr=False, compare=False)
+    """For the engine: the clocks of the records (`streams.event_time`); `None` if in order."""
     given: RecordBatch | None = field(default=None, init=False, repr=False, compare=False)
     """For the engine: the batch that was read, whose columns a sink need not check again."""
 
@@ -99,6 +101,10 @@ class Batch:
         other.given = self.given
         return other
 
+    def with_columns(self, keys: Sequence[Any], values: Sequence[Any]) -> Batch:
+        """Return these records with other keys and values, one of each for each record."""
+        return Batch(keys, values, self.timestamps, self.headers, self.offsets, self.clocks)
+
     def head(self, count: int) -> Batch:
         """Return the first `count` records, or all if there are no more."""
         return self.part(0, count)
@@ -113,6 +119,7 @@ class Batch:
             self.timestamps[start:stop],
             self.headers[start:stop] if self.headers else None,
             self.offsets[start:stop] if self.offsets else None,
+            self.clocks[start:stop] if self.clocks else None,
         )
 
     def records(self) -> Iterator[Record]:

@@ -13,7 +13,7 @@ from common.errors import ConfigError, OwnError
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
 from common.status import TaskState, TaskStatus
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason
 from streams.pipeline.kinds.registry import kind_of

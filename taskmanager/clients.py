@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from common.committed import Committed
 from common.config import Config
 from common.errors import UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition, TransactionFailedError
-from common.kafka.committed import Committed
 from common.kafka.data import Changes, Fetched, PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import KafkaHeaders, OutputRecord

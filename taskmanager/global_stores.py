@@ -17,9 +17,9 @@ from common.kafka.clients import NonRetriableError, Partition, TransactionFailed
 from common.kafka.data import Fetched
 from common.kafka.read_to_end import read_to_end
 from streams.engine.global_task import GlobalTask
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import described
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.user_errors import Explanation, reason
 from streams.errors import StreamsError, SupplierError
 from streams.stores.bytes_store import BytesStore, StoreBytes

@@ -231,6 +231,9 @@ class PipelineThread:
                     error = attempt(task.running.require_connection)
                     if isinstance(error, Exception):
                         self._dependency_failed(task_id, error)
+                    continue
+                if task.running.is_time_due:
+                    self._handle(Fed(task_id, True, task.running.is_at_its_end))
                 elif task.running.needs_refresh:
                     self._handle(RefreshDue(task_id))
             elif phase is Phase.FAILED and now_s - task.refreshed_s > REFRESH_INTERVAL_S:

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from common.committed import Committed
 from common.config import Config
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.monitoring.times import TimeCounter
 from common.record_batch import RecordBatch
 from common.status import TaskState
@@ -23,6 +23,7 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.task_stores import TaskStores
+from taskmanager.time_watch import TimeWatch
 from taskmanager.user_errors import UserErrorLog
 
 
@@ -37,6 +38,7 @@ class TaskContext:
     clients: Clients
     global_stores: GlobalStores
     lag_watch: LagWatch
+    time_watch: TimeWatch
     queries: RemoteQueries | None = None
     """The queries of tasks, and the values of references; `None` if no tasks have either."""
     store_resources: StoreResources = field(default_factory=StoreResources)
@@ -172,8 +174,13 @@ class RunningTask(ABC):
     # For the loop of the PipelineThread, while nothing is done with it
 
     @property
+    def is_time_due(self) -> bool:
+        """Whether a turn would let event time go on, even if no record waits."""
+        return False
+
+    @property
     def needs_refresh(self) -> bool:
-        """Whether the last commit is so old that the brokers may soon forget the task's offsets."""
+        """Whether the offsets must be committed again, although no records were processed."""
         return False
 
     @property

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Any
 
+from common.committed import Committed, InputProgress, offsets_of
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.figures import Figures
-from streams.engine.group_task import GroupTask, ProcessingFailedError, Step
+from streams.engine.group_task import GroupTask, Step
 from streams.engine.outputs import OutputColumns, described
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason
+from streams.event_time.input_time import InputTime
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.units import settings_of
 from taskmanager.clients import Brokers, TransactionalProducer
@@ -26,6 +29,8 @@ from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
+TELL_INTERVAL_S = 1.0
+"""How often a task at most commits without records, to say how far it is in event time."""
 RECHECK_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
 """If this many bytes of a partition wait, no more is fetched for it."""
@@ -89,9 +94,15 @@ class Task(RunningTask):
         producer: TransactionalProducer,
         stores: TaskStores,
         nodes: GroupTask,
+        input_time: InputTime | None,
+        hold_ms: int,
         positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
+        """`input_time` is the event time of the inputs if it matters to this task, or after it.
+
+        Records may wait in the nodes for `hold_ms` of event time.
+        """
         super().__init__(offsets_of(positions), stores)
         self._replica = replica
         self._context = context
@@ -99,6 +110,9 @@ class Task(RunningTask):
         self._log = log
         self._producer = producer
         self._nodes = nodes
+        self._input_time = input_time
+        self._hold_ms = hold_ms
+        self._tells_progress = input_time is not None and bool(replica.arcs)
         self._group_metadata = group_metadata
         self._sends_early = kind_of(replica.spec).is_inline
         self._positions = positions
@@ -177,11 +191,26 @@ class Task(RunningTask):
     # For the loop of the PipelineThread, while nothing is done with it
 
     @property
+    def is_time_due(self) -> bool:
+        """Whether a turn would let event time go on, even if no record waits."""
+        return self._nodes.is_time_due(self._ends_reached())
+
+    @property
     def needs_refresh(self) -> bool:
-        """Whether the last commit is so old that the brokers may soon forget the task's offsets."""
+        """Whether the offsets must be committed again, although no records were processed.
+
+        The last commit may be so old that the brokers may soon forget them, or event time has gone
+        on without records, which the readers of the results are to know.
+        """
         # With order by key, outputs of calls must not be committed before the calls return.
-        is_due = time.monotonic() - self._committed_at_s > REFRESH_INTERVAL_S
-        return is_due and not self._nodes.has_calls
+        if self._nodes.has_calls:
+            return False
+        age_s = time.monotonic() - self._committed_at_s
+        if self._tells_progress and age_s >= TELL_INTERVAL_S:
+            ends = self._ends_reached()
+            if any(self._progress(p, ends) != self._positions[p].progress for p in self.partitions):
+                return True
+        return age_s > REFRESH_INTERVAL_S
 
     @property
     def has_lost_connection(self) -> bool:
@@ -217,12 +246,14 @@ class Task(RunningTask):
         return Turn(step.has_more, step.wants_commit)
 
     def _step(self, until_s: float) -> Step:
+        # First the ends, then the records: what was read up to them is in the inbox.
+        ends = self._ends_reached()
         while self._inbox:
             batch = self._inbox.popleft()
             self._nodes.add(batch)
             self._taken_in[batch.topic, batch.partition] += len(batch)
         self._note_oldest()
-        return self._nodes.step(_monotonic_ms(), self._partitions_at_end(), until_s)
+        return self._nodes.step(_monotonic_ms(), ends, until_s)
 
     @property
     def has_uncommitted(self) -> bool:
@@ -247,12 +278,13 @@ class Task(RunningTask):
         self._commit()
 
     def refresh(self) -> None:
-        """Commit the positions that are already committed again, in a separate transaction.
+        """Commit the positions again, without records, in a separate transaction.
 
         Brokers forget offsets of a group without members 7 days after the last commit
         (`offsets.retention.minutes`), and transactional ids likewise. Raises what `commit` raises.
         """
         self._begin()
+        self._note_positions()
         self._commit()
 
     def close(self) -> None:
@@ -276,6 +308,7 @@ class Task(RunningTask):
     def abandon(self) -> None:
         """Close the clients, and leave the rest to a call of user code that does not return."""
         self._opened_at_s = None
+        self._context.time_watch.forget(self._replica.task, self._input_time)
         self._context.global_stores.release(self._replica.task)
         self._producer.close()
 
@@ -312,14 +345,34 @@ class Task(RunningTask):
                     columns.partitions,
                 )
         self._figures += figures
+        self._note_positions()
+
+    def _note_positions(self) -> None:
+        """Take over where the nodes are, for the commit."""
         before = self._memory.figures
         skipped = before.skipped + self._figures.skipped
         dead_letters = before.dead_letters + self._figures.dead_letters
+        ends = self._ends_reached()
         for partition in self.partitions:
-            position = self._nodes.position(partition)
-            if position is not None:
-                time_ms = self._nodes.partition_time(partition)
-                self._positions[partition] = Committed(position, time_ms, skipped, dead_letters)
+            position, former = self._nodes.position(partition), self._positions[partition]
+            progress = self._progress(partition, ends)
+            if position is None:
+                self._positions[partition] = former._replace(progress=progress)
+                continue
+            time_ms = self._nodes.partition_time(partition)
+            self._positions[partition] = Committed(
+                position, time_ms, skipped, dead_letters, progress
+            )
+
+    def _progress(
+        self, partition: Partition, ends: Mapping[Partition, int]
+    ) -> InputProgress | None:
+        """Return how far an input is, for those that read the results; `None` if nobody asks."""
+        if not self._tells_progress:
+            return None
+        reached = max(self._nodes.reached(partition, ends), self._positions[partition].offset)
+        found = self._nodes.progress(partition)
+        return InputProgress(reached, found.time_ms, found.is_idle, self._hold_ms)
 
     def _begin(self) -> None:
         self._producer.begin()
@@ -355,9 +408,9 @@ class Task(RunningTask):
         oldest_ms = self._nodes.oldest_waiting_ms
         self._context.lag_watch.oldest_waits_since(self._replica.task, oldest_ms)
 
-    def _partitions_at_end(self) -> list[Partition]:
-        """Return the partitions that were read up to the last known end."""
-        return [p for p, at in self.read.items() if self._ends.get(p, -1) >= at]
+    def _ends_reached(self) -> dict[Partition, int]:
+        """Return the ends of the partitions that were read up to the last known one."""
+        return {p: end for p, at in self.read.items() if (end := self._ends.get(p, -1)) >= at}
 
 
 def _monotonic_ms() -> int:

@@ -9,10 +9,10 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
 from common.clock import wall_clock_ms
+from common.committed import Committed, offsets_of
 from common.errors import ConfigError, EngineError, PipelineError
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.committed import Committed, offsets_of
 from common.messages import ProcessorReplica
 from common.status import TaskState
 from common.user_code import UserCode
@@ -22,6 +22,8 @@ from streams.engine.runtime import Call
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
+from streams.event_time.input_time import InputTime
+from streams.event_time.progress import Progress
 from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.stores.bytes_store import StoreBytes
 from taskmanager.clients import Reader, TransactionalProducer
@@ -173,8 +175,11 @@ class ProcessorStart(TaskStart):
                 group_metadata = reader.group_metadata
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
-            nodes = self._make_nodes(group, stores, views, producer, positions)
+            input_time = self._input_time(group, positions)
+            nodes = self._make_nodes(group, stores, views, producer, positions, input_time)
             undo.pop_all()
+        if input_time is not None and replica.event_time is not None:
+            self._context.time_watch.watch(replica.task, replica.event_time, input_time)
         self._log_start("task runs", offsets_of(positions), read, began_s)
         return Task(
             replica,
@@ -184,6 +189,8 @@ class ProcessorStart(TaskStart):
             producer=producer,
             stores=stores,
             nodes=nodes,
+            input_time=input_time,
+            hold_ms=group.longest_hold_ms,
             positions=positions,
             group_metadata=group_metadata,
         )
@@ -197,6 +204,26 @@ class ProcessorStart(TaskStart):
         with self._making_processors():
             return stores.open(self._replica.task, group, key, self._progress)
 
+    def _input_time(
+        self, group: NodeGroup, positions: Mapping[Partition, Committed]
+    ) -> InputTime | None:
+        """Return what the task knows of its inputs' event time, if that matters to anybody."""
+        spec = self._replica.event_time
+        if spec is None:
+            return None
+        writers = {
+            (topic, number): sum(writer.tasks for writer in spec.writers.get(topic, ()))
+            for topic, number in positions
+        }
+        known = {
+            partition: Progress(at.progress.time_ms)
+            for partition, at in positions.items()
+            if at.progress is not None
+        }
+        holds = bool(self._replica.arcs) and group.longest_hold_ms > 0
+        idle_after_ms = self._context.config.idle_after_ms
+        return InputTime(writers, idle_after_ms, known, passes_sources_on=holds)
+
     def _make_nodes(
         self,
         group: NodeGroup,
@@ -204,6 +231,7 @@ class ProcessorStart(TaskStart):
         global_stores: Mapping[str, StoreBytes],
         producer: TransactionalProducer,
         positions: Mapping[Partition, Committed],
+        input_time: InputTime | None,
     ) -> GroupTask:
         replica = self._replica
         with self._making_processors(), self._calling("`init`"):
@@ -222,8 +250,10 @@ class ProcessorStart(TaskStart):
                     loop=self._context.event_loop,
                     log_record_values=self._context.config.log_record_values,
                     wake=self._wake,
+                    clocked_topics=() if input_time is None else replica.arcs.keys(),
                 ),
                 times={partition: at.time_ms for partition, at in positions.items()},
+                input_time=input_time,
                 on_user_error=self._note_user_error,
             )
 

@@ -14,6 +14,7 @@ from common import logs
 from common.config import Config
 from common.error_words import described, hides_words
 from common.kafka.admin import Admin
+from common.kafka.group_positions import GroupPositions
 from common.kafka.offsets import Offsets
 from streams.stores.resources import StoreResources
 from taskmanager.channel import WorkerChannel
@@ -24,6 +25,7 @@ from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.query_channel import RemoteQueries
 from taskmanager.running_task import TaskContext
 from taskmanager.task_stores import check_writable
+from taskmanager.time_watch import TimeWatch
 from taskmanager.user_errors import UserErrorLog
 
 
@@ -59,14 +61,16 @@ def run(settings: ThreadSettings) -> None:
         clients,
         GlobalStores(settings.config, tm_id, thread, clients, resources),
         LagWatch(settings.config, Offsets(settings.config, admin)),
+        TimeWatch(settings.config, GroupPositions(settings.config, admin)),
         RemoteQueries(settings.queries, settings.authkey),
         resources,
         UserErrorLog(with_values=settings.config.log_record_values),
     )
     # Connect last, when nothing is left to wait for: the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
-    with closing(channel), closing(context.lag_watch):
+    with closing(channel), closing(context.lag_watch), closing(context.time_watch):
         context.lag_watch.start()
+        context.time_watch.start()
         PipelineThread(context, channel).loop()
 
 

@@ -22,11 +22,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from common.committed import Committed
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
+from common.kafka.group_positions import GroupPositions
 from common.kafka.offsets import Offsets
 from common.messages import ProcessorReplica
 from common.processors import OnError
@@ -34,7 +35,7 @@ from common.specs import COUNT_STORE, ProcessorSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from common.topics import TopicSpec
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.clients import KafkaClients
@@ -44,6 +45,7 @@ from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import TaskContext
 from taskmanager.task import Task
 from taskmanager.task_entry import Phase
+from taskmanager.time_watch import TimeWatch
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}
@@ -147,7 +149,8 @@ class Job:
         stores = GlobalStores(self.config, tm_id, 0, clients)
         watch = LagWatch(self.config, Offsets(self.config, self.admin))
         cluster_id = self.admin.check_broker()
-        return TaskContext(self.config, tm_id, 0, cluster_id, clients, stores, watch)
+        times = TimeWatch(self.config, GroupPositions(self.config, self.admin))
+        return TaskContext(self.config, tm_id, 0, cluster_id, clients, stores, watch, times)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> SteppedTask:
         return SteppedTask(replica, self.context(tm_id))

@@ -23,13 +23,13 @@ from admin.savepoints.manifest import (
 )
 from admin.savepoints.record_files import RecordFile
 from common.clock import wall_clock_ms
+from common.committed import Committed
 from common.config import Config
 from common.deployment import PipelineVersion
 from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.bulk import read_from
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.pipeline import Pipeline
 from operations.job import read_deployment

@@ -14,10 +14,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+from common.committed import Committed
 from common.deployment import PipelineVersion, version_from_json, version_to_json
 from common.errors import ConfigError
 from common.inside import inside
-from common.kafka.committed import Committed
 from common.specs import Name
 from common.topic_names import TopicNames
 from common.typed_json import AtLeast, as_json, from_json

@@ -19,12 +19,12 @@ from admin.savepoints.restore_plan import ArcFill, RestorePlan, StoreFill
 from admin.savepoints.saved_state import Spreads
 from admin.savepoints.sharding import spread_position, with_parallelism
 from common.clock import wall_clock_ms
+from common.committed import Committed
 from common.config import Config
 from common.deployment import PipelineVersion, Stop, is_same, require_no_stop
 from common.errors import ConfigError, EngineError, UnavailableError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.moving import RecordMover
 from common.kafka.task_producer import TaskProducer
@@ -217,14 +217,14 @@ class Restore:
         """Commit where each processor begins; where nothing was committed, nothing is."""
         positions: dict[str, dict[Partition, Committed]] = {}
         for begin in self.plan.begins:
-            at = begin.saved._replace(offset=begin.offset)
+            at = begin.saved.moved(begin.offset)
             positions.setdefault(begin.processor, {})[begin.place] = at
         for arc in self.plan.arcs:
             if arc.spread:
                 found = spread_position(arc.saved, self._tasks(arc))
             else:
                 saved = arc.saved.positions
-                found = {each.partition: each.committed._replace(offset=0) for each in saved}
+                found = {each.partition: each.committed.moved(0) for each in saved}
             its = positions.setdefault(arc.reader, {})
             its |= {(arc.topic, number): at for number, at in found.items()}
         names = self._config.topic_names

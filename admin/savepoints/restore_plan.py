@@ -16,10 +16,10 @@ from admin.savepoints.manifest import (
 )
 from admin.savepoints.saved_state import Spreads
 from admin.savepoints.sharding import check_spread
+from common.committed import Committed
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.pipeline import Pipeline
 from common.suggest import counted
 from jobmanager.renames import renames

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from admin.savepoints.manifest import SavedInput
+from common.committed import Committed
 from common.errors import ConfigError
-from common.kafka.committed import Committed
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from common.suggest import counted

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from common.committed import Committed
 from common.config import Config
 from common.kafka.clients import (
     MissingRightError,
@@ -19,7 +20,6 @@ from common.kafka.clients import (
     translate,
 )
 from common.kafka.columns import Columns, unseen
-from common.kafka.committed import Committed
 from common.kafka.managed_consumer import ManagedConsumer, Signals
 from common.kafka.stall_watch import EndsAsker
 from common.kafka.topic_watch import Describer, TopicWatch

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
+from common.committed import offsets_of
 from common.config import Config
 from common.errors import EngineError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition, offset_of
-from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 
 ANSWER_S = 4.0

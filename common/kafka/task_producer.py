@@ -11,6 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from common.committed import Committed
 from common.config import Config
 from common.fault_points import reach
 from common.kafka.clients import (
@@ -21,7 +22,6 @@ from common.kafka.clients import (
     lower,
     retry,
 )
-from common.kafka.committed import Committed
 from common.kafka.guarded_producer import GuardedProducer
 from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size, size_bound, sizes

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from common.committed import Committed
 from common.config import Config
 from common.errors import PipelineError
 from common.kafka.bulk import read_range
 from common.kafka.clients import TransactionFailedError
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.task_producer import TaskProducer
 from common.record_batch import OutputRecord, RecordBatch

@@ -162,14 +162,14 @@ class StageTask:
         self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
     ) -> Iterator[None]:
         """Let the nodes process all records, a batch of each input at a time; yield after steps."""
-        ends: set[Partition] = set()
+        ends: dict[Partition, int] = {}
         while len(ends) < len(readers):
             for partition, reader in readers.items():
                 if partition in ends or nodes.waiting(partition):
                     continue
                 batch = next(reader, None)
                 if batch is None:
-                    ends.add(partition)
+                    ends[partition] = 0
                 else:
                     nodes.add(batch)
             while nodes.step(self.now_ms, ends).has_more:

@@ -19,7 +19,7 @@ from common.errors import ConfigError, EngineError, PipelineError
 from common.suggest import counted
 from streams.backfill.outputs import count_runs
 from streams.engine.figures import Figures
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.errors import StreamsError, SupplierError
 
 _FIGURES = "figures.json"

@@ -84,7 +84,7 @@ class StreamAggregator(EitherWay):
             raise unwritable(store.where, error) from error
         store.put_serialized(folded.changes)
         changes = list(map(Change, folded.new, folded.old))
-        self.context.forward(Batch(keys, changes, folded.times, batch.headers))
+        self.context.forward(Batch(keys, changes, folded.times, batch.headers, None, batch.clocks))
 
     def process_record(self, record: Record) -> None:
         key, value, timestamp = record.key, record.value, record.timestamp

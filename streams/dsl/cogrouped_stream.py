@@ -15,9 +15,9 @@ from streams.dsl.grouped import Grouped, TableMaker
 from streams.dsl.stateless import PassPart, Stateless, unused
 from streams.dsl.table_values import Serdes, StoredValues, table_store
 from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
-from streams.dsl.window_time import times_store
 from streams.dsl.windowed_stream import WindowKind, check_merger, check_windows
 from streams.errors import TopologyError
+from streams.event_time.step_time import times_store
 from streams.serdes import Serde
 from streams.stores import StoreBuilder
 

@@ -11,8 +11,8 @@ from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from streams.dsl.table_lookup import Lookup, TableLookup
 from streams.dsl.table_values import unwritable
 from streams.dsl.waiting import Waiting, waiting_store
-from streams.dsl.window_time import WindowTime, times_store, times_store_name
 from streams.errors import SerializationError
+from streams.event_time.step_time import FollowsTime, StepTime, times_store, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch, Record
 from streams.serdes import Serde
@@ -65,11 +65,12 @@ class JoinTableLater(Operation):
             partial(DelayedLookup, self.lookup, self.delay),
             compiler.parents(step),
             stores=self.stores(),
+            holds_ms=self.delay.grace_ms + 1,
         )
         compiler.produces(step, step.name)
 
 
-class DelayedLookup(TableLookup):
+class DelayedLookup(TableLookup, FollowsTime):
     """Keeps records until stream time is later than theirs by the grace period.
 
     Stream time is that of the records that were kept. Records that come later than the grace
@@ -84,7 +85,7 @@ class DelayedLookup(TableLookup):
         super().init(context)
         self._waiting = Waiting(context.get_state_store(self._delay.waiting))
         times = context.get_state_store(times_store_name(self._delay.name))
-        self._time = WindowTime(times, on_undo=self._forget)
+        self._time = StepTime(context, times, on_undo=self._forget)
 
     def _forget(self) -> None:
         self._first: int | None = 0
@@ -96,14 +97,27 @@ class DelayedLookup(TableLookup):
     def join(self, record: Record, wanted: Any) -> None:
         """Keep a record, or join it at once; join those whose time has come."""
         timestamp, grace_ms = record.timestamp, self._delay.grace_ms
-        if wanted is None or timestamp < self._time.now - grace_ms:
+        late_by = max(self._time.now, self._time.clock)
+        if wanted is None or timestamp < late_by - grace_ms:
             super().join(record, wanted)
             return
         self._keep(record)
-        due_at = self._time.see(timestamp) - grace_ms
+        self._time.see(timestamp)
         if self._first is None or timestamp < self._first:
             self._first = timestamp
-        if self._first <= due_at:
+        self._release_due()
+
+    def time_passed(self, time: int) -> None:
+        now = self._time.after_hold(time)
+        if now > self._time.now:
+            self._time.move(now)
+            self._release_due()
+
+    def _release_due(self) -> None:
+        due_at = self._time.now - self._delay.grace_ms
+        if not self._time.follows_records:
+            due_at -= 1  # another record may have this very time
+        if self._first is not None and self._first <= due_at:
             self._release(due_at)
 
     def _keep(self, record: Record) -> None:
@@ -132,4 +146,5 @@ class DelayedLookup(TableLookup):
                 value_data, *headers = unpack(item or b"")
                 value = self._delay.value_serde.deserialize(value_data or b"")
                 record = Record(key, value, timestamp, unpack_headers(headers))
-                super().join(record, key)
+                with self._time.own_clocks():
+                    super().join(record, key)

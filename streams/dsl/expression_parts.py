@@ -137,7 +137,7 @@ class SelectKeyByExpression(ExpressionPart):
 
     def columns(self, batch: Batch) -> Batch:
         keys: Sequence[Any] = items_of(self.evaluation.column(batch))
-        return Batch(keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
+        return batch.with_columns(keys, batch.values)
 
 
 BY_EXPRESSION: Mapping[type[Part], type[ExpressionPart]] = {

@@ -236,9 +236,7 @@ class Resolver(EitherWay):
         current = selected(batch, [is_current for is_current, _ in found])
         keys = list(map(self._results.read_key, current.keys))
         joined = [result for is_current, result in found if is_current]
-        self.context.forward(
-            Batch(keys, joined, current.timestamps, current.headers, current.offsets)
-        )
+        self.context.forward(current.with_columns(keys, joined))
 
     def process_record(self, record: Record) -> None:
         is_current, joined = self._results.of(record.key, record.value)

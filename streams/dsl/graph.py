@@ -45,6 +45,11 @@ class Operation(ABC):
         """How long after its end a window of this step closes; `None` if it makes no windows."""
         return None
 
+    @property
+    def window_ms(self) -> int:
+        """How much older than the end of its window a result of this step can be."""
+        return 0
+
     @abstractmethod
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add the step's nodes to `compiler.builder`, with the nodes of its parents as parents.

@@ -12,8 +12,8 @@ from streams.dsl.expressions import Expression
 from streams.dsl.graph import Operation, Step
 from streams.dsl.repeats import Deduplicator, DistinctFilter, Lagger, StatefulStep, identities, lags
 from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.window_time import times_store
 from streams.errors import TopologyError
+from streams.event_time.step_time import times_store
 from streams.serdes import Serde
 from streams.stores import StoreBuilder, key_value, window
 

@@ -11,15 +11,14 @@ from typing import Any
 
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.stateless import NULL_KEY
-from streams.dsl.window_time import WindowTime, times_store_name
 from streams.engine.nodes import NamedPart
 from streams.errors import SerializationError
+from streams.event_time.step_time import ENDS_MS, FollowsTime, StepTime, times_store_name
 from streams.processor import Processor, ProcessorContext
 from streams.record import Record
 from streams.serdes import Serde
 from streams.stores import KeyValueStore, StoreBuilder, WindowStore
 
-EXPIRED = "expired"
 _LENGTH = struct.Struct(">I")
 
 Identity = Callable[[Any, Any], Any]
@@ -63,7 +62,7 @@ class Identifier(NamedPart):
         return record.key, self._function(record.key, record.value)
 
 
-class Deduplicator(Processor):
+class Deduplicator(Processor, FollowsTime):
     """Drops records that repeat one within a time."""
 
     def __init__(self, store: str, within_ms: int, identity: Identity) -> None:
@@ -74,7 +73,10 @@ class Deduplicator(Processor):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store: WindowStore[Any, bytes] = context.get_state_store(self._name, WindowStore)
-        self._time = WindowTime(context.get_state_store(times_store_name(self._name)))
+        times = context.get_state_store(times_store_name(self._name))
+        self._time = StepTime(context, times)
+        if not self._time.follows_records:
+            self._store.follow(self._time.now)
 
     def process(self, record: Record) -> None:
         if record.key is None:
@@ -82,7 +84,8 @@ class Deduplicator(Processor):
             return
         timestamp, within_ms = record.timestamp, self._within_ms
         if timestamp <= self._time.see(timestamp) - within_ms:
-            self.context.drop(EXPIRED)
+            own = max(timestamp, self._time.clock)
+            self.context.drop(self._time.late_reason(own, timestamp + within_ms))
             return
         identity = self._identifier.of(record)
         first = max(0, timestamp - within_ms + 1)
@@ -91,6 +94,13 @@ class Deduplicator(Processor):
         if not is_repeated:
             self._store.put(identity, b"", timestamp)
             self.context.forward(record)
+
+    def time_passed(self, time: int) -> None:
+        now = self._time.after_hold(time)
+        if now > self._time.now:
+            self._time.move(now)
+            if not self._time.follows_records:
+                self._store.go_on(now - ENDS_MS)
 
 
 class DistinctFilter(Processor):

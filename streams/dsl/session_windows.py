@@ -41,16 +41,20 @@ class SessionAggregator(WindowAggregator, Processor):
         if key is None:
             self.context.drop(NULL_KEY)
             return
-        now = self.see(record)
+        at = self.see(record)
         with self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms) as found:
             sessions = list(found)
+        if not self.time.follows_records:
+            # What others send meanwhile must not matter: only the record's own clock does.
+            sessions = [each for each in sessions if each[0].window.end >= at - self._delay_ms]
         aggregate = self.functions.initializer()
         start = end = timestamp
         for session, value in sessions:
             aggregate = self._merge(key, aggregate, value)
             start, end = min(start, session.window.start), max(end, session.window.end)
-        if end < now - self._delay_ms:
-            self.late(record, Window(start, end), now)
+        judged = end if self.time.follows_records else timestamp
+        if judged < at - self._delay_ms:
+            self.late(record, Window(start, end), at, self.time.clock)
             return
         merged = Windowed(key, Window(start, end))
         old = None

@@ -42,15 +42,16 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
         if record.key is None or record.value is None:
             self.context.drop(NULL_KEY_OR_VALUE)
             return
-        now, timestamp = self.see(record), record.timestamp
-        if timestamp + self._difference_ms < now - self._delay_ms:
-            self.late(record, Window(timestamp, timestamp + self._difference_ms), now)
+        at, timestamp = self.see(record), record.timestamp
+        if timestamp + self._difference_ms < at - self._delay_ms:
+            window = Window(timestamp, timestamp + self._difference_ms)
+            self.late(record, window, at, self.time.clock)
         elif timestamp < self._difference_ms:
-            self._process_early(record, now)
+            self._process_early(record, at)
         else:
-            self._process(record, now)
+            self._process(record, at)
 
-    def _process(self, record: Record, now: int) -> None:
+    def _process(self, record: Record, at: int) -> None:
         key, timestamp, difference_ms = record.key, record.timestamp, self._difference_ms
         first = max(0, timestamp - 2 * difference_ms)
         with self._store.backward_fetch(key, first, timestamp + 1) as found:
@@ -71,7 +72,7 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
                 break
             if end > timestamp:
                 without = without or self._store.fetch_window(key, start)
-            self._add(record, start, aggregate, now)
+            self._add(record, start, aggregate, at)
             if end == timestamp:
                 ends_window = True
                 if aggregate.timestamp >= timestamp:
@@ -80,14 +81,14 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
         starts = {start for start, _ in windows}
         earliest = timestamp - difference_ms
         if previous is not None and previous + 1 not in starts and previous + 1 >= earliest:
-            self._add(record, previous + 1, None, now)
+            self._add(record, previous + 1, None, at)
         if not ends_window:
             is_near = previous is not None and previous >= earliest
-            self._add(record, earliest, before if is_near else None, now)
+            self._add(record, earliest, before if is_near else None, at)
         if timestamp + 1 not in starts:
             self._begin_after(record, without)
 
-    def _process_early(self, record: Record, now: int) -> None:
+    def _process_early(self, record: Record, at: int) -> None:
         """Process a record whose window would begin before time 0."""
         key, timestamp = record.key, record.timestamp
         with self._store.fetch(key, 0, timestamp + 1) as found:
@@ -99,26 +100,26 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
                 first = aggregate
             elif start <= timestamp:
                 without = self._store.fetch_window(key, start)
-                self._add(record, start, aggregate, now)
+                self._add(record, start, aggregate, at)
         if without is None and first is not None:
             without = self._store.fetch_window(key, 0)
         starts = {start for start, _ in windows}
         if timestamp + 1 not in starts:
             self._begin_after(record, without)
         if first is not None and first.timestamp < timestamp and first.timestamp + 1 not in starts:
-            self._add(record, first.timestamp + 1, None, now)
-        self._add(record, 0, first, now)
+            self._add(record, first.timestamp + 1, None, at)
+        self._add(record, 0, first, at)
 
     def _begin_after(self, record: Record, without: Aggregate | None) -> None:
         """Make the window that begins after the record, if later records are in it."""
         if without is not None and without.timestamp > record.timestamp:
             self._put(record, record.timestamp + 1, without.value, None, without.timestamp)
 
-    def _add(self, record: Record, start: int, aggregate: Aggregate | None, now: int) -> None:
+    def _add(self, record: Record, start: int, aggregate: Aggregate | None, at: int) -> None:
         """Add a record to a window; `aggregate` is what to begin with, `None` is nothing."""
         end = start + self._difference_ms
-        if end < now - self._delay_ms:
-            self.late(record, Window(start, end), now)
+        if end < at - self._delay_ms:
+            self.late(record, Window(start, end), at, self.time.clock)
             return
         key, timestamp = record.key, record.timestamp
         found = self._store.fetch_window(key, start) if self.sends_old else None

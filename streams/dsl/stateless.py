@@ -77,7 +77,7 @@ class MapPart(Part):
     def columns(self, batch: Batch) -> Batch:
         pairs = [self.checked(pair) for pair in map(self.function, *_items(batch))]
         keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        return Batch(keys, values, batch.timestamps, batch.headers, batch.offsets)
+        return batch.with_columns(keys, values)
 
     def checked(self, pair: Any) -> tuple[Any, Any]:
         """Return a pair of a key and a value; anything else raises `StreamsError`."""
@@ -109,7 +109,7 @@ class SelectKeyPart(Part):
 
     def columns(self, batch: Batch) -> Batch:
         keys = list(map(self.function, *_items(batch)))
-        return Batch(keys, batch.values, batch.timestamps, batch.headers, batch.offsets)
+        return batch.with_columns(keys, batch.values)
 
 
 class FlatMapPart(MapPart):
@@ -174,6 +174,7 @@ def selected(batch: Batch, kept: Sequence[Any]) -> Batch:
         list(compress(items_of(batch.timestamps), kept)),
         None if batch.headers is None else list(compress(batch.headers, kept)),
         None if batch.offsets is None else list(compress(batch.offsets, kept)),
+        None if batch.clocks is None else list(compress(batch.clocks, kept)),
     )
 
 
@@ -222,6 +223,7 @@ def repeated(
         values,
         times_each(items_of(batch.timestamps), counts),
         None if batch.headers is None else times_each(batch.headers, counts),
+        clocks=None if batch.clocks is None else times_each(batch.clocks, counts),
     )
 
 

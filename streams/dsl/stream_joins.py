@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.join_time import JoinTime, join_time_store
 from streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
 from streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from streams.dsl.table_values import unwritable
 from streams.dsl.waiting import Items, Waiting, waiting_store
 from streams.dsl.windows import JoinWindows
 from streams.errors import SerializationError
+from streams.event_time.clocks import NO_CLOCK
+from streams.event_time.join_time import JoinTime, join_time_store
+from streams.event_time.step_time import (
+    ENDS_MS,
+    EXPIRED,
+    EXPIRED_AFTER_IDLE,
+    NO_TIME,
+    FollowsTime,
+)
 from streams.processor import Processor, ProcessorContext
 from streams.record import Headers, Record
 from streams.serdes import Serde
@@ -51,6 +60,14 @@ class StreamJoin:
     def times(self) -> str:
         """The store of the times."""
         return f"{self.name}-times"
+
+    @property
+    def holds_ms(self) -> int:
+        """How much later than a record its result without a partner is, in event time."""
+        if self.kind is JoinKind.INNER:
+            return 0
+        windows = self.windows
+        return max(windows.after_ms, windows.before_ms, 0) + windows.grace_ms + 1
 
     def side_store(self, side: int, after_key: int) -> StoreBuilder[Any, Any]:
         """Return the definition of the store of a side.
@@ -103,7 +120,11 @@ class JoinStreams(Operation):
             compiler.add_store(store)
         sides = add_sides(step, compiler)
         compiler.builder.add_processor(
-            step.name, partial(StreamJoiner, self.join), sides, stores=self.stores()
+            step.name,
+            partial(StreamJoiner, self.join),
+            sides,
+            stores=self.stores(),
+            holds_ms=self.join.holds_ms,
         )
         compiler.produces(step, step.name)
 
@@ -134,8 +155,13 @@ class JoinWithSelf(Operation):
         compiler.produces(step, step.name)
 
 
-class _Joining(Processor):
-    """The base of both processors: stores and their errors."""
+class _Joining(Processor, FollowsTime):
+    """The base of both processors: stores, their errors, and what is late for a join.
+
+    Where each record moves time on, a record that is late still meets those that the stores have,
+    as in Kafka Streams. Elsewhere, what they have depends on how fast others are: so a record that
+    is behind its own clock by more than the grace period is dropped.
+    """
 
     def __init__(self, join: StreamJoin) -> None:
         self._join = join
@@ -144,6 +170,44 @@ class _Joining(Processor):
         self._before_ms = (windows.before_ms, windows.after_ms)
         self._after_ms = (windows.after_ms, windows.before_ms)
         self._grace_ms = windows.grace_ms
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._passed: int = NO_TIME
+        """How far all inputs are known to be."""
+
+    @property
+    def _follows_records(self) -> bool:
+        follows: bool = self.context.task_time.follows_records
+        return follows
+
+    def _follow(self, stores: Sequence[WindowStore[Any, Any]], now: int) -> None:
+        """Let what is in the stores expire by the time of the task."""
+        if not self._follows_records:
+            for store in stores:
+                store.follow(now)
+
+    def _go_on(self, time: int, stores: Sequence[WindowStore[Any, Any]]) -> bool:
+        """Go on to a time of the task; return whether that is new."""
+        now = time - self.context.hold_ms
+        if now <= self._passed:
+            return False
+        self._passed = now
+        if not self._follows_records:
+            for store in stores:
+                store.go_on(now - ENDS_MS)
+        return True
+
+    def _drops(self, record: Record, now: int) -> bool:
+        """Return whether a record comes too late, and count it; `now` is the time of the step."""
+        if self._follows_records:
+            return False
+        own = max(record.timestamp, self.context.task_time.clock)
+        until = record.timestamp + self._grace_ms
+        if until >= max(own, now):
+            return False
+        self.context.drop(EXPIRED if own > until else EXPIRED_AFTER_IDLE)
+        return True
 
     def _keep(self, store: WindowStore[Any, Any], record: Record, value: Any) -> None:
         """Put a record into the store of its side."""
@@ -186,21 +250,26 @@ class StreamJoiner(_Joining):
         ]
         self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
         self._waiting: Waiting | None = None
+        now = NO_TIME
         if join.kind is not JoinKind.INNER:
             self._waiting = Waiting(context.get_state_store(join.waiting))
-            self._time = JoinTime(context.get_state_store(join.times))
+            self._time = JoinTime(context, context.get_state_store(join.times))
+            now = self._time.now
+        self._follow(self._stores, now)
 
     def process(self, record: Record) -> None:
         side, value = record.value
         key, timestamp, waiting = record.key, record.timestamp, self._waiting
-        now = -1 if waiting is None else self._time.see(timestamp)
+        now = self._passed if waiting is None else self._time.see(timestamp)
         if key is None or value is None:
             if value is not None and self._keeps[side]:
                 self._forward(record, self._joined(side, value, None), timestamp)
             else:
                 self.context.drop(NULL_KEY_OR_VALUE)
             return
-        if waiting is not None and timestamp == now:
+        if self._drops(record, now):
+            return
+        if waiting is not None and timestamp == now and self._follows_records:
             self._release(waiting, side, now, record.headers)
         found = self._found(self._stores[1 - side], record, side)
         key_data = self._join.key_serde.serialize(key) if waiting is not None else b""
@@ -209,7 +278,9 @@ class StreamJoiner(_Joining):
                 waiting.discard(time, _OF_SIDE[1 - side], key_data)
             self._forward(record, self._joined(side, value, other), max(timestamp, time))
         if self._keeps[side] and not found:
-            if self._last(record, side) < now or waiting is None:
+            # With many writers, a partner that is not late may still come.
+            grace_ms = 0 if self._follows_records else self._grace_ms
+            if self._last(record, side) + grace_ms < now or waiting is None:
                 self._forward(record, self._joined(side, value, None), timestamp)
             else:
                 self._time.add(timestamp)
@@ -248,14 +319,54 @@ class StreamJoiner(_Joining):
             else:
                 due.append((timestamp, from_side, key, items))
         self._time.restart(reached)
-        for timestamp, from_side, key, items in due:
-            read = self._join.value_serdes[from_side].deserialize
-            owner = self._join.key_serde.deserialize(key)
-            for item in items:
-                assert item is not None, "records without a value do not wait"
-                joined = self._joined(from_side, read(item), None)
-                self.context.forward(Record(owner, joined, timestamp, headers))
-            waiting.discard(timestamp, _OF_SIDE[from_side], key)
+        for each in due:
+            self._forward_alone(waiting, *each, headers)
+
+    def time_passed(self, time: int) -> None:
+        waiting = self._waiting
+        if self._go_on(time, self._stores) and waiting is not None:
+            self._time.move(self._passed)
+            self._release_all(waiting, self._passed)
+
+    def _release_all(self, waiting: Waiting, now: int) -> None:
+        """Forward the records that no partner can come for, as all inputs are known to be there."""
+        earliest = self._time.earliest
+        if earliest is None or earliest + min(self._after_ms) + self._grace_ms >= now:
+            return
+        due: list[tuple[int, int, bytes, Items]] = []
+        first_left: int | None = None
+        for timestamp, number, key, items in waiting:
+            from_side = _OF_SIDE.index(number)
+            if timestamp + self._after_ms[from_side] + self._grace_ms < now:
+                due.append((timestamp, from_side, key, items))
+            elif first_left is None:
+                first_left = timestamp
+            if timestamp + min(self._after_ms) + self._grace_ms >= now:
+                break
+        self._time.restart(first_left)
+        for each in due:
+            self._forward_alone(waiting, *each, ())
+
+    def _forward_alone(
+        self,
+        waiting: Waiting,
+        timestamp: int,
+        side: int,
+        key: bytes,
+        items: Items,
+        headers: Headers,
+    ) -> None:
+        """Forward records that have no partner, and forget them."""
+        read = self._join.value_serdes[side].deserialize
+        owner = self._join.key_serde.deserialize(key)
+        task_time = self.context.task_time
+        clock, task_time.clock = task_time.clock, NO_CLOCK
+        for item in items:
+            assert item is not None, "records without a value do not wait"
+            joined = self._joined(side, read(item), None)
+            self.context.forward(Record(owner, joined, timestamp, headers))
+        task_time.clock = clock
+        waiting.discard(timestamp, _OF_SIDE[side], key)
 
 
 class SelfJoiner(_Joining):
@@ -269,16 +380,22 @@ class SelfJoiner(_Joining):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store: WindowStore[Any, Any] = context.get_state_store(self._join.sides[LEFT])
-        self._retention_ms = self._store.retention_ms
+        self._retention_ms: int = self._store.retention_ms
+        self._follow([self._store], NO_TIME)
+
+    def time_passed(self, time: int) -> None:
+        self._go_on(time, [self._store])
 
     def process(self, record: Record) -> None:
         key, value, timestamp, joiner = record.key, record.value, record.timestamp, self._joiner
         if key is None or value is None:
             self.context.drop(NULL_KEY_OR_VALUE)
             return
+        if self._drops(record, self._passed):
+            return
         for time, other in self._found(self._store, record, LEFT):
             self._forward(record, joiner(value, other), max(timestamp, time))
-        expired = max(timestamp, self._store.stream_time) - self._retention_ms
+        expired = self._expired(timestamp)
         first = timestamp - self._before_ms[RIGHT]
         meets_itself = expired < timestamp and first <= timestamp <= self._last(record, RIGHT)
         for time, other in self._found(self._store, record, RIGHT):
@@ -291,3 +408,10 @@ class SelfJoiner(_Joining):
         if meets_itself:
             self._forward(record, joiner(value, value), timestamp)
         self._keep(self._store, record, value)
+
+    def _expired(self, timestamp: int) -> int:
+        """Return the last time that the store of a second stream would not have any more."""
+        known = self._passed - ENDS_MS
+        if self._follows_records:
+            known = max(timestamp, self._store.stream_time)
+        return known - self._retention_ms

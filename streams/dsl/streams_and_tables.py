@@ -15,7 +15,7 @@ from streams.dsl.grouped_table import GroupedTable
 from streams.dsl.ready_steps import ReadySteps
 from streams.dsl.stateless import SelectKeyPart, Stateless
 from streams.dsl.stream_join_steps import StreamJoins
-from streams.dsl.suppress import Suppress, close_delay_ms
+from streams.dsl.suppress import Suppress, close_delay_ms, window_ms
 from streams.dsl.suppressor import SuppressedValues, SuppressTable
 from streams.dsl.table_join_steps import TableJoins
 from streams.dsl.table_values import StoredValues
@@ -138,15 +138,16 @@ class Table(TableJoins):
                 "suppress takes what Suppress.until_window_closes or Suppress.until_time_limit "
                 f"return, not {suppress!r}"
             )
-        wait_ms = suppress.limit_ms
+        wait_ms, held_ms = suppress.limit_ms, 0
         if wait_ms is None:
+            held_ms = window_ms(self.step)
             wait_ms = close_delay_ms(self.step, f'suppress "{name}"' if name else "suppress")
         step = add_stateful(
             self.graph,
             "suppress",
             name,
             self.step,
-            lambda store: SuppressTable(suppress, wait_ms, store),
+            lambda store: SuppressTable(suppress, wait_ms, wait_ms + held_ms + 1, store),
         )
         key_serde, value_serde = step.key_serde, step.value_serde
         values = SuppressedValues(step.name, key_serde, value_serde, self.values)

@@ -88,3 +88,10 @@ def close_delay_ms(step: Step, where: str) -> int:
             "suppress a table that windowed_by made, or use Suppress.until_time_limit"
         )
     return max(close_delay_ms(parent, where) for parent in step.parents)
+
+
+def window_ms(step: Step) -> int:
+    """Return how much older than the end of its window a result is that leads to a step."""
+    if step.operation.close_delay_ms is not None:
+        return step.operation.window_ms
+    return max(map(window_ms, step.parents), default=0)

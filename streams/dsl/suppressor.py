@@ -15,8 +15,8 @@ from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from streams.dsl.suppress import Suppress
 from streams.dsl.table_values import Found, TableReader, TableValues, unwritable
-from streams.dsl.window_time import WindowTime, times_store, times_store_name
 from streams.errors import SerializationError, StreamsError
+from streams.event_time.step_time import FollowsTime, StepTime, times_store, times_store_name
 from streams.processor import Processor, ProcessorContext
 from streams.record import Headers, Record
 from streams.serdes import Serde
@@ -60,12 +60,16 @@ _WAITING: Serde[Waiting] = Serde("suppressed", _write, _read)
 
 @dataclass(frozen=True, slots=True)
 class SuppressTable(Operation):
-    """Holds the updates of a table back; `wait_ms` is the limit, or when windows close."""
+    """Holds the updates of a table back; `wait_ms` is the limit, or when windows close.
+
+    An update may be forwarded up to `holds_ms` of event time after it came.
+    """
 
     verb = "suppress"
 
     suppress: Suppress
     wait_ms: int
+    holds_ms: int
     store: str
 
     def stores(self) -> tuple[str, ...]:
@@ -86,11 +90,12 @@ class SuppressTable(Operation):
             partial(Suppressor, self, step.key_serde, step.value_serde),
             compiler.parents(step),
             stores=self.stores(),
+            holds_ms=self.holds_ms,
         )
         compiler.produces(step, step.name)
 
 
-class Suppressor(Processor):
+class Suppressor(Processor, FollowsTime):
     """Keeps the last update of each key, and forwards it when its time has come.
 
     An update of a key that waits keeps the place of the first one. The order of the places is in
@@ -111,22 +116,38 @@ class Suppressor(Processor):
         super().init(context)
         self._store: KeyValueStore[bytes, Waiting] = context.get_state_store(self._name)
         times = context.get_state_store(times_store_name(self._name))
-        self._time = WindowTime(times)
+        self._time = StepTime(context, times)
         self._generation: int | None = None
 
     def process(self, record: Record) -> None:
         if self._store.generation != self._generation:
             self._read_places()
-        now = self._time.see(record.timestamp)
+        self._time.see(record.timestamp)
         self._keep(record)
-        places = self._places
-        while places and places[0][0] <= now - self._wait_ms:
-            self._forward_first()
+        self._forward_due()
         if self._is_full():
             if self._suppress.when_full == "fail":
                 raise StreamsError(self._full())
             while self._is_full():
                 self._forward_first()
+
+    def time_passed(self, time: int) -> None:
+        now = self._time.after_hold(time)
+        if now <= self._time.now:
+            return
+        if self._store.generation != self._generation:
+            self._read_places()
+        self._time.move(now)
+        self._forward_due()
+
+    def _forward_due(self) -> None:
+        due_at = self._time.now - self._wait_ms
+        if not self._time.follows_records:
+            # Another record may have this very time, and windows may include their ends.
+            due_at -= 1
+        places = self._places
+        while places and places[0][0] <= due_at:
+            self._forward_first()
 
     def _read_places(self) -> None:
         self._bytes = 0
@@ -180,9 +201,10 @@ class Suppressor(Processor):
             read = self._value_serde.deserialize
             old, new = (None if v is None else read(v) for v in (waiting.old, waiting.new))
             owner = self._key_serde.deserialize(key)
-            self.context.forward(
-                Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
-            )
+            with self._time.own_clocks():
+                self.context.forward(
+                    Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
+                )
         heappop(self._places)
         self._store.put(key, None)
         self._bytes -= waiting.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, chain, compress
+from itertools import chain, compress
 from typing import Any
 
 from streams.dsl.change import Change
@@ -37,22 +37,25 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
 
     def process(self, batch: Batch) -> None:
         batch = with_keys(batch, self.context)
-        nows = list(accumulate(items_of(batch.timestamps), max, initial=self.time.now))[1:]
+        late_by = self.time.late_by(batch).tolist()
+        size = len(late_by)
+        nows = self.time.moves(batch) if self.closes and self.time.follows_records else []
         start = 0
-        while start < len(nows):
-            stop = bisect_left(nows, self._next_close(), start) if self.closes else len(nows)
+        while start < size:
+            stop = bisect_left(nows, self._next_close(), start) if nows else size
             if stop > start:
-                self._add(batch.part(start, stop), nows[start:stop])
-            if stop < len(nows):
+                self._add(batch.part(start, stop), late_by[start:stop])
+            if stop < size:
                 # Windows close ahead of this record.
-                self.process_record(next(batch.part(stop, stop + 1).records()))
+                self.process_each(batch.part(stop, stop + 1))
             start = stop + 1
 
-    def _add(self, batch: Batch, nows: Sequence[int]) -> None:
-        """Add records; no window closes meanwhile. `nows` has stream time at each of them."""
-        batch, starts, nows = self._expanded(batch, nows)
-        if min(starts) < self._windows.first_open(nows[-1]):
-            batch, starts = self._without_late(batch, starts, nows)
+    def _add(self, batch: Batch, late_by: Sequence[int]) -> None:
+        """Add records; no window closes meanwhile."""
+        latest = max(items_of(batch.timestamps))
+        batch, starts, late_by = self._expanded(batch, late_by)
+        if min(starts) < self._windows.first_open(max(late_by)):
+            batch, starts = self._without_late(batch, starts, late_by)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         windows = {start: Window(start, start + self._size_ms) for start in set(starts)}
         ends = {start: window_key(b"", start) for start in windows}
@@ -65,34 +68,37 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         except SerializationError as error:
             raise self.unwritable(error) from error
         self._store.put_serialized(folded.changes)
-        self.see_time(nows[-1])
+        self.see_time(latest)
         if not self.closes:
             windowed = list(map(Windowed, keys, map(windows.__getitem__, starts)))
             changes = list(map(Change, folded.new, folded.old))
-            results = Batch(windowed, changes, folded.times, batch.headers)
+            clocks = batch.clocks
+            results = Batch(windowed, changes, folded.times, batch.headers, None, clocks)
             self.context.forward(results, self.aggregate.results)
 
     def _expanded(
-        self, batch: Batch, nows: Sequence[int]
+        self, batch: Batch, late_by: Sequence[int]
     ) -> tuple[Batch, Sequence[int], Sequence[int]]:
         """Return each record once for each window that it is in, with the window's start."""
         times, size_ms = items_of(batch.timestamps), self._size_ms
         if self._windows.advance_ms == size_ms:
-            return batch, [time - time % size_ms for time in times], nows
+            return batch, [time - time % size_ms for time in times], late_by
         starts = list(map(self._windows.starts, times))
         counts = list(map(len, starts))
         keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
         expanded = repeated(batch, counts, keys, times_each(values, counts))
-        return expanded, list(chain.from_iterable(starts)), times_each(nows, counts)
+        return expanded, list(chain.from_iterable(starts)), times_each(late_by, counts)
 
     def _without_late(
-        self, batch: Batch, starts: Sequence[int], nows: Sequence[int]
+        self, batch: Batch, starts: Sequence[int], late_by: Sequence[int]
     ) -> tuple[Batch, Sequence[int]]:
         delay_ms, size_ms = self._windows.delay_ms, self._size_ms
-        is_open = [start > now - delay_ms for start, now in zip(starts, nows, strict=True)]
-        for record, start, now, stays in zip(batch.records(), starts, nows, is_open, strict=True):
+        clocks = batch.clocks or batch.timestamps
+        is_open = [start > at - delay_ms for start, at in zip(starts, late_by, strict=True)]
+        columns = zip(batch.records(), starts, late_by, clocks, is_open, strict=True)
+        for record, start, at, clock, stays in columns:
             if not stays:
-                self.late(record, Window(start, start + size_ms), now)
+                self.late(record, Window(start, start + size_ms), at, clock)
         return selected(batch, is_open), list(compress(starts, is_open))
 
     def _next_close(self) -> int:
@@ -104,13 +110,13 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         if record.key is None:
             self.context.drop(NULL_KEY)
             return
-        now = self.see(record)
-        first_open = self._windows.first_open(now)
+        at = self.see(record)
+        first_open = self._windows.first_open(at)
         for start in self._windows.starts(record.timestamp):
             if start >= first_open:
                 self._update(record, start)
             else:
-                self.late(record, Window(start, start + self._size_ms), now)
+                self.late(record, Window(start, start + self._size_ms), at, self.time.clock)
 
     def _update(self, record: Record, start: int) -> None:
         key, timestamp, store = record.key, record.timestamp, self._store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,18 +13,16 @@ from streams.dsl.change import Change
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.table_values import Found, Serdes, TableReader, TableValues, unwritable
-from streams.dsl.window_time import WindowTime, times_store_name
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
+from streams.event_time.step_time import ENDS_MS, FollowsTime, StepTime, times_store_name
 from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.punctuation import PunctuationType
 from streams.record import Batch, Headers, Record
 from streams.stores import StoreBuilder, Window, Windowed
+from streams.stores.expiring import Expiring
 from streams.stores.layout import SESSION_BYTES, TIME_BYTES
-
-EXPIRED = "expired"
-"""The reason under which late records are counted, as stores count late entries."""
 
 LATE_HEADERS = "__streams.late."
 """The names of the headers of late records begin with this."""
@@ -63,7 +61,7 @@ class WindowedAggregate:
     """Those of the keys without their windows, and of the aggregates; set when compiled."""
 
 
-class WindowAggregator(ABC):
+class WindowAggregator(FollowsTime):
     """What the processors of windows have in common: time, what is late, and what has closed."""
 
     context: ProcessorContext
@@ -74,16 +72,24 @@ class WindowAggregator(ABC):
         self.closes = aggregate.emit is Emit.ON_WINDOW_CLOSE
         """Whether results are forwarded when windows close, instead of with each update."""
         self.sends_old = aggregate.sends_old and not self.closes
+        windows = aggregate.windows
+        gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
+        # The ends of all but time windows belong to them.
+        self._closes_ms = gap_ms + windows.grace_ms + (not isinstance(windows, TimeWindows))
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
         name = self.aggregate.name
-        self.open_store(context.get_state_store(name))
-        self.time = WindowTime(
+        self._expiring: Expiring = context.get_state_store(name)
+        self.open_store(self._expiring)
+        self.time = StepTime(
+            context,
             context.get_state_store(times_store_name(name)),
             is_shared=self.aggregate.is_shared,
             on_undo=self.forget,
         )
+        if not self.time.follows_records:
+            self._expiring.follow(self.time.now)
         self._seen_at_ms = context.current_system_time
         idle_ms = self.aggregate.windows.close_after_idle_ms
         if idle_ms is not None:
@@ -93,7 +99,7 @@ class WindowAggregator(ABC):
     def open_store(self, store: Any) -> None:
         """Take the store of the windows."""
 
-    def forget(self) -> None:  # noqa: B027 (some have nothing to forget)
+    def forget(self) -> None:
         """Forget what is known about the store: the engine has undone something."""
 
     @abstractmethod
@@ -111,14 +117,14 @@ class WindowAggregator(ABC):
     # For subclasses
 
     def see(self, record: Record) -> int:
-        """Take the time of a record into account; emit what has closed; return stream time."""
-        now = self.see_time(record.timestamp)
+        """Take a record into account; emit what has closed; return the time it is late by."""
+        at = self.see_time(record.timestamp)
         if self.closes:
-            self._close(now, record.headers)
-        return now
+            self._close(self.time.now, record.headers)
+        return at
 
     def see_time(self, timestamp: int) -> int:
-        """Take a time into account, at which no window closes; return stream time."""
+        """Take a time into account, at which no window closes; return what it is late by."""
         if self.aggregate.windows.close_after_idle_ms is not None:
             self._seen_at_ms = self.context.current_system_time
         return self.time.see(timestamp)
@@ -127,10 +133,14 @@ class WindowAggregator(ABC):
         """Forward a result."""
         self.context.forward(record, self.aggregate.results)
 
-    def late(self, record: Record, window: Window, now: int) -> None:
-        """Drop a record for a window that has closed, or send it to the topic of late ones."""
+    def late(self, record: Record, window: Window, now: int, clock: int) -> None:
+        """Drop a record for a window that has closed, or send it to the topic of late ones.
+
+        `clock` is that of the record.
+        """
         if self.aggregate.late is None:
-            self.context.drop(EXPIRED)
+            own = max(record.timestamp, clock)
+            self.context.drop(self.time.late_reason(own, window.end + self._closes_ms))
             return
         headers = late_headers(self.aggregate.name, window, now)
         self.context.forward(record.with_headers([*record.headers, *headers]), self.aggregate.late)
@@ -147,8 +157,19 @@ class WindowAggregator(ABC):
         found = list(self.closed_windows(closed, now))
         if found:
             self.time.close(now)
-        for windowed, value, timestamp in found:
-            self.forward(Record(windowed, Change(value), timestamp, headers))
+        with self.time.own_clocks():
+            for windowed, value, timestamp in found:
+                self.forward(Record(windowed, Change(value), timestamp, headers))
+
+    def time_passed(self, time: int) -> None:
+        now = self.time.after_hold(time)
+        if now <= self.time.now:
+            return
+        self.time.move(now)
+        if self.closes:
+            self._close(now, ())
+        if not self.time.follows_records:
+            self._expiring.go_on(now - ENDS_MS)
 
     def _close_when_idle(self, now_ms: int) -> None:
         idle_ms = self.aggregate.windows.close_after_idle_ms
@@ -157,7 +178,8 @@ class WindowAggregator(ABC):
             return
         at = self.all_closed_at(self.time.closed)
         if at is not None:
-            self._close(self.time.see(at), ())
+            self.time.move(at)
+            self._close(self.time.now, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +211,27 @@ class AggregateWindows(Operation):
         gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
         return gap_ms + windows.grace_ms
 
+    @property
+    def holds_ms(self) -> int:
+        """How much later than a record its results may be forwarded, in event time."""
+        if self.aggregate.emit is not Emit.ON_WINDOW_CLOSE:
+            return 0
+        return self.window_ms + self.close_delay_ms + 1
+
+    @property
+    def window_ms(self) -> int:
+        """How much older than the end of its window a result can be.
+
+        The result of a session has the time of its end.
+        """
+        match self.aggregate.windows:
+            case TimeWindows(size_ms=size_ms):
+                return size_ms
+            case SlidingWindows(difference_ms=difference_ms):
+                return difference_ms
+            case SessionWindows():
+                return 0
+
     def after_key(self, parents: Sequence[Step]) -> int:
         """Return how many bytes follow the record's key, those of the window included."""
         own = SESSION_BYTES if isinstance(self.aggregate.windows, SessionWindows) else TIME_BYTES
@@ -209,7 +252,11 @@ class AggregateWindows(Operation):
         if self.late_to is not None:
             aggregate = replace(aggregate, results=results, late=late)
         compiler.builder.add_processor(
-            name, partial(self.make, aggregate), compiler.parents(step), stores=self.stores()
+            name,
+            partial(self.make, aggregate),
+            compiler.parents(step),
+            stores=self.stores(),
+            holds_ms=self.holds_ms,
         )
         if self.late_to is None:
             compiler.produces(step, name)

@@ -25,9 +25,9 @@ from streams.dsl.window_aggregates import (
     WindowedValues,
     Windows,
 )
-from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
+from streams.event_time.step_time import times_store
 from streams.processor import BatchProcessor, Processor
 from streams.serdes import Serde
 from streams.stores import StoreBuilder, session, window

@@ -64,13 +64,17 @@ class RunningContext:
         name: str,
         children: dict[str, RunningNode],
         stores: dict[str, Any],
+        hold_ms: int = 0,
     ) -> None:
+        """`hold_ms` is how long the nodes ahead of this one hold records back, in event time."""
         self._runtime = runtime
         self._name = name
         self._children = children
         self._receivers = tuple(child.receive for child in children.values())
         self._batch_receivers = tuple(child.receive_batch for child in children.values())
         self._stores = stores
+        self.task_time = runtime.task_time
+        self.hold_ms = hold_ms
         self.application_id = runtime.application_id
         self.task_id = runtime.task_id
 

@@ -20,5 +20,4 @@ class EitherWay(BatchProcessor):
 
     def process_each(self, batch: Batch) -> None:
         """Process the records of a batch one by one."""
-        for record in batch.records():
-            self.process_record(record)
+        self.context.task_time.each(batch, self.process_record)

@@ -69,7 +69,7 @@ class GlobalTask:
             try:
                 if kept:
                     self.nodes.add(batch if len(kept) == len(batch) else batch.only(kept))
-                    while self.nodes.step(0, ()).has_more:
+                    while self.nodes.step(0, {}).has_more:
                         pass
             finally:
                 self._dropped.update(self.nodes.take()[1].dropped)

@@ -4,50 +4,39 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping
+from dataclasses import replace
 from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from common.errors import EngineError, PipelineError
-from common.processors import OnError
 from common.record_batch import OutputRecord, RecordBatch
-from streams.engine.dead_letters import dead_letter, error_name
 from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import Dropped, OutputColumns
-from streams.engine.recent import MinuteLimit
 from streams.engine.record_accumulator import RecordAccumulator
 from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
+from streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
 from streams.engine.runtime import Call, GroupRuntime, Rejection
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
 from streams.engine.timestamp_extraction import timed
-from streams.engine.user_errors import Explanation, reason
+from streams.engine.user_errors import reason
+from streams.event_time.clocks import clocked, clocks_of
+from streams.event_time.input_time import SOURCE, InputTime
+from streams.event_time.progress import Progress
+from streams.event_time.step_time import EXPIRED
 from streams.group_settings import GroupSettings
 from streams.processor import RecordRejectedError
 from streams.punctuation import PunctuationType
-from streams.timestamps import INVALID_TIMESTAMP
+from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME
 
 _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8
 """A span of up to so many records costs less record by record."""
 _MOST_TURNS = 500
 _MOST_MIXED = 20_000
-EXPIRED = "expired"
-"""The reason under which entries that come too late for a store are counted as dropped."""
-
-
-class ProcessingFailedError(Exception):
-    """A record with `on_error: fail`, or a punctuation, failed with `error`.
-
-    Everything that came before is done, and the failure leaves no trace. The caller commits that
-    and stops the task.
-    """
-
-    def __init__(self, reason: str, error: Exception) -> None:
-        super().__init__(reason)
-        self.error = error
 
 
 class Step(NamedTuple):
@@ -70,24 +59,30 @@ class GroupTask:
     def __init__(
         self,
         group: NodeGroup,
-        partitions: Sequence[Partition],
+        partitions: Collection[Partition],
         settings: GroupSettings,
         environment: TaskEnvironment,
         *,
         times: Mapping[Partition, int] = {},
+        input_time: InputTime | None = None,
         on_user_error: Callable[[Exception], None] = lambda error: None,
     ) -> None:
         """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
 
-        `times` has the committed partition times. `on_user_error` gets the errors that processors
-        raise later, even if `on_error` lets the task go on.
+        `times` has the committed partition times. `input_time` says how far event time is where
+        steps need that, here or behind the topics that the task writes. `on_user_error` gets the
+        errors that processors raise later, even if `on_error` lets the task go on.
         """
         self._settings = settings
         self._on_user_error = on_user_error
         self._with_values = environment.log_record_values
-        self._output_topics = environment.output_topics
         self._clock_ms = environment.clock_ms
         self._time = TaskTime(partitions, times)
+        self._input_time = input_time
+        if input_time is not None:
+            self._time.follows_records = input_time.follows_records
+        self._passed = UNKNOWN_TIME
+        """The event time that the nodes know of."""
         self._runtime = GroupRuntime(group, environment, self._time)
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
@@ -106,8 +101,7 @@ class GroupTask:
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
         self._enforced = 0
-        most = settings.max_dead_letters_per_minute
-        self._letter_limit = None if most is None else MinuteLimit(most)
+        self._rejected = RejectedRecords(self._runtime, settings, environment, on_user_error)
         self._now_ms = 0
         """The time of the step that is in progress, by its caller's clock."""
 
@@ -155,6 +149,8 @@ class GroupTask:
             waits.append(_ACCUMULATING_MS)
         if (deadline_ms := self.waits_until_ms) is not None:
             waits.append(deadline_ms - now_ms)
+        if self._input_time is not None and (idle_ms := self._input_time.next_idle_ms) is not None:
+            waits.append(idle_ms - now_ms)
         if (due_ms := self._runtime.next_wall_clock_punctuation) is not None:
             waits.append(due_ms - self._clock_ms())
         return max(min(waits), 0) if waits else None
@@ -183,6 +179,17 @@ class GroupTask:
         """Return the largest timestamp before the position, to commit with it; -1 if none."""
         return self._time.processed(partition)
 
+    def progress(self, partition: Partition) -> Progress:
+        """Return how far an input is in event time before the position, to commit with it."""
+        known = self._input_time
+        assert known is not None, "there is somebody who asks"
+        found = known.known(partition)
+        if known.writers(partition) != SOURCE:
+            return found
+        # Of a single source partition, those who ask see for themselves whether it is idle.
+        is_idle = found.is_idle and not known.follows_records
+        return Progress(self._time.processed(partition), is_idle)
+
     def waiting(self, partition: Partition) -> int:
         """Return how many records of the partition wait for `step`."""
         return self._queues.waiting(partition)
@@ -201,6 +208,11 @@ class GroupTask:
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
         end = batch.offsets[-1] + 1
+        known = self._input_time
+        is_source = known is not None and known.writers(partition) == SOURCE
+        known_ms = self._time.taken_in(partition)
+        if known is not None and not is_source:
+            batch = clocked(batch)
         parts = timed(
             batch,
             self._runtime.nodes.source(batch.topic),
@@ -208,19 +220,25 @@ class GroupTask:
             with_values=self._with_values,
         )
         for part in parts:
-            self._queues.add(part)
+            clocks = clocks_of(part.timestamps, known_ms) if is_source else None
+            self._queues.add(part if clocks is None else replace(part, clocks=clocks))
+            if is_source and len(part):
+                known_ms = max(known_ms, part.largest_timestamp(0, len(part)))
         self._queues.read_up_to(partition, end)
         if dropped := len(batch) - sum(map(len, parts)):
             self._figures.dropped[Dropped(INVALID_TIMESTAMP, batch.topic)] += dropped
 
-    def step(self, now_ms: int, ends_reached: Container[Partition], until_s: float = inf) -> Step:
-        """Process records that are ready, then call punctuations that are due by the wall clock.
+    def step(
+        self, now_ms: int, ends_reached: Mapping[Partition, int], until_s: float = inf
+    ) -> Step:
+        """Process records that are ready, then do what is due by event time and the wall clock.
 
         `now_ms` comes from a clock that only goes forward. `ends_reached` has the partitions of
-        which everything was added that the brokers are known to have; see `RecordQueues`. The step
-        ends early when `until_s` (of `time.monotonic`) has passed, or after a record whose
-        processor asked for a commit, but it processes at least one record. If a record fails,
-        raises `ProcessingFailedError` once everything before that record is processed.
+        which everything was added that the brokers are known to have, with their ends; see
+        `RecordQueues`. The step ends early when `until_s` (of `time.monotonic`) has passed, or
+        after a record whose processor asked for a commit, but it processes at least one record. If
+        a record fails, raises `ProcessingFailedError` once everything before that record is
+        processed.
         """
         self._now_ms = now_ms
         self._runtime.commit_requested = False
@@ -228,6 +246,7 @@ class GroupTask:
             has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
         else:
             has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
+        self._pass_time(now_ms, ends_reached)
         self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
         return Step(has_more, self._runtime.commit_requested)
 
@@ -410,15 +429,41 @@ class GroupTask:
         if self._runtime.next_stream_time_punctuation is not None:
             self._punctuate(PunctuationType.STREAM_TIME, self._time.stream_time)
 
-    def _punctuate(self, type_: PunctuationType, now_ms: int) -> bool:
+    def _punctuate(self, type_: PunctuationType, now_ms: int) -> None:
+        self._do("a punctuation", lambda: self._runtime.punctuate(type_, now_ms))
+
+    def _pass_time(self, now_ms: int, ends: Mapping[Partition, int]) -> None:
+        """Let the nodes know how far event time is, as far as all inputs are known to be."""
+        if self._input_time is None:
+            return
+        time = self._input_time.update(
+            now_ms, lambda partition: self.reached(partition, ends), self._time.processed, ends
+        )
+        if time > self._passed:
+            self._passed = time
+            self._do("a result on close", lambda: self._runtime.pass_time(time))
+
+    def is_time_due(self, ends: Mapping[Partition, int]) -> bool:
+        """Return whether `step` would let event time go on, even without records."""
+        known = self._input_time
+        return known is not None and known.is_due(lambda place: self.reached(place, ends))
+
+    def reached(self, partition: Partition, ends: Mapping[Partition, int]) -> int:
+        """Return the offset before which all records of a partition have been processed."""
+        position = self.position(partition) or 0
+        if self._queues.waiting(partition) or self.is_accumulating or self.has_calls:
+            return position
+        return max(position, ends.get(partition, 0))
+
+    def _do(self, what: str, action: Callable[[], object]) -> None:
         try:
-            return self._runtime.punctuate(type_, now_ms)
+            action()
         except (EngineError, PipelineError):
             raise
         except Exception as error:
             self._on_user_error(error)
             why = reason(error, with_values=self._with_values)
-            raise ProcessingFailedError(f"a punctuation: {why}", error) from error
+            raise ProcessingFailedError(f"{what}: {why}", error) from error
 
     def _advance(self, batch: RecordBatch, start: int, stop: int) -> None:
         self._queues.advance((batch.topic, batch.partition), stop - start)
@@ -431,41 +476,4 @@ class GroupTask:
             self._time.process((batch.topic, batch.partition), largest_ms)
 
     def _reject(self, batch: RecordBatch, rejection: Rejection) -> None:
-        """Handle a rejected record as `on_error` says."""
-        index, error = rejection.index, rejection.error
-        place = f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}"
-        settings = self._settings
-        source = self._runtime.nodes.source(batch.topic)
-        explained = Explanation(error, source, with_values=self._with_values)
-        raised = batch.cause or error
-        # A record that a processor rejects on purpose is not an error in its code.
-        if not isinstance(raised, RecordRejectedError):
-            self._on_user_error(raised)
-        if settings.on_error is OnError.FAIL:
-            raise ProcessingFailedError(f"{place}: {explained.reason}", error) from error
-        if explained.is_mistake and not settings.on_error.takes_all:
-            raise ProcessingFailedError(
-                f"{place}: {explained.reason}; {type(error).__name__} is a mistake in the code, so "
-                f"on_error: {settings.on_error} does not apply: mend the code, or write "
-                f"on_error: {{{settings.on_error}: all}}",
-                error,
-            ) from error
-        if not settings.on_error.writes_dead_letters:
-            self._figures.skipped += 1
-            self._figures.reject(error_name(error))
-            return
-        topic = settings.dead_letter_topic
-        assert topic is not None, "dead_letter comes with a topic"
-        letter = dead_letter(batch, index, explained, source.name, topic, self._output_topics)
-        if isinstance(letter, str):
-            raise ProcessingFailedError(f"{place}: {explained.reason}; {letter}", error) from error
-        limit = self._letter_limit
-        if limit is not None and not limit.admits(self._now_ms):
-            raise ProcessingFailedError(
-                f"{place}: {explained.reason}; this task has written {limit.most} dead letters "
-                "within a minute, and max_dead_letters_per_minute allows no more",
-                error,
-            ) from error
-        self._runtime.outputs.append(letter)
-        self._figures.dead_letters += 1
-        self._figures.reject(error_name(error))
+        self._rejected.handle(batch, rejection, self._figures, self._now_ms)

@@ -22,12 +22,16 @@ class MixedBatch(Batch):
         headers = None
         if any(batch.headers is not None for batch, _ in turns):
             headers = [None if batch.headers is None else batch.headers[at] for batch, at in turns]
+        clocks = None
+        if any(batch.clocks is not None for batch, _ in turns):
+            clocks = [(batch.clocks or batch.timestamps)[at] for batch, at in turns]
         return MixedBatch(
             [batch.keys[at] for batch, at in turns],
             [batch.values[at] for batch, at in turns],
             [batch.timestamps[at] for batch, at in turns],
             headers,
             [batch.offsets[at] for batch, at in turns],
+            clocks,
             [batch.topic for batch, _ in turns],
         )
 

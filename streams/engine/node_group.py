@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -90,6 +90,16 @@ class NodeGroup:
             if len(met) > 1 or len(met[0].topics) > 1:
                 yield users[-1].name, met
 
+    def hold_ms(self, name: str) -> int:
+        """Return for how long, in event time, the nodes ahead of a node may hold records back."""
+        nodes = {node.name: node for node in self.nodes}
+        return max((_held_ms(nodes, parent) for parent in nodes[name].parents), default=0)
+
+    @property
+    def longest_hold_ms(self) -> int:
+        """For how long, in event time, records may be held back before they come to a sink."""
+        return max((self.hold_ms(sink.name) for sink in self.sinks), default=0)
+
     def begins_at_end(self, topic: str) -> bool:
         """Whether a topic is read from its end if nothing is committed yet."""
         return any(
@@ -101,6 +111,12 @@ class NodeGroup:
     def children(self, name: str) -> tuple[Node, ...]:
         """Return the nodes that get what a node forwards."""
         return tuple(node for node in self.nodes if name in node.parents)
+
+
+def _held_ms(nodes: Mapping[str, Node], name: str) -> int:
+    node = nodes[name]
+    own_ms = node.holds_ms if isinstance(node, ProcessorNode) else 0
+    return own_ms + max((_held_ms(nodes, parent) for parent in node.parents), default=0)
 
 
 def unique(items: Iterable[N]) -> tuple[N, ...]:

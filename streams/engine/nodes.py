@@ -57,6 +57,8 @@ class ProcessorNode:
     supplier: Supplier
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
+    holds_ms: int = 0
+    """How far event time may pass a record before what it leads to is forwarded."""
 
 
 @dataclass(frozen=True, slots=True)

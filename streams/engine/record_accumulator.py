@@ -101,4 +101,7 @@ def _joined(batches: list[RecordBatch]) -> Iterator[RecordBatch]:
             column(lambda part: part.headers or [None] * len(part))
             if any(part.headers for part in parts)
             else None,
+            clocks=column(lambda part: part.clocks or part.timestamps)
+            if any(part.clocks for part in parts)
+            else None,
         )

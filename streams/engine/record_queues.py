@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container
 from itertools import accumulate, repeat
 from typing import NamedTuple
 
@@ -108,7 +108,7 @@ class RecordQueues:
     """
 
     def __init__(
-        self, partitions: Sequence[Partition], max_task_idle_ms: int, is_ordered: bool = True
+        self, partitions: Collection[Partition], max_task_idle_ms: int, is_ordered: bool = True
     ) -> None:
         self._queues = {partition: _Queue(partition) for partition in partitions}
         self._in_order = list(self._queues.values())

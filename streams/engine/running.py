@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,7 +27,9 @@ from streams.engine.sendable import (
     refuse_timestamp,
     sendable_headers,
 )
+from streams.engine.task_time import TaskTime
 from streams.errors import SerializationError, StreamsError, reworded
+from streams.event_time.clocks import with_clock, with_clocks
 from streams.partitioning import ChooseForAll, ColumnPartitioner, choose
 from streams.processor import (
     BatchProcessor,
@@ -63,8 +65,11 @@ _NEVER_RUN = (
 class RunningProcessor(RunningNode):
     """A `Processor` or `BatchProcessor`; either kind takes both records and batches."""
 
-    def __init__(self, name: str, processor: Processor | BatchProcessor) -> None:
+    def __init__(
+        self, name: str, processor: Processor | BatchProcessor, task_time: TaskTime
+    ) -> None:
         self.name = name
+        self._task_time = task_time
         self.processor = processor
         self.is_columnar = isinstance(processor, BatchProcessor)
         self.takes_records = isinstance(processor, Processor | EitherWay)
@@ -96,8 +101,7 @@ class RunningProcessor(RunningNode):
                     )
 
     def _receive_each(self, batch: Batch) -> None:
-        for record in batch.records():
-            self.receive(record)
+        self._task_time.each(batch, self.receive)
 
     def close(self) -> None:
         self.processor.close()
@@ -109,8 +113,15 @@ class RunningSink(RunningNode):
     is_columnar = True
 
     def __init__(
-        self, sink: Sink, outputs: list[Output], output_topics: OutputTopics, keyless_partition: int
+        self,
+        sink: Sink,
+        outputs: list[Output],
+        output_topics: OutputTopics,
+        keyless_partition: int,
+        task_time: TaskTime,
+        clocked_topics: Collection[str],
     ) -> None:
+        """Records of the `clocked_topics` carry their clocks."""
         self.name = sink.name
         self._where = f'sink "{sink.name}"'
         self._topic = sink.topics[0] if sink.topics else ""
@@ -122,6 +133,8 @@ class RunningSink(RunningNode):
         self._outputs = outputs
         self._output_topics = output_topics
         self._keyless_partition = keyless_partition
+        self._task_time = task_time
+        self._sends_clocks = self._topic in clocked_topics
         self._limits: dict[str, int] = {}
         self._keyless: dict[str, int] = {}
         self.receive_batch = self._receive_columns
@@ -146,6 +159,8 @@ class RunningSink(RunningNode):
         if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
             refuse_timestamp(self._where, timestamp)
         headers = sendable_headers(self._where, record.headers) if record.headers else None
+        if self._sends_clocks and self._task_time.clock > timestamp:
+            headers = with_clock(headers, self._task_time.clock)
         size = MAX_OVERHEAD
         if key_data is not None:
             size += len(key_data)
@@ -166,8 +181,7 @@ class RunningSink(RunningNode):
         self._outputs.append((topic, key_data, data, partition, timestamp, headers))
 
     def _receive_each(self, batch: Batch) -> None:
-        for record in batch.records():
-            self.receive(record)
+        self._task_time.each(batch, self.receive)
 
     def _receive_columns(self, batch: Batch) -> None:
         if not len(batch):
@@ -191,6 +205,8 @@ class RunningSink(RunningNode):
         if batch.headers is not None:
             where = self._where
             headers = [sendable_headers(where, each) if each else None for each in batch.headers]
+        if self._sends_clocks and batch.clocks is not None:
+            headers = with_clocks(headers, timestamps, batch.clocks)
         topic = self._topic
         value_sizes = sizes(values)
         if size_bound(keys, value_sizes, headers) > self._limit(topic):
@@ -327,6 +343,7 @@ class RunningSource:
             part.timestamps,
             part.headers,
             part.offsets,
+            part.clocks,
         )
         columns.given = part
         return columns

@@ -17,6 +17,7 @@ from streams.engine.running_async import AsyncContext, RunningAsync
 from streams.engine.running_node import RunningNode
 from streams.engine.task_environment import TaskEnvironment
 from streams.errors import StreamsError, SupplierError
+from streams.event_time.step_time import FollowsTime
 from streams.processor import AsyncProcessor, BatchProcessor, Processor
 from streams.stores.api import LateCount
 
@@ -70,6 +71,12 @@ class RunningGroup:
         return None
 
     @property
+    def following_time(self) -> list[FollowsTime]:
+        """The processors that do something when event time goes on, parents first."""
+        found = [node.processor for node in self._processors]
+        return [each for each in reversed(found) if isinstance(each, FollowsTime)]
+
+    @property
     def only_processor(self) -> str | None:
         """The name of the processor, if there is only one."""
         names = [node.name for node in self._processors]
@@ -120,8 +127,15 @@ class RunningGroup:
         children = {n.name: self._nodes[n.name] for n in self._group.children(node.name)}
         match node:
             case Sink():
-                topics, number = self._environment.output_topics, self._environment.number
-                self._nodes[node.name] = RunningSink(node, self._outputs, topics, number)
+                environment = self._environment
+                self._nodes[node.name] = RunningSink(
+                    node,
+                    self._outputs,
+                    environment.output_topics,
+                    environment.number,
+                    self._task.task_time,
+                    environment.clocked_topics,
+                )
             case ProcessorNode():
                 self._nodes[node.name] = self._make_processor(node, children)
             case Source():
@@ -148,9 +162,10 @@ class RunningGroup:
             )
         if isinstance(processor, AsyncProcessor):
             return self._make_async(node, processor, list(children.values()))
-        running = RunningProcessor(node.name, processor)
+        running = RunningProcessor(node.name, processor, self._task.task_time)
         stores = {**self._global_stores, **{name: self.stores[name] for name in node.stores}}
-        context = RunningContext(self._task, node.name, children, stores)
+        hold_ms = self._group.hold_ms(node.name)
+        context = RunningContext(self._task, node.name, children, stores, hold_ms)
         self._contexts.append(context)
         running.processor.init(context)
         return running

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import inf
 from time import monotonic
-from typing import TypeGuard
+from typing import TypeGuard, TypeVar
 
 from common.errors import EngineError, PipelineError
 from common.record_batch import RecordBatch
@@ -23,6 +23,7 @@ from streams.engine.running_group import RunningGroup
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
 from streams.errors import InvalidArgumentError, StreamsError
+from streams.event_time.clocks import NO_CLOCK
 from streams.processor import RecordRejectedError
 from streams.punctuation import (
     Cancellable,
@@ -33,6 +34,8 @@ from streams.punctuation import (
 )
 from streams.record import Batch, Record
 from streams.timestamps import UNKNOWN_TIME
+
+T = TypeVar("T")
 
 _CALL_S = 0.05
 """How long one call of a `BatchProcessor` should take; the thread's other tasks wait meanwhile."""
@@ -149,6 +152,8 @@ class GroupRuntime:
         """Forward the results of a call; if that fails, undo all of it and return the error."""
         self.batch, self.index = entry.batch, entry.index
         self.task_time.reach(entry.batch.timestamps[entry.index])
+        clocks = entry.batch.clocks
+        self.task_time.clock = NO_CLOCK if clocks is None else clocks[entry.index]
         for set_mark in self._set_marks:
             set_mark()
         mark = len(self.outputs)
@@ -185,13 +190,29 @@ class GroupRuntime:
         next_ms = queue.next_ms
         if next_ms is None or next_ms > now:
             return False
-        self.batch = None
+        return self._without_record(lambda: queue.punctuate(now, self._call) > 0)
+
+    def pass_time(self, time: int) -> None:
+        """Let the nodes know that event time has gone on, parents first.
+
+        If one raises, undoes everything that they did, and raises the error.
+        """
+        self._without_record(lambda: self._pass_time(time))
+
+    def _pass_time(self, time: int) -> None:
+        self.time = max(time, 0)
+        self._call_began_s = monotonic()
+        for node in self.nodes.following_time:
+            node.time_passed(time)
+
+    def _without_record(self, action: Callable[[], T]) -> T:
+        self.batch, self.task_time.clock = None, NO_CLOCK
         self._called = ("", 0, 0, 0)
         for set_mark in self._set_marks:
             set_mark()
         mark = len(self.outputs)
         try:
-            return queue.punctuate(now, self._call) > 0
+            return action()
         except Exception:
             self._undo(mark)
             raise
@@ -236,7 +257,7 @@ class GroupRuntime:
         """
         assert self.nodes.mixed is not None
         receive = self.nodes.mixed.receive_batch
-        (first, at), self.batch = turns[0], None
+        (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
         (failed, end), self._failed = self._failed or (None, 0), None
         ends = (n for n, (each, i) in enumerate(turns, 1) if each is failed and i + 1 == end)
         stop = next(ends, len(turns))
@@ -296,13 +317,17 @@ class GroupRuntime:
                     source.read_key,
                     source.read_value,
                 )
-                keys, values, timestamps, headers = (
+                keys, values, timestamps, headers, clocks = (
                     batch.keys,
                     batch.values,
                     batch.timestamps,
                     batch.headers,
+                    batch.clocks,
                 )
+                task_time.clock = NO_CLOCK
             self.index = index
+            if clocks is not None:
+                task_time.clock = clocks[index]
             self._call_began_s = now_s
             timestamp = timestamps[index]
             if timestamp > task_time.stream_time:
@@ -348,6 +373,7 @@ class GroupRuntime:
         mark = len(self.outputs)
         self.time = batch.timestamps[start]
         self.task_time.reach(self.time)
+        self.task_time.clock = NO_CLOCK
         while True:
             columns = None
             offsets = batch.offsets

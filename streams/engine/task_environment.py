@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from streams.engine.event_loop import EventLoop
@@ -25,6 +25,8 @@ class TaskEnvironment:
     """The wall clock."""
     global_stores: Mapping[str, StoreBytes] = field(default_factory=dict)
     """The bytes of the stores that the group may only read."""
+    clocked_topics: Collection[str] = ()
+    """The output topics whose records carry their clocks, as somebody behind them needs those."""
     loop: EventLoop | None = None
     """Where `AsyncProcessor`s make their calls; on a loop of their own by default."""
     log_record_values: bool = False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from streams.engine.record_queues import Partition
+from streams.event_time.clocks import NO_CLOCK
+from streams.record import Batch, Record
 from streams.timestamps import UNKNOWN_TIME
 
 
@@ -20,11 +22,15 @@ class TaskTime:
     """
 
     def __init__(
-        self, partitions: Sequence[Partition], committed: Mapping[Partition, int] = {}
+        self, partitions: Collection[Partition], committed: Mapping[Partition, int] = {}
     ) -> None:
         """Begin with the `committed` partition times, or with -1 for partitions without one."""
         self._processed = {p: committed.get(p, UNKNOWN_TIME) for p in partitions}
         self._taken_in = dict(self._processed)
+        self.follows_records = True
+        """Whether each record moves event time on; see `InputTime.follows_records`."""
+        self.clock = NO_CLOCK
+        """The clock of the record in hand; -1 if it is in order."""
         self.stream_time = max(self._processed.values(), default=UNKNOWN_TIME)
         """The largest timestamp of the records processed, including the one in hand."""
 
@@ -39,6 +45,16 @@ class TaskTime:
     def processed(self, partition: Partition) -> int:
         """Return the partition time to commit, which covers the records before the position."""
         return self._processed[partition]
+
+    def each(self, batch: Batch, receive: Callable[[Record], None]) -> None:
+        """Pass the records of a batch on one by one, each with its clock."""
+        if batch.clocks is None:
+            for record in batch.records():
+                receive(record)
+            return
+        for record, self.clock in zip(batch.records(), batch.clocks, strict=True):
+            receive(record)
+        self.clock = NO_CLOCK
 
     def reach(self, time_ms: int) -> None:
         """Raise stream time to the timestamp of the record in hand."""

@@ -14,8 +14,8 @@ from common.specs import SHAPE_STORE
 from common.spreading import Rule, Spreading
 from common.suggest import counted
 from streams.backfill.partitions import partitions_of
-from streams.dsl.join_time import merged_join_times
-from streams.dsl.window_time import closed_until, merged_times, times_store_name
+from streams.event_time.join_time import merged_join_times
+from streams.event_time.step_time import closed_until, merged_times, times_store_name
 from streams.rescaling.open_windows import OpenWindows
 from streams.rescaling.saved import SavedRow, SavedState, SpreadRow
 from streams.rescaling.subscriptions import RowPartitions

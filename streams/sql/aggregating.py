@@ -17,8 +17,16 @@ from common.errors import ConfigError
 from common.specs import GROUPS_TOPIC, GroupingSpec, WindowSpec
 from common.tasks import TaskId
 from streams.dsl.stateless import NULL_KEY, selected
-from streams.dsl.window_aggregates import EXPIRED, late_headers
-from streams.dsl.windows import TimeWindows
+from streams.dsl.window_aggregates import late_headers
+from streams.dsl.windows import SessionWindows
+from streams.event_time.clocks import late_by
+from streams.event_time.step_time import (
+    EXPIRED,
+    EXPIRED_AFTER_IDLE,
+    NO_TIME,
+    FollowsTime,
+    StepTime,
+)
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record, items_of
 from streams.sql.columns import table_of
@@ -44,13 +52,28 @@ class LateRecords:
         self._late_to = grouping.late_to
         self._context = context
 
-    def take(self, batch: Batch, index: int, window: DslWindow, now: int) -> None:
-        """Take a record that comes too late for a window; `now` is stream time."""
+    def take_session(
+        self, batch: Batch, index: int, sessions: SessionWindows, late_by: int
+    ) -> None:
+        """Take a record that comes too late for a session of its own."""
+        time = batch.timestamps[index]
+        window = DslWindow(time, time + sessions.gap_ms)
+        self.take(batch, index, window, late_by, window.end + sessions.grace_ms + 1)
+
+    def take(
+        self, batch: Batch, index: int, window: DslWindow, late_by: int, closes_at: int
+    ) -> None:
+        """Take a record that comes too late for a window, which closes at `closes_at`.
+
+        `late_by` is the time by which it is late.
+        """
         if self._late_to is None:
-            self._context.drop(EXPIRED)
+            own = (batch.clocks or batch.timestamps)[index]
+            is_behind = self._context.task_time.follows_records or own >= closes_at
+            self._context.drop(EXPIRED if is_behind else EXPIRED_AFTER_IDLE)
             return
         given = () if batch.headers is None else batch.headers[index] or ()
-        headers = [*given, *late_headers(self._name, window, int(now))]
+        headers = [*given, *late_headers(self._name, window, int(late_by))]
         record = Record(batch.keys[index], batch.values[index], batch.timestamps[index], headers)
         self._context.forward(record, self._late_to)
 
@@ -64,14 +87,13 @@ class OpenWindows:
         self._windows = windows_of(grouping)
         self._start_ms = grouping.window.start_ms
 
-    def open_from(self, batch: Batch, times: _Times, now: int) -> pa.Array:
+    def open_from(self, batch: Batch, times: _Times, late_by: _Times) -> pa.Array:
         """Return `OPEN_FROM` of records with these times; count or send on what is late.
 
-        `now` is stream time before the first of them. `times` has those of the records of `batch`
-        with a key, if records need one.
+        `late_by` has the time that each of them may be late by.
         """
         windows = self._windows
-        nows, first_open = _first_open(windows, times, now)
+        first_open = late_by + windows.first_open(0)
         newest = (times - self._start_ms) // windows.advance_ms * windows.advance_ms
         newest += self._start_ms
         steps = (windows.size_ms - 1 - (times - newest)) // windows.advance_ms
@@ -81,7 +103,8 @@ class OpenWindows:
             for start in range(int(oldest[index]), int(newest[index]) + 1, windows.advance_ms):
                 if 0 <= start < first_open[index]:
                     window = DslWindow(start, start + windows.size_ms)
-                    self._late.take(batch, index, window, nows[index])
+                    closes_at = start + windows.delay_ms
+                    self._late.take(batch, index, window, late_by[index], closes_at)
         # Stores have no windows that begin before 1970.
         opens = np.maximum(first_open, 0) * 1000
         return pa.array(opens).cast(pa.timestamp("us", tz="UTC"))
@@ -150,8 +173,24 @@ class FromRecords(Aggregating):
         return run_carefully(run, table, is_alone=len(batch) == 1)
 
     def now(self) -> int:
-        """Return stream time before the batch."""
+        """Return the time of the step before the batch."""
         raise NotImplementedError
+
+    def late_by(self, batch: Batch) -> _Times:
+        """Return the time by which each record of a batch may be late."""
+        return late_by(
+            items_of(batch.timestamps),
+            batch.clocks,
+            self.now(),
+            follows_records=self.context.task_time.follows_records,
+        )
+
+    @property
+    def stream_time(self) -> int:
+        """The time of a step that keeps nothing, -1 if the records do not move it."""
+        # It is committed with the offsets, so no store is needed.
+        follows_records = self.context.task_time.follows_records
+        return self.context.stream_time if follows_records else NO_TIME
 
 
 class _FromRecordsInGroups(FromRecords):
@@ -166,7 +205,7 @@ class _FromRecordsInGroups(FromRecords):
     def process_table(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)
         if self._open is not None:
-            opens = self._open.open_from(batch, times, self.now())
+            opens = self._open.open_from(batch, times, self.late_by(batch))
             table = table.append_column(OPEN_FROM, opens)
         rows = self.rows(batch, table)
         self.take(rows, int(times.max()), is_alone=len(batch) == 1)
@@ -176,7 +215,7 @@ class _FromRecordsInGroups(FromRecords):
         raise NotImplementedError
 
 
-class Keeping(Aggregating):
+class Keeping(Aggregating, FollowsTime):
     """The base of processors that keep groups in stores."""
 
     def init(self, context: ProcessorContext) -> None:
@@ -198,6 +237,14 @@ class _KeepingGroups(Keeping):
             self._kept = KeptTable(self.shape, context)
         else:
             self._kept = KeptWindows(self.shape, context, self.grouping)
+
+    def time_passed(self, time: int) -> None:
+        kept = self._kept
+        if not isinstance(kept, KeptWindows):
+            return
+        now = kept.time.after_hold(time)
+        if now > kept.time.now:
+            self.forward(kept.pass_time(now, partial(self.merge, is_alone=True)))
 
     def keep(self, rows: pa.Table, groups: Groups, time: int, *, is_alone: bool) -> None:
         """Merge the rows of a batch into the state, and forward the results.
@@ -259,8 +306,7 @@ class RowsOfGroups(_FromRecordsInGroups):
         self._codec = GroupCodec(self.shape)
 
     def now(self) -> int:
-        # It is committed with the offsets, so no store is needed.
-        return self.context.stream_time
+        return self.stream_time
 
     def take(self, rows: pa.Table, time: int, *, is_alone: bool) -> None:
         if not len(rows):
@@ -287,16 +333,19 @@ class MergedRows(_KeepingGroups):
         rows, groups = rows_of_records(self._kept.codec, batch)
         times = np.asarray(batch.timestamps, np.int64)
         if isinstance(self._kept, KeptWindows):
-            is_open = self._is_open(groups, times, self._kept.time.now)
+            is_open = self._is_open(groups, batch, self._kept.time)
             if not is_open.all():
                 rows, groups = rows.filter(pa.array(is_open)), groups.only(is_open)
         self.keep(rows, groups, int(times.max()), is_alone=len(batch) == 1)
 
-    def _is_open(self, groups: Groups, times: _Times, now: int) -> npt.NDArray[np.bool_]:
-        _, first_open = _first_open(windows_of(self.grouping), times, now)
+    def _is_open(self, groups: Groups, batch: Batch, time: StepTime) -> npt.NDArray[np.bool_]:
+        windows = windows_of(self.grouping)
+        first_open = time.late_by(batch) + windows.first_open(0)
         is_open: npt.NDArray[np.bool_] = np.asarray(groups.starts) >= first_open
-        for _ in range(len(times) - int(is_open.sum())):
-            self.context.drop(EXPIRED)
+        own = batch.clocks or batch.timestamps
+        for row in np.flatnonzero(~is_open).tolist():
+            closes_at = groups.starts[row] + windows.delay_ms
+            self.context.drop(time.late_reason(own[row], closes_at))
         return is_open
 
 
@@ -309,12 +358,3 @@ def rows_of_records(codec: GroupCodec, batch: Batch) -> tuple[pa.Table, Groups]:
         wrong = f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query"
         advice = "process them with the former query, or give the processor another id"
         raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
-
-
-def _first_open(windows: TimeWindows, times: _Times, now: int) -> tuple[_Times, _Times]:
-    """Return stream time at each record, and the first start of a window that is open then.
-
-    `now` is stream time before the first of them.
-    """
-    nows = np.maximum.accumulate(np.maximum(times, now))
-    return nows, nows + windows.first_open(0)

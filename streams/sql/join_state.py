@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from common.specs import SHAPE_STORE, JoinSpec
 from streams.dsl.waiting import Items
-from streams.dsl.window_time import times_store_name
+from streams.event_time.step_time import ENDS_MS, times_store_name
 from streams.processor import ProcessorContext
 from streams.sql.join_shape import SIDES, JoinShape
 from streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
@@ -140,6 +140,11 @@ class JoinState:
         self._content = shape.content
         _require_same(self._shapes.get(_CONTENT), shape)
         self._keeps = tuple(side in join.keeps for side in SIDES)
+        self._follows_records = context.task_time.follows_records
+        self._passed = _UNKNOWN
+        if not self._follows_records:
+            for rows in self._rows:
+                rows.follow(self.now)
         if join.keeps:
             self._waiting: KeyValueStore[bytes, Items] = context.get_state_store(UNMATCHED)
             self._generation: int | None = None
@@ -147,15 +152,22 @@ class JoinState:
 
     @property
     def now(self) -> int:
-        """Stream time, -1 before the first record."""
-        return (self._times.get(_TIME) or (-1, 0))[0]
+        """The time of the join, -1 in the beginning; see `StepTime`."""
+        return max((self._times.get(_TIME) or (_UNKNOWN, 0))[0], self._passed)
+
+    def move(self, time: int) -> None:
+        """Go on to a time, as all inputs are known to be there."""
+        self._passed = time
+        if not self._follows_records:
+            for rows in self._rows:
+                rows.go_on(time - ENDS_MS)
 
     def pair(
         self, rows: Sequence[Row], keys: Sequence[bytes | None], times: Sequence[int], now: int
     ) -> Pairs:
         """Keep rows, in the order of their records, and return the pairs that they make.
 
-        `keys` and `times` are those of all records, and `now` is stream time after them. If the
+        `keys` and `times` are those of all records, and `now` is the time after them. If the
         side of a row has results without a partner, the row is also there alone.
         """
         if self._shapes.get(_CONTENT) is None:

@@ -7,7 +7,7 @@ from typing import Any
 from common.specs import JoinSpec
 from streams import serdes
 from streams.dsl.waiting import waiting_store
-from streams.dsl.window_time import times_store
+from streams.event_time.step_time import times_store
 from streams.sql.state_stores import shape_store
 from streams.stores import StoreBuilder, window
 

@@ -19,9 +19,11 @@ import pyarrow as pa
 from common.specs import JoinSpec
 from common.tasks import TaskId
 from streams.dsl.stateless import NULL_KEY
-from streams.dsl.window_aggregates import EXPIRED, late_headers
+from streams.dsl.window_aggregates import late_headers
 from streams.engine.mixed import MixedBatch, MixedProcessor
 from streams.errors import StreamsError
+from streams.event_time.clocks import late_by
+from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, FollowsTime
 from streams.processor import ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record
 from streams.sql.columns import HEADERS, batch_of, table_of
@@ -73,13 +75,15 @@ def _said(text: JoinText) -> str:
 class _Taken:
     """Records of a batch that are looked at: those before `stop`, as tables for both sides.
 
-    `now` has stream time at each record, and `late` and `keyless` the records that are left out.
+    `now` has the time at each record, `late_by` the one that it may be late by, and `late` and
+    `keyless` the records that are left out.
     `wrong` says what is wrong with the record at `stop`, if anything is.
     """
 
     tables: list[pa.Table]
     stop: int
     now: _Times
+    late_by: _Times
     late: list[int]
     keyless: list[int]
     wrong: str
@@ -100,7 +104,7 @@ class _Result(NamedTuple):
     number: int
 
 
-class JoinProcessor(MixedProcessor):
+class JoinProcessor(MixedProcessor, FollowsTime):
     """Joins the records of two inputs.
 
     Late records are counted or sent on, and not looked at any further. Records without a key have
@@ -154,8 +158,13 @@ class JoinProcessor(MixedProcessor):
 
     def _taken(self, batch: MixedBatch, sides: Sequence[int]) -> _Taken:
         times = np.asarray(batch.timestamps, np.int64)
-        now = np.maximum.accumulate(np.maximum(times, self._state.now))
-        is_late = times + self._join.grace_ms < now
+        known = self._state.now
+        follows_records = self.context.task_time.follows_records
+        now = np.full(len(times), known)
+        if follows_records:
+            now = np.maximum.accumulate(np.maximum(times, known))
+        late_at = late_by(times, batch.clocks, known, follows_records=follows_records)
+        is_late = times + self._join.grace_ms < late_at
         keeps = [side in self._join.keeps for side in SIDES]
         is_dropped = [
             key is None and not keeps[side] for key, side in zip(batch.keys, sides, strict=True)
@@ -177,20 +186,23 @@ class JoinProcessor(MixedProcessor):
         ]
         late = np.flatnonzero(is_late[:stop]).tolist()
         keyless = np.flatnonzero(~is_late[:stop] & np.asarray(is_dropped[:stop])).tolist()
-        return _Taken(tables, stop, now, late, keyless, wrong)
+        return _Taken(tables, stop, now, late_at, late, keyless, wrong)
 
     def _leave_out(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
         for _ in taken.keyless:
             self.context.drop(NULL_KEY)
         for index in taken.late:
             if self._join.late_to is None:
-                self.context.drop(EXPIRED)
+                until = batch.timestamps[index] + self._join.grace_ms
+                own = (batch.clocks or batch.timestamps)[index]
+                is_behind = self.context.task_time.follows_records or own > until
+                self.context.drop(EXPIRED if is_behind else EXPIRED_AFTER_IDLE)
                 continue
             older, younger = reach_of(self._join, sides[index])
             time = batch.timestamps[index]
             window = Window(max(time - older, 0), time + younger)
             given = () if batch.headers is None else batch.headers[index] or ()
-            headers = [*given, *late_headers(self._name, window, int(taken.now[index]))]
+            headers = [*given, *late_headers(self._name, window, int(taken.late_by[index]))]
             record = Record(batch.keys[index], batch.values[index], time, headers)
             self.context.forward(record, self._join.late_to)
 
@@ -267,7 +279,24 @@ class JoinProcessor(MixedProcessor):
                 (_Result(at, _RELEASED, *released), item) for item in items if item is not None
             ]
         order.sort(key=lambda result: result[0])
-        found = self._codec.decode([data for _, data in order])
+        return self._in_columns([data for _, data in order])
+
+    def time_passed(self, time: int) -> None:
+        now = time - self.context.hold_ms
+        if now <= self._state.now:
+            return
+        self._state.move(now)
+        if not self._join.keeps:
+            return
+        items = [item for _, found in self._state.released(now) for item in found]
+        results = self._in_columns([item for item in items if item is not None])
+        if len(results):
+            found = batch_of(results.drop_columns([PAIR]))
+            for child in self._results:
+                self.context.forward(found, child)
+
+    def _in_columns(self, data: Sequence[bytes]) -> pa.Table:
+        found = self._codec.decode(data)
         return found.append_column(PAIR, pa.nulls(len(found), pa.int64()))
 
 

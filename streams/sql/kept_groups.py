@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
-from streams.dsl.window_time import WindowTime, times_store_name
+from streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
 from streams.sql.columns import batch_of
@@ -120,6 +120,11 @@ class KeptGroups:
         merged = Merged.of(self.shape, merge(pa.concat_tables([before, rows])))
         return merged, self.codec.encode(merged.rows)
 
+    @property
+    def no_rows(self) -> pa.Table:
+        """Rows of groups, of which there are none."""
+        return self.codec.decode(Groups((), (), ()))
+
     def values(self, groups: Groups, merged: Merged, former: Iterable[bytes | None]) -> list[bytes]:
         """Return the values of groups in a store; `former` are those that they had.
 
@@ -205,7 +210,9 @@ class KeptWindows(KeptGroups):
         self._windows = windows_of(grouping)
         assert isinstance(grouping.window, WindowSpec)
         self._start_ms = grouping.window.start_ms
-        self.time = WindowTime(context.get_state_store(times_store_name(WINDOWS)))
+        self.time = StepTime(context, context.get_state_store(times_store_name(WINDOWS)))
+        if not self.time.follows_records:
+            self._store.follow(self.time.now)
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
         """See `KeptTable`; the rows are those of open windows only."""
@@ -216,8 +223,10 @@ class KeptWindows(KeptGroups):
         if self.shape.is_distinct:
             rows, groups, kept = self.new(rows, groups, kept)
             touched = list(dict.fromkeys(groups.ids))
-        closed, now = self.time.closed, self.time.see(time)
-        if self.closes:
+        closed = self.time.closed
+        self.time.see(time)
+        now = self.time.now
+        if self.closes and self.time.follows_records:
             kept = self._closing(closed, now, set(touched)) | kept
         if not len(rows) and not kept:
             return []
@@ -227,6 +236,18 @@ class KeptWindows(KeptGroups):
         if not self.closes:
             return self.results(merged, former_values, time)
         return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
+
+    def pass_time(self, time: int, merge: Merge) -> list[Batch]:
+        """Go on to a time, as all inputs are known to be there; return the results of windows."""
+        closed = self.time.closed
+        self.time.move(time)
+        kept = self._closing(closed, time, set()) if self.closes else {}
+        if not self.time.follows_records:
+            self._store.go_on(time - ENDS_MS)
+        if not kept:
+            return []
+        merged, groups = self.merged(merge, self.in_columns(kept), self.no_rows)
+        return self._closed(merged, groups, self._windows.closing(closed, time)[1])
 
     def _closing(self, closed: int, now: int, touched: set[_Id]) -> dict[_Id, bytes]:
         """Return the windows that close, except those that are touched."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from common.specs import GroupingSpec
 from streams import serdes
 from streams.dsl.closing import Closing
-from streams.dsl.window_time import WindowTime, times_store_name
+from streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
 from streams.sql.group_codec import Groups
@@ -64,10 +64,15 @@ class KeptSessions(KeptGroups):
         self._delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
         self._closing = Closing(self._ending, serdes.bytes, self._delay_ms // 8)
         times = context.get_state_store(times_store_name(SESSIONS))
-        self.time = WindowTime(times, on_undo=self._closing.forget)
+        self.time = StepTime(context, times, on_undo=self._closing.forget)
+        if not self.time.follows_records:
+            self._store.follow(self.time.now)
 
-    def place(self, groups: Groups, nows: npt.NDArray[np.int64]) -> Placed:
-        """Find the sessions of rows, in this order; `nows` has stream time at each of them."""
+    def place(self, groups: Groups, late_by: npt.NDArray[np.int64]) -> Placed:
+        """Find the sessions of rows, in this order.
+
+        `late_by` has the time that each of them may be late by.
+        """
         by_key: dict[bytes, list[int]] = {}
         for row, key in enumerate(groups.keys):
             by_key.setdefault(key, []).append(row)
@@ -80,12 +85,13 @@ class KeptSessions(KeptGroups):
                 for number, (id_, _) in enumerate(found, len(placed.kept))
             ]
             placed.kept += found
-            sessions[key] = SessionsOfKey(self._sessions, known)
+            alone = not self.time.follows_records
+            sessions[key] = SessionsOfKey(self._sessions, known, judges_alone=alone)
         size = len(placed.kept)
         for key, rows in by_key.items():
             of_key = sessions[key]
             for row in rows:
-                if not of_key.add(groups.starts[row], int(nows[row]), size + row):
+                if not of_key.add(groups.starts[row], int(late_by[row]), size + row):
                     placed.late.append(row)
             placed.changed += [(key, each) for each in of_key.found if each.parts[-1] >= size]
         placed.late.sort()
@@ -96,9 +102,14 @@ class KeptSessions(KeptGroups):
 
         `time` is the largest timestamp of the records of this batch.
         """
-        closed, now = self.time.closed, self.time.see(time)
+        closed = self.time.closed
+        self.time.see(time)
+        now = self.time.now
         changes = [_change(key, session, placed) for key, session in placed.changed]
-        others = self._due(closed, now, changes) if self.closes else self._outgrown(changes, placed)
+        if not self.closes:
+            others = self._outgrown(changes, placed)
+        else:
+            others = self._due(closed, now, changes) if self.time.follows_records else []
         if not changes and not others:
             return []
         size = len(placed.kept) + len(rows)
@@ -114,6 +125,24 @@ class KeptSessions(KeptGroups):
         kept = _taken(merged, [places[change.id] for change in changes])
         former = [dict(change.former).get(change.id) for change in changes]
         return [*deletions, *self.results(kept, former, time)]
+
+    @property
+    def delay_ms(self) -> int:
+        """How long after its last record a session closes, less 1 ms."""
+        return self._delay_ms
+
+    def pass_time(self, time: int, merge: Merge) -> list[Batch]:
+        """Go on to a time, as all inputs are known to be there; return the results of sessions."""
+        closed = self.time.closed
+        self.time.move(time)
+        due = self._due(closed, time, ()) if self.closes else []
+        if not self.time.follows_records:
+            self._store.go_on(time - ENDS_MS)
+        if not due:
+            return []
+        wanted = [(id_, [number]) for number, (id_, _) in enumerate(due)]
+        merged, values = self._in_sessions(merge, self._decoded(due), wanted, dict(due))
+        return self._closed(merged, list(values), time)
 
     def _near(self, key: bytes, times: Sequence[int]) -> _Kept:
         """Return the sessions of a key that were kept, and that one of these times may be in."""

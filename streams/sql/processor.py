@@ -8,6 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from common.tasks import TaskId
+from streams.event_time.clocks import clocks_by_time
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from streams.record import Batch
 from streams.sql.columns import batch_of, table_of
@@ -42,7 +43,9 @@ class SparkProcessor(BatchProcessor):
             rows = self._lookup.rows(batch.head(len(table)))
             run = partial(self._query.run, lookups=rows)
             found = run_carefully(run, table, is_alone=len(table) == 1)
-            self.context.forward(batch_of(found))
+            results = batch_of(found)
+            results.clocks = clocks_by_time(batch.head(len(table)), results.timestamps)
+            self.context.forward(results)
         if wrong:
             raise RecordRejectedError(wrong, batch, len(table))
 

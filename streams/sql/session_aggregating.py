@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.specs import GROUPS_TOPIC
-from streams.dsl.window_aggregates import EXPIRED
 from streams.processor import ProcessorContext
 from streams.record import Batch, items_of
 from streams.sql.aggregating import FromRecords, Keeping, OfKeys, rows_of_records
@@ -24,7 +23,6 @@ from streams.sql.kept_sessions import KeptSessions
 from streams.sql.session_merging import RecordOrder
 from streams.sql.state_shape import ORDER, Sessions
 from streams.sql.state_stores import sessions_of
-from streams.windowed import Window
 
 _Times = npt.NDArray[np.int64]
 
@@ -33,14 +31,14 @@ _Times = npt.NDArray[np.int64]
 class _Rows:
     """Rows of a batch in the order of its records, also as bytes.
 
-    `indexes` are the places of the records in the batch: that of the first of some. `nows` has
-    stream time at each row.
+    `indexes` are the places of the records in the batch: that of the first of some. `late_by` has
+    the time that each row may be late by.
     """
 
     rows: pa.Table
     groups: Groups
     indexes: _Times
-    nows: _Times
+    late_by: _Times
 
 
 class _FromRecordsInSessions(FromRecords):
@@ -54,7 +52,8 @@ class _FromRecordsInSessions(FromRecords):
         self, batch: Batch, table: pa.Table, times: _Times, is_taken: npt.NDArray[np.bool_]
     ) -> _Rows:
         """Return the rows of the records that are taken."""
-        order = RecordOrder.of(times, self.now())
+        follows_records = self.context.task_time.follows_records
+        order = RecordOrder.of(times, batch.clocks, self.now(), follows_records=follows_records)
         table = table.append_column(ORDER, pa.array(order.order)).filter(pa.array(is_taken))
         rows = self.rows(batch, table)
         window = self.shape.window
@@ -63,13 +62,18 @@ class _FromRecordsInSessions(FromRecords):
         starts = np.asarray(pc.struct_field(rows[window.column], [0]).cast(pa.int64())) // 1000
         sorting = np.lexsort((starts, indexes))
         rows, starts, indexes = rows.take(sorting), starts[sorting], indexes[sorting]
-        return _Rows(rows, self.codec.encode(rows), indexes, order.nows_of(indexes, starts))
+        return _Rows(rows, self.codec.encode(rows), indexes, order.late_by(indexes, starts))
 
 
 class _KeepingSessions(Keeping):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self.kept = KeptSessions(self.shape, context, self.grouping)
+
+    def time_passed(self, time: int) -> None:
+        now = self.kept.time.after_hold(time)
+        if now > self.kept.time.now:
+            self.forward(self.kept.pass_time(now, partial(self.merge, is_alone=True)))
 
 
 class WholeSessions(_KeepingSessions, _FromRecordsInSessions, OfKeys):
@@ -81,12 +85,11 @@ class WholeSessions(_KeepingSessions, _FromRecordsInSessions, OfKeys):
     def process_table(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)
         found = self.in_order(batch, table, times, np.full(len(times), True))
-        placed = self.kept.place(found.groups, found.nows)
-        gap_ms = sessions_of(self.grouping).gap_ms
-        now_at = dict(zip(found.indexes.tolist(), found.nows.tolist(), strict=True))
+        placed = self.kept.place(found.groups, found.late_by)
+        sessions = sessions_of(self.grouping)
+        late_by = dict(zip(found.indexes.tolist(), found.late_by.tolist(), strict=True))
         for index in dict.fromkeys(found.indexes[placed.late].tolist()):
-            time = int(times[index])
-            self.late.take(batch, index, Window(time, time + gap_ms), now_at[index])
+            self.late.take_session(batch, index, sessions, late_by[index])
         self.kept_shape.keep()
         merge = partial(self.merge, is_alone=len(batch) == 1)
         self.forward(self.kept.add(found.rows, placed, merge, int(times.max())))
@@ -104,11 +107,10 @@ class RowsOfSessions(_FromRecordsInSessions):
     def process_table(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)
         sessions = sessions_of(self.grouping)
-        nows = np.maximum.accumulate(np.maximum(times, self.now()))
-        is_late = times + sessions.gap_ms + sessions.grace_ms < nows
+        late_by = self.late_by(batch)
+        is_late = times + sessions.gap_ms + sessions.grace_ms < late_by
         for index in np.flatnonzero(is_late).tolist():
-            time = int(times[index])
-            self.late.take(batch, index, Window(time, time + sessions.gap_ms), int(nows[index]))
+            self.late.take_session(batch, index, sessions, int(late_by[index]))
         found = self.in_order(batch, table, times, ~is_late)
         if len(found.rows):
             groups = found.groups
@@ -117,8 +119,7 @@ class RowsOfSessions(_FromRecordsInSessions):
             )
 
     def now(self) -> int:
-        # It is committed with the offsets, so no store is needed.
-        return self.context.stream_time
+        return self.stream_time
 
 
 class MergedSessions(_KeepingSessions):
@@ -131,10 +132,12 @@ class MergedSessions(_KeepingSessions):
         """Merge the rows. Raises `ConfigError` if they are those of another query."""
         rows, groups = rows_of_records(self.kept.codec, batch)
         times = np.asarray(items_of(batch.timestamps), np.int64)
-        nows = np.maximum.accumulate(np.maximum(times, self.kept.time.now))
-        placed = self.kept.place(groups, nows)
-        for _ in placed.late:
-            self.context.drop(EXPIRED)
+        placed = self.kept.place(groups, self.kept.time.late_by(batch))
+        delay_ms = self.kept.delay_ms
+        for row in placed.late:
+            own = (batch.clocks or batch.timestamps)[row]
+            reason = self.kept.time.late_reason(own, groups.starts[row] + delay_ms + 1)
+            self.context.drop(reason)
         self.kept_shape.keep()
         merge = partial(self.merge, is_alone=len(batch) == 1)
         self.forward(self.kept.add(rows, placed, merge, int(times.max())))

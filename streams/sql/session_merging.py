@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.dsl.windows import SessionWindows
+from streams.event_time.clocks import late_by
 
 _Times = npt.NDArray[np.int64]
 
@@ -36,8 +37,15 @@ class Session:
 class SessionsOfKey:
     """The sessions of one key, in the order of their last records."""
 
-    def __init__(self, windows: SessionWindows, kept: Iterable[Session]) -> None:
-        """Begin with the sessions that were kept."""
+    def __init__(
+        self, windows: SessionWindows, kept: Iterable[Session], *, judges_alone: bool = False
+    ) -> None:
+        """Begin with the sessions that were kept.
+
+        With `judges_alone`, whether a record is late depends on it alone, and not on what others
+        have added to the session that it would be in.
+        """
+        self._judges_alone = judges_alone
         self._gap_ms = windows.gap_ms
         self._delay_ms = windows.gap_ms + windows.grace_ms
         self._found = sorted(kept, key=attrgetter("last"))
@@ -48,10 +56,12 @@ class SessionsOfKey:
         return self._found
 
     def add(self, time: int, now: int, row: int) -> bool:
-        """Add a row of records with this time, at stream time `now`.
+        """Add a row of records with this time, which may be late by the time `now`.
 
         Returns false if they are late: they belong to no session that is open.
         """
+        if self._judges_alone and time + self._delay_ms < now:
+            return False
         near = self._near(time, now)
         if not near:
             if time + self._delay_ms < now:
@@ -84,24 +94,30 @@ class SessionsOfKey:
 
 @dataclass(frozen=True, slots=True)
 class RecordOrder:
-    """The `ORDER` of the records of a batch, and stream time at each of them.
+    """The `ORDER` of the records of a batch, and the time that each of them may be late by.
 
-    A number is the place of a record in the batch. Records in a row that each move time on, or
-    leave it, have the number of the first of them: so they may be in one row for each time.
+    A number is the place of a record in the batch. Records in a row that are not behind any clock
+    have the number of the first of them: so they may be in one row for each time.
     """
 
     order: _Times
-    nows: _Times
+    least: _Times
+    """The time that the records with a number may be late by, unless their own one is later."""
 
     @classmethod
-    def of(cls, times: _Times, now: int) -> RecordOrder:
-        """Take the times of records; `now` is stream time before the first of them."""
-        nows = np.maximum.accumulate(np.maximum(times, now))
-        in_order = times >= nows
+    def of(
+        cls, times: _Times, clocks: Sequence[int] | None, now: int, *, follows_records: bool
+    ) -> RecordOrder:
+        """Take the times of records; see `late_by`, which has the other arguments."""
+        nows = late_by(times, clocks, now, follows_records=follows_records)
+        in_order = times >= (nows if follows_records or clocks is None else np.asarray(clocks))
+        if not follows_records:
+            in_order = np.full(len(times), True) if clocks is None else in_order
+            nows = np.where(in_order, now, nows)
         # One that is not in order is alone, and another row of records begins after it.
         begins = np.concatenate([[True], ~in_order[1:] | ~in_order[:-1]])
         return cls(np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0)), nows)
 
-    def nows_of(self, order: _Times, times: _Times) -> _Times:
-        """Return stream time at rows of records with these numbers and times."""
-        return np.maximum(self.nows[order], times)
+    def late_by(self, order: _Times, times: _Times) -> _Times:
+        """Return the time that rows of records with these numbers and times may be late by."""
+        return np.maximum(self.least[order], times)

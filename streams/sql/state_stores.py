@@ -8,8 +8,8 @@ from common.specs import SHAPE_STORE, GroupingSpec, SessionSpec, TopicTableSpec,
 from common.spreading import Rule
 from streams import serdes
 from streams.dsl.table_values import table_store
-from streams.dsl.window_time import times_store
 from streams.dsl.windows import SessionWindows, TimeWindows
+from streams.event_time.step_time import times_store
 from streams.stores import StoreBuilder, key_value, session, window
 
 GROUPS = "groups"

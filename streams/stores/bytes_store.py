@@ -32,7 +32,9 @@ class StoreBytes(Protocol):
     @property
     def max_timestamp(self) -> int: ...
     @property
-    def committed_timestamp(self) -> int: ...
+    def expiry_time(self) -> int: ...
+    @property
+    def committed_expiry_time(self) -> int: ...
     @property
     def generation(self) -> int: ...
     def approximate_num_entries(self) -> int: ...
@@ -68,8 +70,18 @@ class BytesStore(ABC):
     committed_timestamp: int
     """`max_timestamp` without the open transaction."""
 
+    horizon: int | None = None
+    """How far the step is whose time entries expire by; `None` if they do by `max_timestamp`.
+
+    It is set back like a write, but not kept: a step knows its time when it begins."""
+
+    committed_horizon: int | None = None
+    """`horizon` without the open transaction."""
+
     generation: int
     """Grows when writes are undone or come from elsewhere: cached values may then be wrong."""
+
+    _saved_horizon: int | None = None
 
     _undo: list[tuple[bytes | Changes, Any]]
     """For a key, or for each key of a dict of changes: what `uncommitted` had before the write."""
@@ -96,6 +108,25 @@ class BytesStore(ABC):
     def is_closed(self) -> bool:
         """Whether the store was closed, or has closed itself because it is damaged."""
         return self._closed
+
+    @property
+    def expiry_time(self) -> int:
+        """The time by which entries expire."""
+        return self.max_timestamp if self.horizon is None else self.horizon
+
+    @property
+    def committed_expiry_time(self) -> int:
+        """`expiry_time` without the open transaction."""
+        known = self.committed_horizon
+        return self.committed_timestamp if known is None else known
+
+    def follow(self, time: int) -> None:
+        """Let entries expire by the time of a step, which is `time` now and grows from here on."""
+        self.horizon = self.committed_horizon = self._saved_horizon = time
+
+    def go_on(self, time: int) -> None:
+        """Go on to a time of the step that the store follows."""
+        self.horizon = max(self.expiry_time, time)
 
     @property
     @abstractmethod
@@ -183,6 +214,7 @@ class BytesStore(ABC):
 
     def mark(self) -> None:
         """Set the undo mark: forget how to undo what was written so far."""
+        self._saved_horizon = self.horizon
         if self._undo:
             self._undo = []
             self._saved_timestamp = self.max_timestamp
@@ -199,6 +231,7 @@ class BytesStore(ABC):
                     self._set_back(key, former)
         self._undo = []
         self.max_timestamp = self._saved_timestamp
+        self.horizon = self._saved_horizon
 
     def _set_back(self, key: bytes, former: Any) -> None:
         if former is not _ABSENT:
@@ -217,6 +250,7 @@ class BytesStore(ABC):
     def rollback(self) -> None:
         """Forget what the open transaction wrote."""
         self.generation += 1
+        self.horizon = self.committed_horizon
         self._begin(self.committed_timestamp)
 
     def restore(self, entries: Mapping[bytes, bytes | None], offset: int) -> None:
@@ -291,6 +325,7 @@ class BytesStore(ABC):
         self._readers = Readers()
         self._order = None  # made by the first scan of a transaction: most have none
         self.max_timestamp = self.committed_timestamp = self._saved_timestamp = timestamp
+        self.committed_horizon = self._saved_horizon = self.horizon
 
     def _local(self, key: bytes) -> bytes:
         return key if self._segment_of is None else self._segment_of(key) + key

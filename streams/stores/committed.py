@@ -69,9 +69,15 @@ class CommittedBytes(ABC):
 
     generation = 0
 
-    def __init__(self, views: Views, timestamp: int, most_entries: int, most_s: float) -> None:
-        """Allow `most_entries` to be read, for `most_s`; `timestamp` is the largest committed."""
-        self.max_timestamp = self.committed_timestamp = timestamp
+    def __init__(
+        self, views: Views, times: tuple[int, int], most_entries: int, most_s: float
+    ) -> None:
+        """Allow `most_entries` to be read, for `most_s`.
+
+        `times` are the largest timestamp committed, and the time by which entries have expired.
+        """
+        self.max_timestamp, self.expiry_time = self.committed_timestamp, _ = times
+        self.committed_expiry_time = self.expiry_time
         self._views = views
         self._left = most_entries
         self._until_s = time.monotonic() + most_s

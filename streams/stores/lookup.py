@@ -219,7 +219,7 @@ def _segments(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> list[byt
 
 def _live_from(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> int:
     """Return the first time of a window or session that has not expired."""
-    return max(0, view.committed_timestamp - builder.options["retention_ms"] + 1)
+    return max(0, view.committed_expiry_time - builder.options["retention_ms"] + 1)
 
 
 class _Shower:

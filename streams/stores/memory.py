@@ -83,9 +83,9 @@ class MemoryStore(BytesStore):
         self._offset = None
 
     def _view(self, most_entries: int, most_s: float) -> CommittedBytes:
-        timestamp = self.committed_timestamp
+        times = self.committed_timestamp, self.committed_expiry_time
         return _View(
-            self._committed, self._keys, self._local, self._views, timestamp, most_entries, most_s
+            self._committed, self._keys, self._local, self._views, times, most_entries, most_s
         )
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
@@ -120,11 +120,11 @@ class _View(CommittedBytes):
         keys: SortedKeys,
         local: Callable[[bytes], bytes],
         views: Views,
-        timestamp: int,
+        times: tuple[int, int],
         most_entries: int,
         most_s: float,
     ) -> None:
-        super().__init__(views, timestamp, most_entries, most_s)
+        super().__init__(views, times, most_entries, most_s)
         self._committed = committed
         self._keys = keys
         self._local = local

@@ -41,6 +41,16 @@ class ReadOnlyBytes:
         return self._store.committed_timestamp
 
     @property
+    def expiry_time(self) -> int:
+        """The time by which entries expire."""
+        return self._store.expiry_time
+
+    @property
+    def committed_expiry_time(self) -> int:
+        """The same as `expiry_time`: the writes that readers see are committed."""
+        return self._store.committed_expiry_time
+
+    @property
     def generation(self) -> int:
         """The generation of the store, which grows with each commit too: others have written."""
         return self._store.generation + self._changes

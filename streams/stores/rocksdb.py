@@ -296,7 +296,7 @@ class RocksDBStore(BytesStore):
                 self._local,
                 (_DATA, _END_OF_DATA),
                 self._views,
-                self.committed_timestamp,
+                (self.committed_timestamp, self.committed_expiry_time),
                 most_entries,
                 most_s,
             )

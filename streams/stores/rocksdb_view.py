@@ -26,7 +26,7 @@ class RocksDBView(CommittedBytes):
         local: Callable[[bytes], bytes],
         bounds: tuple[bytes, bytes],
         views: Views,
-        timestamp: int,
+        times: tuple[int, int],
         most_entries: int,
         most_s: float,
     ) -> None:
@@ -35,7 +35,7 @@ class RocksDBView(CommittedBytes):
         `local` gives the form of a key in which entries are kept, which `bounds` surround: they
         begin with the first, and come before the second.
         """
-        super().__init__(views, timestamp, most_entries, most_s)
+        super().__init__(views, times, most_entries, most_s)
         options = ReadOptions()
         options.set_max_skippable_internal_keys(_MOST_DELETED)
         # An iterator shows the moment at which it was made. That of a Snapshot does not (rocksdict

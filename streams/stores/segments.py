@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from streams.serdes import Serde
-from streams.stores.api import LateCount
 from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
+from streams.stores.expiring import Expiring
 from streams.stores.iterators import StoreIterator
 from streams.stores.key_value import warn_of_empty_range
 from streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
@@ -25,10 +25,11 @@ def segment_ms(retention_ms: int) -> int:
     return max(retention_ms // 2, MIN_SEGMENT_MS)
 
 
-class SegmentedStore(LateCount, Generic[K, V]):
+class SegmentedStore(Expiring, Generic[K, V]):
     """A store over segments of time: an entry expires `retention_ms` after its time.
 
-    The clock is stream time: the largest time of any entry that was ever put. Expired entries are
+    The clock is stream time, the largest time of any entry that was ever put, unless the store
+    follows the time of a step. Expired entries are
     never returned. Once all of a segment has expired, and a commit has made that certain, the
     segment is dropped.
     """
@@ -58,22 +59,23 @@ class SegmentedStore(LateCount, Generic[K, V]):
     @property
     def _live_from(self) -> int:
         """The first time that has not expired."""
-        return max(0, self._store.max_timestamp - self.retention_ms + 1)
+        return max(0, self._store.expiry_time - self.retention_ms + 1)
 
     def _is_late(self, time: int) -> bool:
         """Return whether an entry comes too late to be put, and count it."""
         self.expire()
-        if time > self._store.max_timestamp - self.retention_ms:
+        if time > self._store.expiry_time - self.retention_ms:
             return False
         self.dropped += 1
         return True
 
     def expire(self) -> None:
         """Drop the segments that have expired; every put does this, too."""
-        if self._store.committed_timestamp < self._expire_at:
+        committed = self._store.committed_expiry_time
+        if committed < self._expire_at:
             return
         # Only committed time is certain: a rollback turns stream time back.
-        live_from = max(0, self._store.committed_timestamp - self.retention_ms + 1)
+        live_from = max(0, committed - self.retention_ms + 1)
         first_live = live_from // self._segment_ms
         if first_live > 0:
             self._store.drop_range(b"", pack_time(first_live))
@@ -90,6 +92,11 @@ class SegmentedStore(LateCount, Generic[K, V]):
         """Return the entries of a range of keys in each segment of a range of times."""
         first = max(time_from, self._live_from) // self._segment_ms
         last = min(time_to, self._store.max_timestamp) // self._segment_ms
+        if not low and high is None:
+            # Those of all keys follow one another, however many segments there may be in between.
+            if first > last:
+                return []
+            return [self._store.scan(pack_time(first), prefix_end(pack_time(last)), reverse)]
         numbers = range(first, last + 1)
         scans = []
         for number in reversed(numbers) if reverse else numbers:

@@ -9,7 +9,6 @@ from streams.serdes import Serde
 from streams.stores.api import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
-    LateCount,
     SerializedVersion,
     VersionedRecord,
     check_bounds,
@@ -17,6 +16,7 @@ from streams.stores.api import (
     null_key,
 )
 from streams.stores.bytes_store import StoreBytes
+from streams.stores.expiring import Expiring
 from streams.stores.iterators import StoreIterator
 from streams.stores.layout import MAX_TIME, TIME_BYTES, pack_time, version_key, version_time
 
@@ -27,7 +27,7 @@ _DELETED = b"\x00"
 _VALUE = b"\x01"
 
 
-class VersionedKeyValueStore(LateCount, Generic[K, V]):
+class VersionedKeyValueStore(Expiring, Generic[K, V]):
     """The versions of each key; a version is valid from its timestamp until the next one's.
 
     History goes back `history_retention_ms` from stream time, the largest timestamp that was ever
@@ -149,7 +149,7 @@ class VersionedKeyValueStore(LateCount, Generic[K, V]):
     @property
     def _history_from(self) -> int:
         """The first time for which versions can be read and put."""
-        return self._store.max_timestamp - self.history_retention_ms
+        return self._store.expiry_time - self.history_retention_ms
 
     def _versions(
         self, key: bytes, time_from: int, time_to: int, reverse: bool = False

@@ -8,9 +8,10 @@ from typing import Protocol, TypeVar
 from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.figures import Figures
 from streams.engine.global_task import GlobalTask
-from streams.engine.group_task import GroupTask, ProcessingFailedError
+from streams.engine.group_task import GroupTask
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns, OutputTopics
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_errors import Explanation
 from streams.errors import StreamsError
@@ -117,7 +118,8 @@ class DriverGroup:
 
     def turn(self) -> None:
         """Process records that are ready, and call punctuations that are due by the wall clock."""
-        while self._attempt(lambda: self.task.step(self._driver.now_ms, self._partitions)).has_more:
+        ends = dict.fromkeys(self._partitions, 0)
+        while self._attempt(lambda: self.task.step(self._driver.now_ms, ends)).has_more:
             pass
 
     def close(self) -> None:

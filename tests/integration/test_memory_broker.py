@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from common.committed import Committed
 from common.kafka.clients import FencedError, NonRetriableError, Partition, TransactionFailedError
-from common.kafka.committed import Committed
 from streams.partitioning import default_partition
 from taskmanager.clients import Reader, TransactionalProducer
 from tests.memory.clusters import Cluster, KafkaCluster, MemoryCluster, send

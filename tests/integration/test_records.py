@@ -13,7 +13,7 @@ from common.kafka.clients import NonRetriableError, TransactionFailedError
 from common.processors import OnError
 from common.record_size import record_size
 from common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from common.committed import Committed
 from common.kafka.clients import FencedError, TransactionFailedError
-from common.kafka.committed import Committed
 from common.processors import OnError
 from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState
 from common.tasks import TaskId
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from taskmanager import channel_messages
 from taskmanager.task_start import StartCancelledError, refresh_failed
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until

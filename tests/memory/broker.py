@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from common.committed import Committed, offsets_of
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed, offsets_of
 from common.record_batch import KafkaHeaders
 from common.record_size import MAX_OVERHEAD, record_size
 from common.topics import TopicSpec
@@ -140,6 +140,10 @@ class Broker:
     def set_committed(self, group: str, positions: Mapping[Partition, Committed]) -> None:
         """Commit positions outside of transactions."""
         self._groups[group].positions.update(positions)
+
+    def positions_of(self, group: str) -> dict[Partition, Committed]:
+        """Return the committed positions, whatever is pending."""
+        return dict(self._groups[group].positions)
 
     def offsets_of(self, group: str) -> dict[Partition, int]:
         """Return the committed offsets, whatever is pending."""

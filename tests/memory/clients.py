@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from common.committed import Committed
 from common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
@@ -78,6 +79,34 @@ class MemoryBrokers:
 
     def _ask(self, call: Callable[[], T]) -> T:
         return self._link.ask(call, _REQUEST_TIMEOUT_S)
+
+
+class MemoryPositions:
+    """Answers a `TimeWatch`, as `GroupPositions` does; others may act between two answers."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def committed(
+        self, group: str, partitions: Collection[Partition]
+    ) -> Mapping[Partition, Committed] | None:
+        """Return the positions of a group that are committed, whatever is pending."""
+        self._link.travel()
+        found = self._link.broker.positions_of(group)
+        return {partition: found[partition] for partition in partitions if partition in found}
+
+    def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the end of each partition, open transactions included."""
+        self._link.travel()
+        return {partition: self._link.broker.log(partition).end for partition in partitions}
+
+    def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the offset of the oldest record of each partition."""
+        self._link.travel()
+        return {partition: self._link.broker.log(partition).start for partition in partitions}
+
+    def keep_only(self, groups: Collection[str]) -> None:
+        """Do nothing: there are no connections."""
 
 
 class MemoryClients:

@@ -12,10 +12,10 @@ from typing import Any, Protocol
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
+from common.committed import Committed
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.topics import TopicSpec
 from taskmanager.clients import Clients, KafkaClients, TransactionalProducer
 from tests.memory.broker import Broker

@@ -42,9 +42,10 @@ from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskContext
+from taskmanager.time_watch import TimeWatch
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.channel import QuietChannel
-from tests.memory.clients import MemoryClients
+from tests.memory.clients import MemoryClients, MemoryPositions
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.faults import Faults
@@ -152,6 +153,7 @@ class Owner(ABC):
             self.clients,
             GlobalStores(config, tm_id, 0, self.clients),
             LagWatch(config, _NoAnswers(), broker.clock.monotonic, broker.clock.wall_clock_ms),
+            TimeWatch(config, MemoryPositions(self.clients.link), broker.clock.monotonic),
             event_loop=self._loop,
         )
         self._tell("begins")

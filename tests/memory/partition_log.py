@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
+from common.committed import Committed
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.record_batch import KafkaHeaders
 
 

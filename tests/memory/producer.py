@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
+from common.committed import Committed
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError, translate
-from common.kafka.committed import Committed
 from common.record_batch import KafkaHeaders, OutputRecord
 from common.record_size import record_size
 from streams.partitioning import default_partition

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
+from common.committed import Committed
 from common.kafka.clients import Partition, explain
-from common.kafka.committed import Committed
 from common.kafka.data import Changes, Fetched
 from common.record_batch import RecordBatch
 from tests.memory.broker import GroupMetadata

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from common.committed import Committed
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.group_task import GroupTask
 from streams.engine.runtime import GroupRuntime

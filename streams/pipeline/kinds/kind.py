@@ -283,6 +283,10 @@ class Kind(Generic[S]):
         """Return what its tasks keep, in words, if it can be said better than by store names."""
         return ()
 
+    def holds_ms(self, spec: S) -> int:
+        """Return how much later than a record a result may be sent, in event time."""
+        return 0
+
     def serdes(self, spec: S) -> Serdes:
         """Return the serdes of its records."""
         return Serdes()
@@ -319,7 +323,8 @@ class Kind(Generic[S]):
             filler = f"table of {from_} of {unit.name}"
             builder.add_processor(filler, tables[from_].supplier, f"{from_} of {unit.name}")
             users[tables[from_].store] = [filler]
-        builder.add_processor(unit.name, self.supplier(unit, spec, code, queries), sources)
+        supplier = self.supplier(unit, spec, code, queries)
+        builder.add_processor(unit.name, supplier, sources, holds_ms=self.holds_ms(spec))
         for store in self.stores(spec):
             builder.add_state_store(store, [*users.get(store.name, []), unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):

@@ -11,7 +11,7 @@ from common.config import Config
 from common.fields import Fields
 from common.keys import Choice, Schema, Text
 from common.processors import SOURCE, PipelineProcessor
-from common.specs import Format, GroupingSpec, SessionSpec, SparkSpec, TopicTableSpec
+from common.specs import Format, GroupingSpec, SessionSpec, SparkSpec, TopicTableSpec, WindowSpec
 from common.user_code import UserCode
 from common.yaml_positions import Problems
 from streams.engine.nodes import Supplier
@@ -114,6 +114,18 @@ class Spark(Kind[Q]):
             return tables
         groups = kept_groups(self.rows_of_groups(spec), spec.grouping)
         return (groups,) if spec.grouping.stage == "groups" else (*tables, groups)
+
+    def holds_ms(self, spec: Q) -> int:
+        """See `Kind`: results on close come after their windows."""
+        grouping = spec.grouping
+        if grouping is None or grouping.emit != "on_close" or grouping.stage == "rows":
+            return 0
+        match grouping.window:
+            case WindowSpec(size_ms=size_ms):
+                return size_ms + grouping.grace_ms + 1
+            case SessionSpec(gap_ms=gap_ms):
+                return gap_ms + grouping.grace_ms + 1
+        return 0
 
     def table_inputs(self, spec: Q) -> Mapping[str, TableInput]:
         """See `Kind`."""

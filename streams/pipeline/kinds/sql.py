@@ -115,6 +115,14 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`."""
         return super().keeps(spec) if spec.join is None else (kept_sides(spec.join),)
 
+    def holds_ms(self, spec: SqlSpec) -> int:
+        """See `Kind`: rows without a partner wait."""
+        join = spec.join
+        if join is None:
+            return super().holds_ms(spec)
+        reach_ms = max(join.after_ms, join.before_ms, 0)
+        return reach_ms + join.grace_ms + 1 if join.keeps else 0
+
     def rows_of_groups(self, spec: SqlSpec) -> str:
         """See `Spark`."""
         groups = read_groups(spec.query, [*spec.tables, *spec.topic_tables])

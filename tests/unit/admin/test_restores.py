@@ -23,12 +23,12 @@ from admin.savepoints.manifest import (
 from admin.savepoints.record_files import RecordFile
 from admin.savepoints.restore import Restore
 from admin.savepoints.sharding import with_parallelism
+from common.committed import Committed
 from common.config import Config, load_config
 from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from common.errors import ConfigError
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.pipeline import Pipeline
 from common.record_batch import RecordBatch
 from jobmanager.deploy import Proposal

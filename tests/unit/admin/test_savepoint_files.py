@@ -25,9 +25,9 @@ from admin.savepoints.manifest import (
 from admin.savepoints.record_files import RecordFile, check_file, read_records
 from admin.savepoints.saved_state import FolderState, Spreads
 from admin.savepoints.sharding import check_spread, spread_position
+from common.committed import Committed
 from common.deployment import PipelineVersion
 from common.errors import ConfigError
-from common.kafka.committed import Committed
 from common.pipeline import Pipeline
 from common.processors import LoggedStore, PipelineProcessor
 from common.record_batch import KafkaHeaders, RecordBatch

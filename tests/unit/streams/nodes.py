@@ -247,7 +247,7 @@ class Tasks:
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
-        self.partitions = [(topic, number) for topic in topics or group.in_topics]
+        self.partitions = {(topic, number): 0 for topic in topics or group.in_topics}
         self.enforced = 0
         """How often records were processed though a partition had none."""
         self.task = GroupTask(

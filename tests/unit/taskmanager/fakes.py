@@ -183,6 +183,13 @@ class FakeAdmin:
     stable_ends = oldest_offsets
 
 
+class NobodyKnows:
+    """Brokers for a `TimeWatch` that is never started, and so never asks them."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"nobody asks for {name}")
+
+
 def quiet_watch() -> LagWatch:
     """Return a LagWatch that knows nothing of brokers."""
     return LagWatch(CONFIG, FakeBrokers())

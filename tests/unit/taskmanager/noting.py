@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from common.committed import Committed
 from common.config import Config
 from common.kafka import guarded_producer, task_producer
 from common.kafka.clients import Partition
-from common.kafka.committed import Committed
 from common.specs import ClassSpec
 from streams.engine.node_group import NodeGroup
 from taskmanager import task as task_module
@@ -21,8 +21,16 @@ from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskContext
 from taskmanager.task import Task
 from taskmanager.task_start import ProcessorStart
+from taskmanager.time_watch import TimeWatch
 from taskmanager.user_errors import UserErrorLog
-from tests.unit.taskmanager.fakes import CONFIG, FakeAdmin, FakeClients, quiet_watch, replica
+from tests.unit.taskmanager.fakes import (
+    CONFIG,
+    FakeAdmin,
+    FakeClients,
+    NobodyKnows,
+    quiet_watch,
+    replica,
+)
 
 
 class NotingProducer:
@@ -103,6 +111,7 @@ def assigned_to(
         clients,
         GlobalStores(config, 0, 0, clients),
         watch or quiet_watch(),
+        TimeWatch(config, NobodyKnows()),
         user_errors=UserErrorLog(with_values=config.log_record_values),
     )
     given = replica(partition, ClassSpec(code="shop:A") if group else None)

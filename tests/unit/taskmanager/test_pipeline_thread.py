@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
 from common.status import TaskState
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.stores.rocksdb_directory import StoreCorruptedError
 from taskmanager import channel_messages

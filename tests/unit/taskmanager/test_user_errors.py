@@ -21,8 +21,8 @@ from common.processors import OnError
 from common.record_batch import RecordBatch
 from common.tasks import TaskId
 from streams import TopologyBuilder, serdes
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from streams.sql.spec import SparkLostError
 from taskmanager import task_start, worker

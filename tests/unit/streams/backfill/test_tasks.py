@@ -11,7 +11,7 @@ from common.errors import ConfigError, EngineError, PipelineError, UnavailableEr
 from streams import StreamsError, SupplierError
 from streams.backfill import tasks
 from streams.backfill.tasks import Done, Failed, Workspace
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 
 
 @dataclass

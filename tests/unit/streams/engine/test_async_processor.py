@@ -22,8 +22,8 @@ from streams import (
     serdes,
     stores,
 )
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, batch
 

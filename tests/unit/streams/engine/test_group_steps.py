@@ -25,7 +25,7 @@ def test_a_task_whose_records_wait_for_another_input_is_to_be_woken_when_that_is
     task = Tasks(chain(Each, topics=["a", "b"]), GroupSettings(max_task_idle_ms=100))
     assert task.task.wake_in_ms(0) is None
     task.task.add(batch([b"1"], topic="a"))
-    task.task.step(0, [])
+    task.task.step(0, {})
     assert task.task.wake_in_ms(0) is None, "the end of the other one is not known"
     task.task.step(5, task.partitions)
     assert task.task.wake_in_ms(40) == 65

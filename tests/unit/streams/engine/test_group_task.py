@@ -20,8 +20,8 @@ from streams import (
     serdes,
 )
 from streams.builtin.forward import ForwardProcessor
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from streams.serdes import Serde
 from tests.unit.streams.nodes import (
@@ -288,7 +288,7 @@ def at(topic: str, *timestamps: int, offset: int = 0) -> RecordBatch:
 
 
 def worked(task: Tasks, now_ms: int, ends_reached: Sequence[str] = ()) -> list[bytes | None]:
-    task.task.step(now_ms, [(topic, 0) for topic in ends_reached])
+    task.task.step(now_ms, {(topic, 0): 0 for topic in ends_reached})
     return [value for _, _, value, _ in task.taken()]
 
 
@@ -354,7 +354,7 @@ def test_what_takes_inputs_as_they_come_waits_for_none_and_keeps_batches_whole()
 
 def test_a_task_without_records_does_nothing() -> None:
     task = two()
-    assert task.task.step(0, [("a", 0), ("b", 0)]) == (False, False)
+    assert task.task.step(0, {("a", 0): 0, ("b", 0): 0}) == (False, False)
     assert not task.task.has_uncommitted
 
 
@@ -441,7 +441,7 @@ def test_extracted_timestamps_decide_about_the_order_and_go_on_to_the_outputs() 
     task.task.add(batch([b'{"at":70}', b'{"at":30}'], timestamps=[1, 2]))
     task.task.step(0, task.partitions)
     assert times(task) == [70, 30]
-    assert task.task.partition_time(task.partitions[0]) == 70
+    assert task.task.partition_time(*task.partitions) == 70
 
 
 @pytest.mark.parametrize("settings", [FAIL, SKIP])

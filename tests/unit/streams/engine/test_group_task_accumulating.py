@@ -6,7 +6,7 @@ import pytest
 
 from common.processors import OnError
 from streams import Batch, ProcessorContext
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain
 
@@ -26,14 +26,14 @@ def test_batches_are_processed_as_one_when_no_more_come() -> None:
 
     task = Tasks(chain(calling_whole(note)), ACCUMULATES)
     task.task.add(batch([b"1", b"2"], offset=7))
-    task.task.step(0, ())
+    task.task.step(0, {})
     task.task.add(batch([b"3"], offset=9))
-    task.task.step(0, ())
+    task.task.step(0, {})
     assert task.task.is_accumulating
     assert task.task.wake_in_ms(0) == 5
     assert task.task.position(("in", 0)) is None
     assert task.taken() == []
-    task.task.step(0, ())
+    task.task.step(0, {})
     assert [value for _, _, value, _ in task.taken()] == [b"1", b"2", b"3"]
     assert task.task.position(("in", 0)) == 10
     assert sizes == [3]
@@ -43,8 +43,8 @@ def test_batches_are_processed_as_one_when_no_more_come() -> None:
 def test_the_input_of_several_partitions_need_not_wait_for_each_other() -> None:
     task = Tasks(chain(Whole, topics=["a", "b"]), ACCUMULATES)
     task.task.add(batch([b"1"], topic="a"))
-    task.task.step(0, ())
-    task.task.step(0, ())
+    task.task.step(0, {})
+    task.task.step(0, {})
     assert [value for _, _, value, _ in task.taken()] == [b"1"]
 
 

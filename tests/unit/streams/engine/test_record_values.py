@@ -30,8 +30,8 @@ from streams import (
 )
 from streams.builtin.count import COUNTS, CountProcessor
 from streams.builtin.sum import SumProcessor
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from streams.serdes import Serde
 from tests.unit.streams.nodes import OutputTopics, Tasks, calling

@@ -20,7 +20,7 @@ from streams import (
     StreamsError,
 )
 from streams.builtin.forward import ForwardProcessor
-from streams.engine.group_task import ProcessingFailedError
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import (
     CountSeen,

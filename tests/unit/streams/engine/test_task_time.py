@@ -18,9 +18,9 @@ from streams import (
     TopologyBuilder,
     UsePartitionTimeOnInvalidTimestamp,
 )
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
 from streams.engine.record_queues import Partition
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.task_time import TaskTime
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, Whole, batch, chain

@@ -8,8 +8,8 @@ import pytest
 
 from common.processors import OnError
 from streams import Batch, ProcessorContext, Record, StreamsBuilder, col, serdes
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.user_errors import MISTAKES
 from streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, batch, calling, calling_whole, chain, sent

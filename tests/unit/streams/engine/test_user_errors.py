@@ -25,8 +25,8 @@ from streams import (
     serdes,
 )
 from streams.builtin.sum import SumProcessor
-from streams.engine.group_task import ProcessingFailedError
 from streams.engine.node_group import NodeGroup
+from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.user_errors import reason
 from streams.group_settings import GroupSettings
 from streams.serdes import Serde

@@ -8,10 +8,10 @@ import pytest
 
 from common.errors import ConfigError
 from streams import Emit, serdes, windows
-from streams.dsl.join_time import join_time_store, merged_join_times
 from streams.dsl.window_aggregates import Windows
-from streams.dsl.window_time import merged_times
 from streams.dsl.windows import SlidingWindows
+from streams.event_time.join_time import join_time_store, merged_join_times
+from streams.event_time.step_time import merged_times
 from streams.partitioning import default_partition
 from streams.pipeline.kinds.kind import logged
 from streams.rescaling.saved import SavedRow

@@ -182,7 +182,7 @@ class Job:
         group = group_of(unit, UserCode(), self._queries)
         stores = {**in_memory(group), **self.stores.get(name, {})}
         self.stores[name] = stores
-        partitions = [(topic, unit.task.partition) for topic in unit.in_topics]
+        partitions = {(topic, unit.task.partition): 0 for topic in unit.in_topics}
         environment = TaskEnvironment(
             application_id="app",
             task_id=name,
@@ -227,7 +227,7 @@ class Job:
 
     def _process(self, unit: ProcessorReplica, batches: Sequence[RecordBatch]) -> None:
         task = self._tasks[str(unit.task)]
-        partitions = [(topic, unit.task.partition) for topic in unit.in_topics]
+        partitions = {(topic, unit.task.partition): 0 for topic in unit.in_topics}
         for batch in batches:
             task.add(batch)
         while task.step(0, partitions).has_more:

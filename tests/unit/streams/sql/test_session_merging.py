@@ -85,13 +85,13 @@ def test_sessions_are_those_of_a_search_through_all(seed: int) -> None:
 
 def test_order_of_records() -> None:
     times = np.array([5, 5, 7, 6, 6, 7, 9, 1, 9, 12])
-    found = RecordOrder.of(times, 5)
+    found = RecordOrder.of(times, None, 5, follows_records=True)
     assert found.order.tolist() == [0, 0, 0, 3, 4, 5, 5, 7, 8, 8]
-    assert found.nows.tolist() == [5, 5, 7, 7, 7, 7, 9, 9, 9, 12]
-    assert found.nows_of(found.order, times).tolist() == found.nows.tolist()
+    assert found.least.tolist() == [5, 5, 7, 7, 7, 7, 9, 9, 9, 12]
+    assert found.late_by(found.order, times).tolist() == found.least.tolist()
 
 
 def test_order_of_records_behind_stream_time() -> None:
-    found = RecordOrder.of(np.array([3, 3, 8]), 5)
+    found = RecordOrder.of(np.array([3, 3, 8]), None, 5, follows_records=True)
     assert found.order.tolist() == [0, 1, 2]
-    assert found.nows.tolist() == [5, 5, 8]
+    assert found.least.tolist() == [5, 5, 8]

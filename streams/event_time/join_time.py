@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 
 from streams import serdes
+from streams.processor import ProcessorContext
 from streams.serdes import Serde
 from streams.stores import KeyValueStore, StoreBuilder, key_value
 
@@ -36,29 +37,48 @@ def merged_join_times(found: Sequence[bytes]) -> bytes:
 
 
 class JoinTime:
-    """Stream time, and the earliest time of a record that waits.
+    """The time of a join, and the earliest time of a record that waits.
 
-    The latter is where the last look at them stopped, or an earlier time that was added since.
+    The former is that of `StepTime`, which says what moves it. The latter is where the last look at
+    them stopped, or an earlier time that was added since.
     """
 
-    def __init__(self, store: KeyValueStore[str, tuple[int, int]]) -> None:
+    def __init__(
+        self, context: ProcessorContext, store: KeyValueStore[str, tuple[int, int]]
+    ) -> None:
+        self._task = context.task_time
         self._store = store
         self._generation: int | None = None
-        self._now = self._earliest = _NONE
+        self._now = self._earliest = self._passed = _NONE
 
     def see(self, timestamp: int) -> int:
-        """Take the timestamp of a record into account; return the time."""
+        """Take the record in hand into account; return the time."""
+        self._read()
+        now = max(self._passed, timestamp if self._task.follows_records else _NONE)
+        if now > self._now:
+            self._set(now, self._earliest)
+        return self._now
+
+    @property
+    def now(self) -> int:
+        """The time, in ms."""
+        self._read()
+        return max(self._now, self._passed)
+
+    def move(self, time: int) -> None:
+        """Go on to a time, as all inputs are known to be there."""
+        self._passed = max(self._passed, time)
+
+    def _read(self) -> None:
         if self._store.generation != self._generation:
             # What the engine has undone since must be forgotten here too.
             self._now, self._earliest = self._store.get(_KEY) or (_NONE, _NONE)
             self._generation = self._store.generation
-        if timestamp > self._now:
-            self._set(timestamp, self._earliest)
-        return self._now
 
     @property
     def earliest(self) -> int | None:
         """The earliest time of a record that waits; `None` if there was none."""
+        self._read()
         return None if self._earliest == _NONE else self._earliest
 
     def add(self, timestamp: int) -> None:

@@ -1,0 +1,133 @@
+"""Where event time comes from: who writes the topics that a processor reads, and who needs that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated
+
+from common.specs import Name
+from common.typed_json import AtLeast
+
+if TYPE_CHECKING:
+    from common.pipeline import Pipeline
+    from common.processors import PipelineProcessor
+
+_Count = Annotated[int, AtLeast(1)]
+
+_BY_TIME = ("times", "join_times", "numbered_times")
+"""The rules by which the times of steps are spread: they say which stores have times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
+
+    `inputs` has the number of partitions by topic. Those in `internal` are written by the job too.
+    """
+
+    processor: Name
+    inputs: Mapping[Name, _Count] = field(hash=False)
+    internal: tuple[Name, ...] = ()
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks write the topic."""
+        return max(self.inputs.values(), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeSpec:
+    """Who writes the internal topics that a processor reads, by topic.
+
+    A processor that has none needs no event time, and nobody after it does.
+    """
+
+    writers: Mapping[Name, tuple[Writer, ...]] = field(default_factory=dict, hash=False)
+
+
+def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
+    """Return whose time each processor must know, for those that need event time or pass it on."""
+    flow = _Flow(pipeline)
+    return {
+        processor.id: EventTimeSpec(
+            writers={
+                topic: tuple(flow.writers(processor, topic))
+                for topic in pipeline.in_topics(processor)
+                if topic in flow.written
+            }
+        )
+        for processor in pipeline.processors
+        if flow.passes_time(processor)
+    }
+
+
+class _Flow:
+    """How records go from processor to processor."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        arcs = pipeline.arcs
+        self._place = {each.id: number for number, each in enumerate(pipeline.processors)}
+        self.written: dict[str, list[PipelineProcessor]] = {}
+        """The processors that write each internal topic."""
+        for each in pipeline.processors:
+            for topic in pipeline.out_topics(each):
+                if topic in arcs:
+                    self.written.setdefault(topic, []).append(each)
+        after: dict[str, set[str]] = {each.id: set() for each in pipeline.processors}
+        for each in pipeline.processors:
+            for topic in pipeline.in_topics(each):
+                for writer in self.written.get(topic, ()):
+                    after[writer.id].add(each.id)
+        self._reached = {each: _closure(after, each) for each in after}
+        """The processors that records may come to from each one, itself included."""
+
+    def passes_time(self, processor: PipelineProcessor) -> bool:
+        """Return whether a processor, or one after it, needs event time."""
+        return any(
+            self._needs_time(each)
+            for each in self._pipeline.processors
+            if each.id in self._reached[processor.id]
+        )
+
+    def writers(self, processor: PipelineProcessor, topic: str) -> Iterator[Writer]:
+        """Yield who writes an internal topic that a processor reads.
+
+        Answers to what the processor itself has sent say nothing about its time, so that two that
+        answer each other, as in a foreign-key join, do not wait for each other.
+        """
+        for writer in self.written[topic]:
+            inputs = {
+                each: self._pipeline.partitions_of(each)
+                for each in self._pipeline.in_topics(writer)
+                if not self._is_answer(each, writer, processor)
+            }
+            internal = tuple(each for each in inputs if each in self.written)
+            yield Writer(processor=writer.id, inputs=inputs, internal=internal)
+
+    def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
+        return any(
+            self._place[writer.id] >= self._place[reader.id]
+            and writer.id in self._reached[asker.id]
+            for writer in self.written.get(topic, ())
+        )
+
+    def _needs_time(self, processor: PipelineProcessor) -> bool:
+        if any(store.spreading.rule in _BY_TIME for store in processor.stores):
+            return True
+        if any(store.spreading.time is not None for store in processor.stores):
+            return True
+        topics = self._pipeline.in_topics(processor)
+        waits_for_another = len(topics) > 1 and any(topic in self.written for topic in topics)
+        return waits_for_another and processor.is_stateful
+
+
+def _closure(after: Mapping[str, set[str]], start: str) -> set[str]:
+    found = {start}
+    waiting = [start]
+    while waiting:
+        for each in after[waiting.pop()] - found:
+            found.add(each)
+            waiting.append(each)
+    return found

@@ -1,0 +1,95 @@
+"""Reads the committed positions of other processors' groups, again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from common.committed import Committed
+from common.config import Config
+from common.errors import EngineError
+from common.kafka.admin import Admin
+from common.kafka.clients import Partition, client_config
+from common.kafka.lifeline import Lifeline, connect_with_lifeline
+
+_ANSWER_S = 2.0
+
+
+@dataclass(slots=True)
+class _Asker:
+    """A consumer of a group, which reads nothing."""
+
+    consumer: Consumer
+    lifeline: Lifeline
+
+
+class GroupPositions:
+    """Asks for positions and offsets. For one thread at a time; what is not answered is left out.
+
+    Each group has a consumer, as the admin client must ask no coordinator (librdkafka 4605). It
+    gets what was committed last, and does not wait for a transaction that is about to commit.
+    """
+
+    def __init__(self, config: Config, admin: Admin) -> None:
+        self._config = config
+        self._admin = admin
+        self._askers: dict[str, _Asker] = {}
+
+    def committed(
+        self, group: str, partitions: Collection[Partition]
+    ) -> Mapping[Partition, Committed] | None:
+        """Return the committed positions of a group, `None` without an answer.
+
+        Partitions never committed are left out.
+        """
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        try:
+            found = self._asker(group).consumer.committed(wanted, timeout=_ANSWER_S)
+        except (KafkaException, EngineError):
+            return None
+        if any(entry.error is not None for entry in found):
+            return None
+        return {
+            (entry.topic, entry.partition): Committed.read(entry.offset, entry.metadata)
+            for entry in found
+            if entry.offset >= 0
+        }
+
+    def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the high watermarks of partitions, open transactions included."""
+        with suppress(EngineError):
+            return self._admin.high_watermarks(list(partitions)) if partitions else {}
+        return {}
+
+    def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        """Return the offsets of the oldest records of partitions."""
+        with suppress(EngineError):
+            return self._admin.oldest_offsets(list(partitions)) if partitions else {}
+        return {}
+
+    def keep_only(self, groups: Collection[str]) -> None:
+        """Close the consumers of all other groups."""
+        for group in self._askers.keys() - set(groups):
+            self._askers.pop(group).consumer.close()
+
+    def _asker(self, group: str) -> _Asker:
+        asker = self._askers.get(group)
+        if asker is not None:
+            with asker.lifeline.log.polling():
+                asker.consumer.poll(0)
+            if not asker.lifeline.is_cut:
+                return asker
+            self._askers.pop(group).consumer.close()
+        settings = client_config(
+            self._config,
+            "consumer",
+            group_id=group,
+            isolation_level="read_uncommitted",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+        )
+        asker = self._askers[group] = _Asker(*connect_with_lifeline(Consumer, settings))
+        return asker

@@ -1,0 +1,221 @@
+"""The time of a step with windows or joins: how far it is, and which windows have been closed."""
+
+from __future__ import annotations
+
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from streams import serdes
+from streams.event_time.clocks import NO_CLOCK, Times, late_by
+from streams.processor import ProcessorContext
+from streams.record import Batch, items_of
+from streams.serdes import Serde
+from streams.stores import KeyValueStore, StoreBuilder, key_value
+
+_LAYOUT = struct.Struct(">qq")
+_TIMES: Serde[tuple[int, int]] = Serde(
+    "times", lambda times: _LAYOUT.pack(*times), lambda data: _LAYOUT.unpack(data)[:2]
+)
+NO_TIME = -1
+_KEY = "time"
+
+_LEAST_STEP_MS = 60_000
+"""A time that no record depends on yet is written only this often, in event time."""
+
+ENDS_MS = 2
+"""How much later than the step the stores that follow it are, in event time: bounds of time that
+steps look for may include their ends."""
+
+EXPIRED = "expired"
+"""The reason under which late records are counted, as stores count late entries."""
+
+EXPIRED_AFTER_IDLE = "expired after idle"
+"""The reason for records that are not behind their own clock, but behind what has closed while
+their source partition was idle."""
+
+
+def times_store(name: str) -> StoreBuilder[Any, Any]:
+    """Return the definition of the store with the times of the windowed step `name`.
+
+    The times must come back exactly as they were: a time that is too early would let late records
+    in and emit windows again, and one that is too late would drop records and never emit windows.
+    So they are state, and change with the windows in one transaction. They are not in the metadata
+    of the committed offsets: an operator may set offsets, and the windows stay as they are. They
+    are not in the window store itself, whose content is that of Kafka Streams. One record per
+    transaction goes to the state topic.
+    """
+    return key_value(times_store_name(name), serdes.string, _TIMES).spread("times")
+
+
+def merged_times(found: Sequence[bytes]) -> bytes:
+    """Return the times of a task that takes the place of several, of those that they had.
+
+    The latest time counts, as if the task had seen the records of all. So no window that was
+    emitted is open again. The earliest time of closing counts: what only others have emitted must
+    no longer be in the store, and all else is yet to be emitted.
+    """
+    nows, closed = zip(*map(_LAYOUT.unpack, found), strict=True)
+    return _LAYOUT.pack(max(nows), min(closed))
+
+
+def closed_until(times: bytes) -> int:
+    """Return the time up to which windows were emitted."""
+    closed: int = _LAYOUT.unpack(times)[1]
+    return closed
+
+
+def times_store_name(name: str) -> str:
+    """Return the name of the store with the times of a windowed step."""
+    return f"{name}-times"
+
+
+class FollowsTime(ABC):
+    """A processor that has something to do when event time goes on without a record."""
+
+    @abstractmethod
+    def time_passed(self, time: int) -> None:
+        """Do what is due: no record with a clock before `time` can come any more.
+
+        `time` is that of the task. A step subtracts for how long the ones ahead of it hold back.
+        """
+
+
+class StepTime:
+    """The times of one processor, as its store has them.
+
+    `now` is how far the step is. If the records of its task come from one writer, each record that
+    reaches the step moves it on, as in Kafka Streams. Otherwise it moves only as far as all inputs
+    of the task are known to be, so that it does not depend on which of them is faster. All windows
+    that end before `closed`, or at it if their end is exclusive, were emitted. Both are -1 in the
+    beginning.
+    """
+
+    def __init__(
+        self,
+        context: ProcessorContext,
+        store: KeyValueStore[str, tuple[int, int]],
+        *,
+        is_shared: bool = False,
+        on_undo: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`is_shared` says that other processors of the task have the same time.
+
+        `on_undo` is called when the engine has undone what the processor did, and in the beginning.
+        """
+        self._task = context.task_time
+        self._hold_ms = context.hold_ms
+        self._is_shared = is_shared
+        self._on_undo = on_undo
+        self._store = store
+        self._generation: int | None = None
+        self._now = self._closed = NO_TIME
+        self._passed = NO_TIME
+        """How far all inputs were known to be; the store has it once something depends on it."""
+
+    @property
+    def follows_records(self) -> bool:
+        """Whether each record moves the time on."""
+        return self._task.follows_records
+
+    def see(self, timestamp: int) -> int:
+        """Take the record in hand into account; return the time by which it may be late."""
+        if self._is_shared or self._store.generation != self._generation:
+            self._read()
+        self._reach(timestamp if self._task.follows_records else NO_TIME)
+        return max(self._now, self._task.clock, timestamp)
+
+    def late_by(self, batch: Batch) -> Times:
+        """Return the time by which each record of a batch may be late, without counting them."""
+        return late_by(
+            items_of(batch.timestamps),
+            batch.clocks,
+            self.now,
+            follows_records=self.follows_records,
+        )
+
+    def late_reason(self, own: int, closes_at: int) -> str:
+        """Return the reason to count for a late record, whose own clock is `own`.
+
+        What it belongs to closes at `closes_at`. If its own clock is not there yet, the step has
+        gone on without it because its source partition was idle.
+        """
+        is_behind = self.follows_records or own >= closes_at
+        return EXPIRED if is_behind else EXPIRED_AFTER_IDLE
+
+    def moves(self, batch: Batch) -> list[int]:
+        """Return the time after each record of a batch, without counting them."""
+        now = self.now
+        if not self.follows_records:
+            return [now] * len(batch)
+        reached = np.maximum.accumulate(np.asarray(items_of(batch.timestamps), np.int64))
+        moved: list[int] = np.maximum(reached, now).tolist()
+        return moved
+
+    @property
+    def now(self) -> int:
+        """The time, in ms."""
+        return max(self.persisted, self._passed)
+
+    @property
+    def persisted(self) -> int:
+        """The time as the store has it."""
+        if self._is_shared or self._store.generation != self._generation:
+            self._read()
+        return self._now
+
+    @property
+    def closed(self) -> int:
+        """The time up to which windows were emitted."""
+        if self._is_shared or self._store.generation != self._generation:
+            self._read()
+        return self._closed
+
+    def close(self, time: int) -> None:
+        """Record that windows were emitted up to a time."""
+        now = self.now
+        self._store.put(_KEY, (now, time))
+        self._now, self._closed = now, time
+
+    def move(self, time: int) -> None:
+        """Go on to a time, as all inputs are known to be there."""
+        self._passed = max(self._passed, time)
+        if self._passed - self.persisted >= _LEAST_STEP_MS:
+            self._reach(NO_TIME)
+
+    @contextmanager
+    def own_clocks(self) -> Iterator[None]:
+        """Forward what was held back: its clocks are its own times, not that of the record in hand.
+
+        Whether it is late further on does not hang on which record, or none, has let it go.
+        """
+        clock, self._task.clock = self._task.clock, NO_CLOCK
+        try:
+            yield
+        finally:
+            self._task.clock = clock
+
+    @property
+    def clock(self) -> int:
+        """The clock of the record in hand; -1 if that is in order."""
+        return self._task.clock
+
+    def after_hold(self, time: int) -> int:
+        """Return what a time of the task is for this step: those ahead of it hold records back."""
+        return time - self._hold_ms
+
+    def _reach(self, timestamp: int) -> None:
+        now = max(timestamp, self._passed)
+        if now > self._now:
+            self._now = now
+            self._store.put(_KEY, (now, self._closed))
+
+    def _read(self) -> None:
+        # What the engine has undone since must be forgotten here too.
+        self._now, self._closed = self._store.get(_KEY) or (NO_TIME, NO_TIME)
+        self._generation = self._store.generation
+        self._on_undo()

@@ -1,0 +1,151 @@
+"""How far the writers of a topic are, from what they have committed and what is unread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from common.committed import Committed, InputProgress
+from common.event_time import Writer
+from common.tasks import TaskId
+from streams.event_time.progress import Progress, combined
+
+_MOST_SILENT = 10
+
+Partition = tuple[str, int]
+
+
+class Answers(NamedTuple):
+    """What the brokers said: first the committed positions by processor, then offsets.
+
+    `ends` are the high watermarks of what the writers read, and `starts` the oldest offsets of what
+    they have never committed. Partitions of which nothing is known are left out.
+    """
+
+    committed: Mapping[str, Mapping[Partition, Committed]]
+    starts: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
+
+
+class Holder(NamedTuple):
+    """A task that holds event time back, as it has not passed on everything yet.
+
+    `unread` is how many offsets are left of its input, 0 if that is held back itself, and None
+    while nobody knows.
+    """
+
+    task: TaskId
+    time_ms: int
+    unread: int | None
+
+
+class WriterProgress:
+    """Finds out how far the writers of topics are. For one thread at a time.
+
+    A task that writes is as far as the least of its inputs that still have something unread, or had
+    until a short while ago: once nothing was unread of a source partition for `idle_after_ms`, it
+    holds nobody back. Of a task with several inputs, or one that other tasks write, only the task
+    can say whether they are idle: its own results hang on that. If it says nothing for ten times as
+    long, although nothing is unread, it does not run.
+    """
+
+    def __init__(self, idle_after_ms: int) -> None:
+        self._idle_after_ms = idle_after_ms
+        self._read_since_ms: dict[tuple[str, Partition], int] = {}
+        """Since when nothing is unread of an input, by processor and partition."""
+
+    def of(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> Progress:
+        """Return how far a topic is that these processors write: what comes has a later clock.
+
+        `now_ms` comes from a clock that only goes forward.
+        """
+        return combined(self._tasks(writers, answers, now_ms))
+
+    def holders(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> list[Holder]:
+        """Return the tasks that hold a topic back, those that are least far first."""
+        found = []
+        for writer in writers:
+            for number in range(writer.tasks):
+                progress = self._of_task(writer, number, answers, now_ms)
+                if progress.is_idle:
+                    continue
+                unread = self._unread(writer, number, answers)
+                found.append(Holder(TaskId(writer.processor, number), progress.time_ms, unread))
+        return sorted(found, key=lambda each: each.time_ms)
+
+    def _tasks(
+        self, writers: Sequence[Writer], answers: Answers, now_ms: int
+    ) -> Iterator[Progress]:
+        for writer in writers:
+            for number in range(writer.tasks):
+                yield self._of_task(writer, number, answers, now_ms)
+
+    def _of_task(self, writer: Writer, number: int, answers: Answers, now_ms: int) -> Progress:
+        parts, hold_ms = [], 0
+        committed = answers.committed.get(writer.processor, {})
+        inputs = _inputs(writer, number)
+        for partition in inputs:
+            known = committed.get(partition)
+            parts.append(
+                self._of_input(writer, partition, known, answers, now_ms, is_one=len(inputs) == 1)
+            )
+            if known is not None and known.progress is not None:
+                hold_ms = max(hold_ms, known.progress.hold_ms)
+        return combined(parts).held_back(hold_ms)
+
+    def _of_input(
+        self,
+        writer: Writer,
+        partition: Partition,
+        committed: Committed | None,
+        answers: Answers,
+        now_ms: int,
+        *,
+        is_one: bool,
+    ) -> Progress:
+        is_internal = partition[0] in writer.internal
+        known = _progress(committed, is_internal=is_internal)
+        place = writer.processor, partition
+        if writer.processor not in answers.committed or _unread(committed, partition, answers) != 0:
+            self._read_since_ms.pop(place, None)
+            return Progress(known.time_ms, False)
+        since_ms = self._read_since_ms.setdefault(place, now_ms)
+        if is_internal:
+            return Progress(known.time_ms, known.is_idle)
+        least_ms = self._idle_after_ms if is_one else _MOST_SILENT * self._idle_after_ms
+        is_idle = now_ms - since_ms >= least_ms
+        return Progress(known.time_ms, is_idle or (known.is_idle and not is_one))
+
+    def _unread(self, writer: Writer, number: int, answers: Answers) -> int | None:
+        committed = answers.committed.get(writer.processor)
+        if committed is None:
+            return None
+        counts = [
+            _unread(committed.get(partition), partition, answers)
+            for partition in _inputs(writer, number)
+        ]
+        return None if None in counts else sum(filter(None, counts))
+
+
+def _inputs(writer: Writer, number: int) -> list[Partition]:
+    return [(topic, number) for topic, count in writer.inputs.items() if number < count]
+
+
+def _progress(committed: Committed | None, *, is_internal: bool) -> InputProgress:
+    """Return how far a task was with an input; unknown if it has not said so."""
+    if committed is None:
+        return InputProgress(0, -1)
+    if committed.progress is not None:
+        return committed.progress
+    return InputProgress(committed.offset, -1 if is_internal else committed.time_ms)
+
+
+def _unread(committed: Committed | None, partition: Partition, answers: Answers) -> int | None:
+    """Return how many offsets of a partition are unread; `None` while that is unknown."""
+    end = answers.ends.get(partition)
+    position = answers.starts.get(partition)
+    if committed is not None:
+        position = committed.offset
+        if committed.progress is not None:
+            position = max(position, committed.progress.end)
+    return None if end is None or position is None else max(end - position, 0)
