@@ -8,11 +8,11 @@ from contextlib import closing
 
 import structlog
 
+from common.committed import offsets_of
 from common.config import Config
 from common.errors import EngineError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, Partition
-from common.kafka.committed import offsets_of
 from common.kafka.control import CommandWriter
 from common.kafka.data import PartitionReader
 from common.kafka.offsets import Offsets

@@ -7,10 +7,10 @@ from contextlib import closing
 
 import structlog
 
+from common.committed import offsets_of
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.pipeline import Pipeline
 
