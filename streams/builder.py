@@ -106,6 +106,7 @@ class TopologyBuilder:
         *,
         stores: Names = (),
         holds_ms: int = 0,
+        looks_up: bool = False,
     ) -> Self:
         """Process what the parents forward, with a processor that `supplier` makes for each task.
 
@@ -114,7 +115,9 @@ class TopologyBuilder:
         processor uses; `add_state_store` and `connect_processor_and_state_stores` can connect
         stores as well. If the processor forwards records later than it gets them, `holds_ms` is by
         how much of event time at most (0 or more): what is behind it, also behind topics, waits for
-        them that much longer before windows close.
+        them that much longer before windows close. With `looks_up`, records of several inputs come
+        in the order of time even if tasks of the job are still to send some of them: a record that
+        looks something up finds what was there at its time.
         """
         _require_name("processor", name)
         _require_supplier(name, supplier)
@@ -123,7 +126,9 @@ class TopologyBuilder:
                 f'processor "{name}": holds_ms must be a whole number, 0 or more, not {holds_ms!r}'
             )
         self._nodes.append(
-            ProcessorNode(name, supplier, _parents(parents, name), holds_ms=holds_ms)
+            ProcessorNode(
+                name, supplier, _parents(parents, name), holds_ms=holds_ms, looks_up=looks_up
+            )
         )
         for store in _names(stores, f'the stores of processor "{name}"'):
             self._connections.append((name, store))

@@ -56,6 +56,7 @@ class JoinTable(Operation):
             partial(TableLookup, self.lookup),
             compiler.parents(step),
             stores=self.stores(),
+            looks_up=bool(self.stores()),
         )
         compiler.produces(step, step.name)
 

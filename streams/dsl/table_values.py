@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streams.errors import SerializationError, reworded
+from streams.event_time.step_time import NO_TIME
 from streams.processor import ProcessorContext
 from streams.serdes import Serde
 from streams.stores import (
@@ -132,6 +133,12 @@ class TableStore(TableReader):
         Returns `None` if a versioned store dropped it, as it is older than the history.
         """
 
+    def follow(self) -> None:
+        """Let history end by the time of the task, and not by what is put."""
+
+    def go_on(self, time: int) -> None:
+        """Go on to a time of the task, by which history ends."""
+
 
 class TimestampedTable(TableStore):
     """The store of a table without versions."""
@@ -181,6 +188,12 @@ class TimestampedTable(TableStore):
 
 class _Versioned(TableStore):
     is_versioned = True
+
+    def follow(self) -> None:
+        self._store.follow(NO_TIME)
+
+    def go_on(self, time: int) -> None:
+        self._store.go_on(time)
 
     def __init__(self, store: VersionedKeyValueStore[Any, Any], where: str) -> None:
         self._store = store

@@ -16,6 +16,7 @@ from streams.dsl.table_values import TimestampedTable, open_table_store, table_s
 from streams.engine.either_way import EitherWay
 from streams.engine.nodes import NamedPart
 from streams.errors import StreamsError
+from streams.event_time.step_time import ENDS_MS, FollowsTime
 from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.record import Batch, Record, items_of
 
@@ -72,8 +73,12 @@ class FillTable(Materialized):
         return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
 
 
-class TableFiller(EitherWay):
-    """Puts records into a table's store, and forwards the changes."""
+class TableFiller(EitherWay, FollowsTime):
+    """Puts records into a table's store, and forwards the changes.
+
+    Where several tasks send the records, a history ends by event time: the fastest of them does not
+    decide how long a version can be looked up.
+    """
 
     def __init__(self, store: str, verb: str, sends_old: bool) -> None:
         self._name = store
@@ -83,6 +88,12 @@ class TableFiller(EitherWay):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
+        if not context.task_time.follows_records:
+            self._store.follow()
+
+    def time_passed(self, time: int) -> None:
+        if not self.context.task_time.follows_records:
+            self._store.go_on(time - self.context.hold_ms - ENDS_MS)
 
     def process(self, batch: Batch) -> None:
         store = self._store

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from common.errors import shorten
 from streams.engine.outputs import Dropped
+from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
 
 MOST_ERRORS = 20
 """How many names of errors a task counts by; user code can make up any number of classes."""
@@ -46,6 +47,12 @@ class Figures:
         for dropped, count in self.dropped.items():
             counts[dropped.reason] += count
         return dict(sorted(counts.items()))
+
+    @property
+    def late(self) -> int:
+        """How many records were dropped as they were too late."""
+        reasons = EXPIRED, EXPIRED_AFTER_IDLE
+        return sum(count for dropped, count in self.dropped.items() if dropped.reason in reasons)
 
     def __add__(self, other: Figures) -> Figures:
         """Return the sums."""

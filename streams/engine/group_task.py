@@ -86,7 +86,13 @@ class GroupTask:
         self._runtime = GroupRuntime(group, environment, self._time)
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
-        self._queues = RecordQueues(partitions, idle_ms, is_ordered)
+        self._queues = RecordQueues(
+            partitions,
+            idle_ms,
+            is_ordered,
+            input_time if group.looks_up else None,
+            settings.buffered_records,
+        )
         self._accumulator = RecordAccumulator() if settings.accumulates else None
         self._takes_turns = (
             is_ordered
@@ -242,6 +248,9 @@ class GroupTask:
         """
         self._now_ms = now_ms
         self._runtime.commit_requested = False
+        if self._input_time is not None:
+            for partition in self._time.partitions:
+                self._input_time.read_up_to(partition, self._read(partition, ends_reached))
         if self._runtime.nodes.asynchronous:
             has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
         else:
@@ -446,7 +455,14 @@ class GroupTask:
     def is_time_due(self, ends: Mapping[Partition, int]) -> bool:
         """Return whether `step` would let event time go on, even without records."""
         known = self._input_time
-        return known is not None and known.is_due(lambda place: self.reached(place, ends))
+        return known is not None and known.is_due(
+            lambda place: self.reached(place, ends), lambda place: self._read(place, ends)
+        )
+
+    def _read(self, partition: Partition, ends: Mapping[Partition, int]) -> int:
+        """Return the offset before which all records of a partition wait or were processed."""
+        read = self._queues.read_offset(partition)
+        return read if self.is_accumulating else max(read, ends.get(partition, 0))
 
     def reached(self, partition: Partition, ends: Mapping[Partition, int]) -> int:
         """Return the offset before which all records of a partition have been processed."""

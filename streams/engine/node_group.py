@@ -96,6 +96,11 @@ class NodeGroup:
         return max((_held_ms(nodes, parent) for parent in nodes[name].parents), default=0)
 
     @property
+    def looks_up(self) -> bool:
+        """Whether records are to find what other inputs have brought up to their time."""
+        return any(isinstance(node, ProcessorNode) and node.looks_up for node in self.nodes)
+
+    @property
     def longest_hold_ms(self) -> int:
         """For how long, in event time, records may be held back before they come to a sink."""
         return max((self.hold_ms(sink.name) for sink in self.sinks), default=0)

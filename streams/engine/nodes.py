@@ -59,6 +59,8 @@ class ProcessorNode:
     stores: tuple[str, ...] = ()
     holds_ms: int = 0
     """How far event time may pass a record before what it leads to is forwarded."""
+    looks_up: bool = False
+    """Whether it looks up what other inputs have brought, as of the time of its records."""
 
 
 @dataclass(frozen=True, slots=True)

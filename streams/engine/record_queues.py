@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Collection, Container
-from itertools import accumulate, repeat
-from typing import NamedTuple
+from collections.abc import Collection, Container, Sequence
+from itertools import accumulate, islice, repeat
+from typing import NamedTuple, Protocol
 
 from common.record_batch import RecordBatch
 from streams.timestamps import UNKNOWN_TIME
@@ -31,6 +31,16 @@ _NO_LIMIT = 2**63
 
 Turn = tuple[RecordBatch, int]
 """One record: a batch, and an index in it."""
+
+
+class InnerInputs(Protocol):
+    """What is known of the internal partitions of a task; `InputTime` knows it."""
+
+    def writers(self, partition: Partition) -> int:
+        """Return how many tasks of the job write a partition; 0 for that of a source."""
+
+    def complete_until(self, partition: Partition) -> int:
+        """Return the time before which all records of a partition were added."""
 
 
 class RecordSpan(NamedTuple):
@@ -47,24 +57,32 @@ class RecordSpan(NamedTuple):
 
 
 class _Queue:
-    """The batches of one partition; `start` is the index of the head in the first batch."""
+    """The batches of one partition; `start` is the index of the head in the first batch.
+
+    `times` says when each record of the first batch is next: at its timestamp. If the partition is
+    `mixed`, the head may hide an older record, so that it is next at the time of that one.
+    """
 
     __slots__ = (
         "batches",
         "deadline_ms",
         "head_ms",
+        "is_mixed",
         "next_offset",
         "partition",
         "size",
         "start",
+        "times",
     )
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, *, is_mixed: bool) -> None:
         self.partition = partition
+        self.is_mixed = is_mixed
         self.clear()
 
     def clear(self) -> None:
         self.batches: deque[RecordBatch] = deque()
+        self.times: Sequence[int] = ()
         self.start = 0
         self.size = 0
         self.head_ms = UNKNOWN_TIME
@@ -72,23 +90,37 @@ class _Queue:
         self.deadline_ms: int | None = None
 
     def add(self, batch: RecordBatch) -> None:
-        if not self.batches:
-            self.head_ms = batch.timestamps[0]
         self.batches.append(batch)
+        if len(self.batches) == 1 or self.is_mixed:
+            self._order()
         self.size += len(batch)
         self.next_offset = batch.offsets[-1] + 1
         self.deadline_ms = None
+
+    def _order(self) -> None:
+        """Find out when the records of the first batch are next."""
+        first = self.batches[0]
+        self.times = first.timestamps
+        if self.is_mixed:
+            later = (each.smallest_timestamp for each in islice(self.batches, 1, None))
+            least = min(later, default=_NO_LIMIT)
+            backwards = accumulate(reversed(first.timestamps), min, initial=least)
+            self.times = [*backwards][:0:-1]
+        self.head_ms = self.times[self.start]
 
     def take(self, count: int) -> None:
         """Remove at least one record of the first batch."""
         batch = self.batches[0]
         stop = self.start + count
         self.size -= count
-        if stop == len(batch):
-            self.batches.popleft()
-            stop = 0
         self.start = stop
-        self.head_ms = self.batches[0].timestamps[stop] if self.batches else UNKNOWN_TIME
+        if stop < len(batch):
+            self.head_ms = self.times[stop]
+            return
+        self.batches.popleft()
+        self.start, self.times, self.head_ms = 0, (), UNKNOWN_TIME
+        if self.batches:
+            self._order()
 
 
 class RecordQueues:
@@ -102,20 +134,44 @@ class RecordQueues:
     - more: once everything was read, wait that much longer for records that may be produced in
       the meantime. The waits for several partitions run at the same time.
 
+    Of an internal partition, `inner` says more: a record waits until nothing that is as old can
+    come of it any more, even if everything was read. If several tasks write it, their records are
+    mixed, and the oldest that waits counts for all ahead of it. So a record sees what others have
+    sent of its own time. Only a partition of which too much waits goes ahead.
+
     Unless `is_ordered`, timestamps do not matter: the partitions take turns, a batch each.
 
     Methods that take a partition raise `ValueError` if it is not one of the task's.
     """
 
     def __init__(
-        self, partitions: Collection[Partition], max_task_idle_ms: int, is_ordered: bool = True
+        self,
+        partitions: Collection[Partition],
+        max_task_idle_ms: int,
+        is_ordered: bool = True,
+        inner: InnerInputs | None = None,
+        most_waiting: int = _NO_LIMIT,
     ) -> None:
-        self._queues = {partition: _Queue(partition) for partition in partitions}
+        """`most_waiting` is how many records of a partition are too many to wait for others."""
+        waits = max_task_idle_ms != NEVER_WAIT and len(partitions) > 1
+        self._inner = inner if waits and is_ordered else None
+        self._most_waiting = most_waiting
+        self._queues = {
+            partition: _Queue(
+                partition,
+                is_mixed=self._inner is not None and self._inner.writers(partition) > 1,
+            )
+            for partition in partitions
+        }
         self._in_order = list(self._queues.values())
         self._waits = max_task_idle_ms != NEVER_WAIT and len(self._in_order) > 1
         self._max_task_idle_ms = max_task_idle_ms
         self._is_ordered = is_ordered
         self._size = 0
+        self._ahead: _Queue | None = None
+        """A partition of which too much waits: it goes ahead of the others."""
+        self._complete_until = _NO_LIMIT
+        """The time before which nothing can come ahead of the next records."""
         self.enforced_processing_total = 0
         """How often records were let through although a partition to wait for had none."""
 
@@ -164,6 +220,8 @@ class RecordQueues:
         only goes forward. Call this before each span, and also while no records come: the wait for
         a partition begins with the first call that finds it read to its end.
         """
+        if self._inner is not None and self._size and not self._is_passed(self._inner):
+            return False
         if not self._waits:
             return self._size > 0
         waiting = enforced = False
@@ -183,6 +241,26 @@ class RecordQueues:
         if waiting or not self._size:
             return False
         self.enforced_processing_total += enforced
+        return True
+
+    def _is_passed(self, inner: InnerInputs) -> bool:
+        """Return whether nothing as old as the next record can come of internal partitions.
+
+        If that cannot be found out, as too much waits of one of them, that one is next.
+        """
+        self._ahead, self._complete_until = None, _NO_LIMIT
+        queue, _ = self._next()
+        for other in self._in_order:
+            is_known = other.size and not other.is_mixed
+            if other is queue or is_known or not inner.writers(other.partition):
+                continue
+            until_ms = inner.complete_until(other.partition)
+            if until_ms <= queue.head_ms:
+                if other.size < self._most_waiting:
+                    return False
+                self._ahead = other
+                return True
+            self._complete_until = min(self._complete_until, until_ms)
         return True
 
     @property
@@ -210,6 +288,7 @@ class RecordQueues:
         if not self._size:
             return None
         queue, taken_over_ms = self._next()
+        times = queue.times
         batch, start = queue.batches[0], queue.start
         stop = len(batch)
         if max_records is not None:
@@ -218,11 +297,10 @@ class RecordQueues:
         if taken_over_ms != _NO_LIMIT or last_ms != _NO_LIMIT:
             timestamps = batch.timestamps
             for index in range(start, stop):
-                timestamp = timestamps[index]
-                if timestamp >= taken_over_ms:
+                if times[index] >= taken_over_ms:
                     stop = index
                     break
-                if timestamp >= last_ms:
+                if timestamps[index] >= last_ms:
                     stop = index + 1
                     break
         return RecordSpan(batch, start, stop)
@@ -235,10 +313,13 @@ class RecordQueues:
         cannot be processed at all: its batch has an `error`. They end as a span does by `until_ms`.
         """
         heads: list[tuple[int, _Queue, list[int]]] = []
-        end = _NO_LIMIT, 0
+        if self._ahead is not None:
+            return []
+        # What is at this time, or after it, may have to wait.
+        end = self._complete_until, -1
         for number, queue in enumerate(self._in_order):
             if queue.size:
-                window = queue.batches[0].timestamps[queue.start : queue.start + max_records]
+                window = queue.times[queue.start : queue.start + max_records]
                 # A record that is older than the one before it is next as soon as that one is done.
                 reached = list(accumulate(window, max))
                 heads.append((number, queue, reached))
@@ -265,6 +346,8 @@ class RecordQueues:
         """
         if len(self._in_order) == 1:
             return self._in_order[0], _NO_LIMIT
+        if self._ahead is not None:
+            return self._ahead, self._ahead.head_ms + 1
         chosen: _Queue | None = None
         head_ms = taken_over_ms = _NO_LIMIT
         for queue in self._in_order:
@@ -278,7 +361,11 @@ class RecordQueues:
             elif queue.head_ms + 1 < taken_over_ms:
                 taken_over_ms = queue.head_ms + 1
         assert chosen is not None, "records wait"
-        return chosen, taken_over_ms
+        return chosen, min(taken_over_ms, self._complete_until)
+
+    def read_offset(self, partition: Partition) -> int:
+        """Return the offset before which all records were added or left out; 0 if none was."""
+        return self._queue(partition).next_offset or 0
 
     def advance(self, partition: Partition, count: int) -> None:
         """Remove the first `count` records of a partition, which were processed or skipped.

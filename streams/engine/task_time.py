@@ -34,6 +34,11 @@ class TaskTime:
         self.stream_time = max(self._processed.values(), default=UNKNOWN_TIME)
         """The largest timestamp of the records processed, including the one in hand."""
 
+    @property
+    def partitions(self) -> Collection[Partition]:
+        """The partitions of the task."""
+        return self._processed.keys()
+
     def taken_in(self, partition: Partition) -> int:
         """Return the partition time as extractors see it."""
         return self._taken_in[partition]

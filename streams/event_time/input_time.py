@@ -14,6 +14,7 @@ SOURCE = 0
 """Instead of a number of writers: the topic is not written by tasks of the job."""
 
 _MOST_MARKS = 50
+_END_OF_TIME = 2**63
 
 
 @dataclass(slots=True)
@@ -24,6 +25,10 @@ class _Input:
     progress: Progress
     marks: deque[tuple[int, Progress]] = field(default_factory=deque)
     """Offsets, and what is known once the task has processed all records before them."""
+    unread: deque[tuple[int, Progress]] = field(default_factory=deque)
+    """The marks that the task has not read up to."""
+    read: Progress = field(default_factory=Progress)
+    """What is known of the records to come that the task has not even read."""
     last: tuple[int, Progress] | None = None
     """The newest mark, passed or not."""
     empty_since_ms: int | None = None
@@ -37,7 +42,7 @@ class InputTime:
     internal topic, somebody else finds out how far the writers were and which offset their records
     end before: a mark. It counts once the task has processed what is before that offset.
 
-    Any thread may call `learn`; all else is for one thread at a time.
+    Any thread may call `learn`, and read `time_ms`; all else is for one thread at a time.
     """
 
     def __init__(
@@ -56,7 +61,7 @@ class InputTime:
         self._passes_sources_on = passes_sources_on
         self._idle_after_ms = idle_after_ms
         self._inputs = {
-            partition: _Input(count, known.get(partition, Progress()))
+            partition: _Input(count, (at := known.get(partition, Progress())), read=at)
             for partition, count in writers.items()
         }
         self.follows_records = len(writers) == 1 and max(writers.values()) <= 1
@@ -67,18 +72,18 @@ class InputTime:
 
     def learn(self, partition: Partition, offset: int, progress: Progress) -> bool:
         """Take in that writers have this progress beyond `offset`; return whether that is new."""
-        each = self._inputs[partition]
-        marks = each.marks.copy()
-        known = marks[-1] if marks else each.last
-        each.last = offset, progress
-        if known == each.last:
+        each, mark = self._inputs[partition], (offset, progress)
+        if each.last == mark:
             return False
-        if len(marks) < _MOST_MARKS:
-            each.marks.append(each.last)
-        else:
-            # A few of them are enough to go on. `update` may still use the former ones.
-            each.marks = deque([*[*marks][::2], each.last])
+        each.last = mark
+        each.marks = _with_mark(each.marks, mark)
+        each.unread = _with_mark(each.unread, mark)
         return True
+
+    @property
+    def time_ms(self) -> int:
+        """Event time at the last `update`; any thread may read it."""
+        return self._time_ms
 
     def known(self, partition: Partition) -> Progress:
         """Return how far an internal input is, for the commit."""
@@ -88,10 +93,15 @@ class InputTime:
         """Return how many tasks of the job write an input; `SOURCE` for that of a source."""
         return self._inputs[partition].writers
 
-    def has_passed(self, partition: Partition, timestamp: int) -> bool:
-        """Return whether no record of an internal input with this time, or before it, can come."""
-        progress = self._inputs[partition].progress
-        return progress.is_idle or progress.time_ms > timestamp
+    def read_up_to(self, partition: Partition, offset: int) -> None:
+        """Take in that all records of an internal input before `offset` were read."""
+        each = self._inputs[partition]
+        each.read = _taken(each.unread, offset, each.read)
+
+    def complete_until(self, partition: Partition) -> int:
+        """Return the time before which all records of an internal input were read."""
+        read = self._inputs[partition].read
+        return _END_OF_TIME if read.is_idle else read.time_ms
 
     def update(
         self,
@@ -108,12 +118,8 @@ class InputTime:
         for partition, each in self._inputs.items():
             if each.writers == SOURCE:
                 self._update_source(each, now_ms, clock(partition), is_empty=partition in ends)
-            elif marks := each.marks:
-                offset = reached(partition)
-                while marks and marks[0][0] <= offset:
-                    _, found = marks.popleft()
-                    latest_ms = max(each.progress.time_ms, found.time_ms)
-                    each.progress = Progress(latest_ms, found.is_idle)
+            elif each.marks:
+                each.progress = _taken(each.marks, reached(partition), each.progress)
         if self._asks or self._passes_sources_on:
             found = combined(each.progress for each in self._inputs.values())
             self._time_ms = max(self._time_ms, found.time_ms)
@@ -140,10 +146,29 @@ class InputTime:
         ]
         return min(found, default=None)
 
-    def is_due(self, reached: Callable[[Partition], int]) -> bool:
-        """Return whether `update` would take in a mark now."""
+    def is_due(self, reached: Callable[[Partition], int], read: Callable[[Partition], int]) -> bool:
+        """Return whether `update` or `read_up_to` would take in a mark now."""
         return any(
-            each.marks[0][0] <= reached(partition)
+            (each.marks and each.marks[0][0] <= reached(partition))
+            or (each.unread and each.unread[0][0] <= read(partition))
             for partition, each in self._inputs.items()
-            if each.marks
         )
+
+
+def _with_mark(
+    marks: deque[tuple[int, Progress]], mark: tuple[int, Progress]
+) -> deque[tuple[int, Progress]]:
+    """Return the marks with one more; a few are enough to go on. Others may use the former ones."""
+    known = marks.copy()
+    if len(known) < _MOST_MARKS:
+        marks.append(mark)
+        return marks
+    return deque([*[*known][::2], mark])
+
+
+def _taken(marks: deque[tuple[int, Progress]], offset: int, before: Progress) -> Progress:
+    """Take out the marks up to an offset, and return what is known then."""
+    while marks and marks[0][0] <= offset:
+        _, found = marks.popleft()
+        before = Progress(max(before.time_ms, found.time_ms), found.is_idle)
+    return before

@@ -324,7 +324,9 @@ class Kind(Generic[S]):
             builder.add_processor(filler, tables[from_].supplier, f"{from_} of {unit.name}")
             users[tables[from_].store] = [filler]
         supplier = self.supplier(unit, spec, code, queries)
-        builder.add_processor(unit.name, supplier, sources, holds_ms=self.holds_ms(spec))
+        builder.add_processor(
+            unit.name, supplier, sources, holds_ms=self.holds_ms(spec), looks_up=bool(tables)
+        )
         for store in self.stores(spec):
             builder.add_state_store(store, [*users.get(store.name, []), unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):
