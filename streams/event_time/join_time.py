@@ -29,11 +29,11 @@ def join_time_store(name: str) -> StoreBuilder[str, tuple[int, int]]:
 def merged_join_times(found: Sequence[bytes]) -> bytes:
     """Return the times of a task that takes the place of several, of those that they had.
 
-    It is as if the task had seen the records of all, and any of them may wait.
+    The earliest time counts, as in `merged_times`, and any of the records may wait.
     """
     nows, earliest = zip(*map(_LAYOUT.unpack, found), strict=True)
     waits = [time for time in earliest if time != _NONE]
-    return _LAYOUT.pack(max(nows), min(waits, default=_NONE))
+    return _LAYOUT.pack(min(nows), min(waits, default=_NONE))
 
 
 class JoinTime:

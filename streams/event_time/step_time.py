@@ -55,12 +55,12 @@ def times_store(name: str) -> StoreBuilder[Any, Any]:
 def merged_times(found: Sequence[bytes]) -> bytes:
     """Return the times of a task that takes the place of several, of those that they had.
 
-    The latest time counts, as if the task had seen the records of all. So no window that was
-    emitted is open again. The earliest time of closing counts: what only others have emitted must
-    no longer be in the store, and all else is yet to be emitted.
+    The earliest time counts, as records may be on the way that the task of this time still waits
+    for. Those of the others are late by their own clocks. The earliest time of closing counts, too:
+    what only others have emitted must no longer be in the store, and all else is yet to be emitted.
     """
     nows, closed = zip(*map(_LAYOUT.unpack, found), strict=True)
-    return _LAYOUT.pack(max(nows), min(closed))
+    return _LAYOUT.pack(min(nows), min(closed))
 
 
 def closed_until(times: bytes) -> int:

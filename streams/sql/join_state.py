@@ -298,7 +298,7 @@ def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
     `found` are those that they had; some may have none. Raises `OverflowError`.
     """
     times, numbers = zip(*map(_TIMES.unpack, found), strict=True)
-    return _TIMES.pack(max(times), Renumbering(tasks, 0).number(max(numbers)))
+    return _TIMES.pack(min(times), Renumbering(tasks, 0).number(max(numbers)))
 
 
 def _require_same(kept: str | None, shape: JoinShape) -> None:
