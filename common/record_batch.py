@@ -67,6 +67,11 @@ class RecordBatch:
             self._largest_timestamp = max(self.timestamps)
         return self._largest_timestamp
 
+    @property
+    def smallest_timestamp(self) -> int:
+        """The smallest timestamp of the batch; computed each time."""
+        return min(self.timestamps)
+
     def part(self, start: int, stop: int) -> RecordBatch:
         """Return the records from index `start` to `stop`; the batch itself if these are all."""
         if stop - start == len(self):
