@@ -262,10 +262,12 @@ class GroupingSpec:
     """How the state of a query with GROUP BY is kept.
 
     Records for windows that closed `grace_ms` after their end are late; those go to `late_to`, one
-    of the processor's targets, if it is given. A collection of a group, such as that of
-    `collect_list`, has at most `max_collected` values. The stage is `whole` if the records of a
-    group have one key. Otherwise, one processor makes `rows` of groups and buffers from records,
-    and sends them through the internal topic `GROUPS_TOPIC` to one that keeps the `groups`.
+    of the processor's targets, if it is given. If nothing comes for `close_after_idle_ms` by the
+    wall clock, all windows close; with `None`, they wait for records. A collection of a group, such
+    as that of `collect_list`, has at most `max_collected` values. The stage is `whole` if the
+    records of a group have one key. Otherwise, one processor makes `rows` of groups and buffers
+    from records, and sends them through the internal topic `GROUPS_TOPIC` to one that keeps the
+    `groups`.
     """
 
     window: WindowSpec | SessionSpec | None = None
@@ -274,6 +276,7 @@ class GroupingSpec:
     late_to: Name | None = None
     max_collected: Annotated[int, AtLeast(1)] = DEFAULT_MAX_COLLECTED
     stage: GroupStage = "whole"
+    close_after_idle_ms: Annotated[int, AtLeast(1)] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

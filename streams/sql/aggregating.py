@@ -28,10 +28,12 @@ from streams.event_time.step_time import (
     StepTime,
 )
 from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from streams.punctuation import PunctuationType
 from streams.record import Batch, Record, items_of
 from streams.sql.columns import table_of
 from streams.sql.group_codec import GroupCodec, Groups
 from streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
+from streams.sql.kept_sessions import KeptSessions
 from streams.sql.planned_groups import require_as_planned
 from streams.sql.processor import run_carefully
 from streams.sql.spec import QuerySpec
@@ -221,9 +223,35 @@ class Keeping(Aggregating, FollowsTime):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self.kept_shape = KeptShape(self.shape, self.grouping, context)
+        self._seen_at_ms = context.current_system_time
+        idle_ms = self.grouping.close_after_idle_ms
+        if idle_ms is not None:
+            context.schedule(idle_ms, PunctuationType.WALL_CLOCK_TIME, self._close_when_idle)
+
+    @property
+    def windowed(self) -> KeptWindows | KeptSessions | None:
+        """What it keeps, if that has windows."""
+        raise NotImplementedError
+
+    def time_passed(self, time: int) -> None:
+        kept = self.windowed
+        if kept is not None and (now := kept.time.after_hold(time)) > kept.time.now:
+            self._pass(kept, now)
+
+    def _close_when_idle(self, now_ms: int) -> None:
+        idle_ms, kept = self.grouping.close_after_idle_ms, self.windowed
+        assert idle_ms is not None
+        if kept is None or now_ms - self._seen_at_ms < idle_ms:
+            return
+        if (at := kept.all_closed_at) is not None:
+            self._pass(kept, at)
+
+    def _pass(self, kept: KeptWindows | KeptSessions, time: int) -> None:
+        self.forward(kept.pass_time(time, partial(self.merge, is_alone=True)))
 
     def merge(self, rows: pa.Table, *, is_alone: bool) -> pa.Table:
         """Merge rows; see `Aggregation.merge`. Raises as `run_carefully` does."""
+        self._seen_at_ms = self.context.current_system_time
         return run_carefully(self.query.merge, rows, is_alone=is_alone)
 
 
@@ -238,13 +266,9 @@ class _KeepingGroups(Keeping):
         else:
             self._kept = KeptWindows(self.shape, context, self.grouping)
 
-    def time_passed(self, time: int) -> None:
-        kept = self._kept
-        if not isinstance(kept, KeptWindows):
-            return
-        now = kept.time.after_hold(time)
-        if now > kept.time.now:
-            self.forward(kept.pass_time(now, partial(self.merge, is_alone=True)))
+    @property
+    def windowed(self) -> KeptWindows | None:
+        return self._kept if isinstance(self._kept, KeptWindows) else None
 
     def keep(self, rows: pa.Table, groups: Groups, time: int, *, is_alone: bool) -> None:
         """Merge the rows of a batch into the state, and forward the results.

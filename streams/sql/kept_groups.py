@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
+from streams.dsl.time_windows import newest_start
 from streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from streams.processor import ProcessorContext
 from streams.record import Batch
@@ -236,6 +237,13 @@ class KeptWindows(KeptGroups):
         if not self.closes:
             return self.results(merged, former_values, time)
         return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
+
+    @property
+    def all_closed_at(self) -> int | None:
+        """The time at which the last open window closes; `None` if none is open."""
+        closed = self.time.closed
+        last = newest_start(self._store, self._windows.closing(closed, closed)[0])
+        return None if last is None else last + self._windows.delay_ms
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of windows."""

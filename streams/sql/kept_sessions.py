@@ -22,6 +22,7 @@ from streams.sql.session_merging import Session, SessionsOfKey
 from streams.sql.state_shape import Merged, StateShape
 from streams.sql.state_stores import SESSIONS, sessions_of
 from streams.stores import SessionStore
+from streams.stores.layout import MAX_TIME
 from streams.windowed import Window, Windowed
 
 _Id = Windowed[bytes]
@@ -130,6 +131,13 @@ class KeptSessions(KeptGroups):
     def delay_ms(self) -> int:
         """How long after its last record a session closes, less 1 ms."""
         return self._delay_ms
+
+    @property
+    def all_closed_at(self) -> int | None:
+        """The time at which the last open session closes; `None` if none is open."""
+        first = max(0, self.time.closed - self._delay_ms)
+        last = max((id_.window.end for id_ in self._ending(first, MAX_TIME)), default=None)
+        return None if last is None else last + self._delay_ms + 1
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of sessions."""

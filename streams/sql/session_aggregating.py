@@ -70,10 +70,9 @@ class _KeepingSessions(Keeping):
         super().init(context)
         self.kept = KeptSessions(self.shape, context, self.grouping)
 
-    def time_passed(self, time: int) -> None:
-        now = self.kept.time.after_hold(time)
-        if now > self.kept.time.now:
-            self.forward(self.kept.pass_time(now, partial(self.merge, is_alone=True)))
+    @property
+    def windowed(self) -> KeptSessions:
+        return self.kept
 
 
 class WholeSessions(_KeepingSessions, _FromRecordsInSessions, OfKeys):

@@ -43,6 +43,13 @@ LATE_TO = Text(
     about="a name of sinks",
     default="",
 )
+CLOSE_AFTER_IDLE = Duration(
+    name="close_after_idle",
+    doc="with `on_close`: all windows close if no record comes for that long by the wall clock, "
+    "such as `30 s`; otherwise, they wait for records",
+    about='closes windows if nothing comes for that long, such as "30 s"',
+    low=1,
+)
 MAX_COLLECTED = Number(
     name="max_collected",
     doc="how many values a group may have in a `collect_list`, in a `collect_set`, or for an "
@@ -53,7 +60,7 @@ MAX_COLLECTED = Number(
     default=DEFAULT_MAX_COLLECTED,
 )
 _WINDOW_KEYS = (EMIT, GRACE, LATE_TO)
-GROUP_KEYS = (*_WINDOW_KEYS, MAX_COLLECTED)
+GROUP_KEYS = (*_WINDOW_KEYS, CLOSE_AFTER_IDLE, MAX_COLLECTED)
 GROUP_RULES: Sequence[Schema] = (
     {
         "if": {"properties": {EMIT.name: {"const": "on_close"}}, "required": [EMIT.name]},
@@ -103,6 +110,7 @@ class _Settings:
     grace_ms: int | None
     late_to: str
     max_collected: int
+    close_after_idle_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +157,7 @@ def _settings(fields: Fields) -> _Settings:
         fields.duration(GRACE),
         fields.text(LATE_TO),
         fields.number(MAX_COLLECTED),
+        fields.duration(CLOSE_AFTER_IDLE),
     )
 
 
@@ -162,6 +171,12 @@ def _grouping(
             problems.add(fields.at(key.name), f"{key.name} belongs to {missing}: leave it out")
     if groups is None:
         return None
+    closes = emit == "on_close" and groups.window is not None
+    if fields.get(CLOSE_AFTER_IDLE.name) is not None and not closes:
+        problems.add(
+            fields.at(CLOSE_AFTER_IDLE.name),
+            f"close_after_idle belongs to {needs.windows} and emit: on_close: leave it out",
+        )
     if emit == "on_close" and groups.window and grace_ms is None:
         fields.require(replace(GRACE, required=True))
     return GroupingSpec(
@@ -170,6 +185,7 @@ def _grouping(
         grace_ms=(DEFAULT_GRACE_MS if grace_ms is None else grace_ms) if groups.window else 0,
         late_to=(settings.late_to or None) if groups.window else None,
         max_collected=settings.max_collected,
+        close_after_idle_ms=settings.close_after_idle_ms if closes else None,
         stage="whole" if groups.has_key else "groups",
     )
 

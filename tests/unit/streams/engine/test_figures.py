@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS, Figures
+from streams.engine.outputs import Dropped
 
 
 def test_classes_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:
@@ -35,3 +38,10 @@ def test_counts_of_transactions_only_grow_when_they_are_added() -> None:
     assert total.rejected["builtins.KeyError"] == 60
     assert total.rejected.total() == 90
     assert len(total.rejected) == MOST_ERRORS + 1
+
+
+def test_late_records_are_those_that_expired_in_their_order_or_while_nothing_came() -> None:
+    places = {"expired": 2, "expired after idle": 3, "partitioner": 5}
+    dropped = Counter({Dropped(reason, "topic"): n for reason, n in places.items()})
+    dropped[Dropped("expired", "store")] = 7
+    assert Figures(dropped=dropped).late == 12

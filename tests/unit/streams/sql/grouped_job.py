@@ -17,6 +17,8 @@ from streams.engine.group_task import GroupTask
 from streams.engine.outputs import OutputColumns
 from streams.engine.record_queues import Partition
 from streams.engine.task_environment import TaskEnvironment
+from streams.event_time.input_time import InputTime
+from streams.event_time.progress import Progress
 from streams.partitioning import default_partition
 from streams.pipeline.units import group_of, settings_of
 from streams.sql.join_shape import StreamJoin
@@ -122,7 +124,8 @@ class Topics:
 class Job:
     """The tasks of a pipeline, which process what is sent to them at once, and commit it.
 
-    `stores` of an earlier job are what its tasks had committed.
+    `stores` of an earlier job are what its tasks had committed. With `writers`, so many tasks write
+    each topic that is read, and event time goes on by `learn` only.
     """
 
     def __init__(
@@ -131,7 +134,11 @@ class Job:
         queries: Queries,
         stores: Mapping[str, Mapping[str, BytesStore]] | None = None,
         partitions: int = 1,
+        writers: int = 0,
     ) -> None:
+        self.clock = Clock()
+        self._writers = writers
+        self._input_times: dict[str, InputTime] = {}
         self.results: list[Result] = []
         self.dropped: Counter[str] = Counter()
         self.skipped = 0
@@ -189,11 +196,35 @@ class Job:
             number=unit.task.partition,
             stores={builder.name: stores[builder.name] for builder in group.stores},
             output_topics=Topics(self._partitions),
-            clock_ms=Clock(),
+            clock_ms=self.clock,
         )
+        known = None
+        if self._writers:
+            known = InputTime(dict.fromkeys(partitions, self._writers), idle_after_ms=1000)
+            self._input_times[name] = known
         self._tasks[name] = GroupTask(
-            group, partitions, settings_of(unit), environment, times=self._times.get(name, {})
+            group,
+            partitions,
+            settings_of(unit),
+            environment,
+            times=self._times.get(name, {}),
+            input_time=known,
         )
+
+    def learn(self, minute: float, *, is_idle: bool = False) -> None:
+        """Let all tasks know that their writers have passed a minute with all that was sent."""
+        progress = Progress(int(minute * MINUTE_MS), is_idle)
+        for unit in self._units:
+            for topic in unit.in_topics:
+                partition = (topic, unit.task.partition)
+                self._input_times[str(unit.task)].learn(partition, self._commits, progress)
+            self._process(unit, [])
+
+    def wait(self, ms: int) -> None:
+        """Let the wall clock go on."""
+        self.clock.now_ms += ms
+        for unit in self._units:
+            self._process(unit, [])
 
     def deliver(
         self,
@@ -227,7 +258,8 @@ class Job:
 
     def _process(self, unit: ProcessorReplica, batches: Sequence[RecordBatch]) -> None:
         task = self._tasks[str(unit.task)]
-        partitions = {(topic, unit.task.partition): 0 for topic in unit.in_topics}
+        ends = self._commits if self._writers else 0
+        partitions = {(topic, unit.task.partition): ends for topic in unit.in_topics}
         for batch in batches:
             task.add(batch)
         while task.step(0, partitions).has_more:
