@@ -1,0 +1,98 @@
+"""How far a task is in event time, from what is known of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from streams.event_time.input_time import SOURCE, InputTime, Partition
+from streams.event_time.progress import Progress, combined
+
+A, B = ("a", 0), ("b", 0)
+LIVE, IDLE = False, True
+
+
+def update(
+    known: InputTime,
+    now_ms: int = 0,
+    reached: Mapping[Partition, int] = {},
+    clocks: Mapping[Partition, int] = {},
+    ends: tuple[Partition, ...] = (),
+) -> int:
+    return known.update(
+        now_ms, lambda each: reached.get(each, 0), lambda each: clocks.get(each, -1), ends
+    )
+
+
+def test_several_are_as_far_as_the_least_of_those_that_are_not_idle() -> None:
+    assert combined([Progress(5, LIVE), Progress(9, LIVE)]) == Progress(5, LIVE)
+    assert combined([Progress(5, IDLE), Progress(9, LIVE)]) == Progress(9, LIVE)
+    assert combined([Progress(5, IDLE), Progress(9, IDLE)]) == Progress(9, IDLE)
+    assert combined([]) == Progress(-1, IDLE)
+
+
+def test_a_mark_counts_once_the_records_before_it_are_processed() -> None:
+    known = InputTime({A: 4}, 1000)
+    known.learn(A, 10, Progress(50))
+    assert update(known, reached={A: 9}) == -1
+    assert not known.is_due(lambda _: 9, lambda _: 9)
+    assert known.is_due(lambda _: 10, lambda _: 10)
+    assert update(known, reached={A: 10}) == 50
+    assert known.known(A) == Progress(50)
+
+
+def test_time_never_goes_back() -> None:
+    known = InputTime({A: 4}, 1000, {A: Progress(70)})
+    assert update(known) == 70
+    known.learn(A, 0, Progress(50))
+    assert update(known) == 70
+
+
+def test_the_same_mark_is_nothing_new() -> None:
+    known = InputTime({A: 4}, 1000)
+    assert known.learn(A, 10, Progress(50))
+    update(known, reached={A: 10})
+    assert not known.learn(A, 10, Progress(50))
+    assert known.learn(A, 10, Progress(60))
+
+
+def test_a_task_far_behind_keeps_few_marks_and_the_last_one() -> None:
+    known = InputTime({A: 4}, 1000)
+    for offset in range(1000):
+        known.learn(A, offset, Progress(offset))
+    assert update(known, reached={A: 999}) == 999
+
+
+def test_one_writer_or_one_source_partition_lets_records_move_time() -> None:
+    assert InputTime({A: SOURCE}, 0).follows_records
+    assert InputTime({A: 1}, 0).follows_records
+    assert not InputTime({A: 2}, 0).follows_records
+    assert not InputTime({A: SOURCE, B: SOURCE}, 0).follows_records
+
+
+def test_a_single_source_partition_says_nothing_unless_results_are_held_back() -> None:
+    assert update(InputTime({A: SOURCE}, 0), clocks={A: 7}) == -1
+    assert update(InputTime({A: SOURCE}, 0, passes_sources_on=True), clocks={A: 7}) == 7
+
+
+def test_a_source_partition_that_was_read_to_its_end_holds_for_a_while() -> None:
+    known = InputTime({A: SOURCE, B: SOURCE}, 1000)
+    clocks = {A: 5, B: 90}
+    assert update(known, 0, clocks=clocks, ends=(A,)) == 5
+    assert known.next_idle_ms == 1000
+    assert update(known, 999, clocks=clocks, ends=(A,)) == 5
+    assert update(known, 1000, clocks=clocks, ends=(A,)) == 90
+    assert known.next_idle_ms is None
+    # Something came of it, and it holds again.
+    assert update(known, 1001, clocks={A: 91, B: 95}) == 91
+
+
+def test_what_was_only_read_lets_others_go_ahead() -> None:
+    known = InputTime({A: 2, B: SOURCE}, 1000)
+    known.learn(A, 10, Progress(50))
+    known.read_up_to(A, 9)
+    assert known.complete_until(A) == -1
+    known.read_up_to(A, 10)
+    assert known.complete_until(A) == 50
+    known.learn(A, 10, Progress(50, IDLE))
+    known.read_up_to(A, 10)
+    assert known.complete_until(A) > 2**62

@@ -1,0 +1,97 @@
+"""How far the writers of a topic are, from what they have committed and what is unread."""
+
+from __future__ import annotations
+
+import pytest
+
+from common.committed import Committed, InputProgress
+from common.event_time import Writer
+from common.tasks import TaskId
+from streams.event_time.progress import Progress
+from streams.event_time.writer_progress import Answers, Holder, WriterProgress
+
+IDLE_MS = 1000
+ONE = Writer(processor="P", inputs={"in": 2})
+
+
+def at(offset: int, time_ms: int, **more: int | bool) -> Committed:
+    values = {"end": offset, "time_ms": time_ms, **more}
+    return Committed(offset, time_ms, progress=InputProgress(**values))  # type: ignore[arg-type]
+
+
+def answers(committed: dict[int, Committed], ends: dict[int, int], **more: int) -> Answers:
+    return Answers(
+        {"P": {("in", number): each for number, each in committed.items()}},
+        {("in", number): more.get("start", 0) for number in range(2)},
+        {("in", number): end for number, end in ends.items()},
+    )
+
+
+def test_the_least_of_the_tasks_that_have_something_unread_counts() -> None:
+    known = WriterProgress(IDLE_MS)
+    found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 6, 1: 10})
+    assert known.of([ONE], found, 0) == Progress(50)
+    assert known.holders([ONE], found, 0) == [
+        Holder(TaskId("P", 0), 50, 1),
+        Holder(TaskId("P", 1), 90, 1),
+    ]
+
+
+def test_what_was_read_to_its_end_holds_for_a_while() -> None:
+    known = WriterProgress(IDLE_MS)
+    found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 10})
+    assert known.of([ONE], found, 0) == Progress(50)
+    assert known.of([ONE], found, 999) == Progress(50)
+    assert known.of([ONE], found, 1000) == Progress(90)
+    # As soon as Kafka has a record of it, it counts again.
+    assert known.of([ONE], answers({0: at(5, 50), 1: at(9, 90)}, {0: 6, 1: 10}), 1001)[0] == 50
+    assert known.of([ONE], found, 1500) == Progress(50)
+
+
+def test_markers_after_the_last_record_are_not_unread() -> None:
+    known = WriterProgress(0)
+    assert known.of([ONE], answers({0: at(5, 50, end=6), 1: at(9, 90)}, {0: 6, 1: 10}), 0)[0] == 90
+
+
+def test_all_idle_are_as_far_as_the_first_of_them() -> None:
+    known = WriterProgress(0)
+    assert known.of([ONE], answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 9}), 0) == (90, True)
+
+
+def test_a_task_that_never_committed_holds_if_there_is_something_to_read() -> None:
+    known = WriterProgress(0)
+    assert known.of([ONE], answers({1: at(9, 90)}, {0: 3, 1: 10}), 0) == Progress(-1)
+    # Everything was deleted by retention, or nothing was ever there.
+    assert known.of([ONE], answers({1: at(9, 90)}, {0: 3, 1: 10}, start=3), 0) == Progress(90)
+
+
+@pytest.mark.parametrize("found", [Answers({}, {}, {}), answers({0: at(5, 50), 1: at(9, 90)}, {})])
+def test_nothing_is_idle_while_brokers_do_not_answer(found: Answers) -> None:
+    known = WriterProgress(0)
+    assert not known.of([ONE], found, 0).is_idle
+    assert known.holders([ONE], found, 0)[0].unread is None
+
+
+def test_what_is_held_back_is_subtracted() -> None:
+    known = WriterProgress(0)
+    found = answers({0: at(5, 500, hold_ms=100), 1: at(9, 900, hold_ms=100)}, {0: 6, 1: 10})
+    assert known.of([ONE], found, 0) == Progress(400)
+
+
+def test_of_an_internal_input_only_the_task_says_whether_it_is_idle() -> None:
+    inner = Writer(processor="P", inputs={"in": 1}, internal=("in",))
+    known = WriterProgress(0)
+    assert known.of([inner], answers({0: at(5, 50)}, {0: 5}), 10_000) == Progress(50)
+    assert known.of([inner], answers({0: at(5, 50, is_idle=True)}, {0: 5}), 0) == (50, True)
+    # A version that knew nothing of event time has committed this.
+    assert known.of([inner], answers({0: Committed(5, 50)}, {0: 6}), 0) == Progress(-1)
+
+
+def test_of_several_inputs_the_task_says_so_unless_it_is_silent() -> None:
+    both = Writer(processor="P", inputs={"in": 1, "other": 1})
+    known = WriterProgress(IDLE_MS)
+    positions = {("in", 0): at(5, 50), ("other", 0): at(7, 70)}
+    found = Answers({"P": positions}, {}, {("in", 0): 5, ("other", 0): 8})
+    assert known.of([both], found, 0) == Progress(50)
+    assert known.of([both], found, 5000) == Progress(50)
+    assert known.of([both], found, 10_000) == Progress(70)
