@@ -10,6 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from admin import event_times
 from admin.cluster_watcher import ClusterWatcher
 from admin.tables import colored, duration, make_table
 from admin.terminal import Harmless
@@ -27,7 +28,6 @@ from common.printable import LAYOUT, printable
 from common.status import TaskStatus
 from common.tasks import TaskId
 
-_NAMED_TASKS = 5
 _REFRESH_S = 0.5
 _OLDEST = "oldest"
 _RESTARTS = "restarts"
@@ -85,7 +85,9 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", tasks_table(status)]
     if status.standbys:
         parts += ["", standbys_table(status)]
-    if found := notes(status):
+    if (table := event_times.table(status)) is not None:
+        parts += ["", table]
+    if found := [*notes(status), *event_times.lines(status)]:
         parts += ["", *found]
     for why in status.unsigned:
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
@@ -169,19 +171,16 @@ def notes(status: ClusterStatus) -> list[Text]:
 
     Tasks that no TaskManager runs are left out.
     """
-    names: dict[str, list[str]] = {}
+    names: dict[str, list[TaskId]] = {}
     for info in (*status.tasks, *status.standbys):
         activity = info.status.activity if info.status is not None else ""
         for note in filter(None, (info.reason, activity)):
             if info.owner is not None:
-                names.setdefault(note, []).append(str(info.task))
-    lines = []
-    for note, tasks in names.items():
-        others = len(tasks) - _NAMED_TASKS
-        more = f" and {others:,} more" if others > 0 else ""
-        named = ", ".join(tasks[:_NAMED_TASKS])
-        lines.append(Text.assemble((f"{named}{more}: ", "bold"), printable(note, LAYOUT)))
-    return lines
+                names.setdefault(note, []).append(info.task)
+    return [
+        Text.assemble((f"{event_times.named(tasks)}: ", "bold"), printable(note, LAYOUT))
+        for note, tasks in names.items()
+    ]
 
 
 def _place(info: TaskInfo) -> tuple[Text, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from admin import event_times
 from admin.cluster_watcher import ClusterWatcher
 from admin.status import job_manager_line, notes, state_of
 from admin.tables import duration, make_table
@@ -25,8 +26,9 @@ _FRAME_LINES = 5
 
 _PROCESSOR = ("processor", "running")
 _TASK = ("task", "owner", "state")
-_NUMBERS = ("in/s", "out/s", "lag", "oldest")
-_TROUBLE = ("dead\nletters", "restarts")
+_NUMBERS = ("in/s", "out/s", "lag", "oldest", "behind")
+_TROUBLE = ("dead\nletters", "late", "restarts")
+_COUNTS = ("dead_letters", "restarts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class Pace:
     rate_out: float | None
     lag: int | None
     oldest_ms: int | None
+    behind_ms: int | None
+    """How far event time is behind the newest record of the job."""
 
     @property
     def order(self) -> tuple[bool, int, int, float]:
@@ -50,7 +54,7 @@ class Pace:
         return [
             *("" if rate is None else f"{rate:,.0f}" for rate in (self.rate_in, self.rate_out)),
             "" if self.lag is None else f"{self.lag:,}",
-            "" if self.oldest_ms is None else duration(self.oldest_ms),
+            *("" if age is None else duration(age) for age in (self.oldest_ms, self.behind_ms)),
         ]
 
 
@@ -68,8 +72,9 @@ class TopView:
         """Return the view of a status."""
         now_s = self._clock()
         rates_in, rates_out = self._in.update(now_s, status), self._out.update(now_s, status)
+        newest_ms = status.newest_record_ms
         paces = {
-            info.task: _pace(info, rates_in.get(info.task), rates_out.get(info.task))
+            info.task: _pace(info, rates_in.get(info.task), rates_out.get(info.task), newest_ms)
             for info in status.tasks
         }
         by_processor: dict[str, list[TaskInfo]] = {}
@@ -84,9 +89,9 @@ class TopView:
             _task_row(info, paces[info.task])
             for info in sorted(status.tasks, key=lambda info: paces[info.task].order)
         ]
-        return _Screen(
-            job_manager_line(status.job_manager), processors, tasks, notes(status), self._fits
-        )
+        said = [*notes(status), *event_times.lines(status)]
+        head = job_manager_line(status.job_manager)
+        return _Screen(head, processors, tasks, said, self._fits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,25 +137,32 @@ def read_top(config: Config) -> RenderableType:
         watcher.close()
 
 
-def _pace(info: TaskInfo, rate_in: float | None, rate_out: float | None) -> Pace:
+def _pace(
+    info: TaskInfo, rate_in: float | None, rate_out: float | None, newest_ms: int | None
+) -> Pace:
     status = info.status
     runs = info.is_held or (status is not None and status.state is TaskState.RUNNING)
     lag = status.gauge("lag") if status else None
     oldest_ms = status.gauge("oldest_waiting_ms") if status else None
-    return Pace(runs, rate_in, rate_out, lag, oldest_ms)
+    behind_ms = status.event_time_lag_ms(newest_ms) if status else None
+    return Pace(runs, rate_in, rate_out, lag, oldest_ms, behind_ms)
 
 
 def _sum(paces: Sequence[Pace]) -> Pace:
-    """Return the pace of several tasks: sums, and the oldest record of all."""
-    ages = [pace.oldest_ms for pace in paces if pace.oldest_ms is not None]
+    """Return the pace of several tasks: sums, the oldest record of all, and who is last in time."""
     lags = [pace.lag for pace in paces if pace.lag is not None]
     return Pace(
         all(pace.runs for pace in paces),
         _added(pace.rate_in for pace in paces),
         _added(pace.rate_out for pace in paces),
         sum(lags) if lags else None,
-        max(ages, default=None),
+        _most(pace.oldest_ms for pace in paces),
+        _most(pace.behind_ms for pace in paces),
     )
+
+
+def _most(values: Iterable[int | None]) -> int | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _added(rates: Iterable[float | None]) -> float | None:
@@ -176,8 +188,9 @@ def _task_row(info: TaskInfo, pace: Pace) -> list[Text]:
 def _trouble(infos: Sequence[TaskInfo]) -> list[str]:
     """Return the cells under `_TROUBLE`; a count of 0 is left empty."""
     statuses = [info.status for info in infos if info.status is not None]
-    counts = [sum(s.count(name) for s in statuses) for name in ("dead_letters", "restarts")]
-    return [f"{count:,}" if count else "" for count in counts]
+    letters, restarts = (sum(s.count(name) for s in statuses) for name in _COUNTS)
+    late = event_times.late(statuses)
+    return [f"{letters:,}" if letters else "", late, f"{restarts:,}" if restarts else ""]
 
 
 def _table(
@@ -189,5 +202,5 @@ def _table(
         rows,
         folded={names[0]},
         numbers=numbers,
-        optional=("oldest", *_TROUBLE),
+        optional=("oldest", "behind", *_TROUBLE),
     )

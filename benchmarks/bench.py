@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 import yaml
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from admin.broker.local_cluster import LocalCluster
@@ -23,6 +23,7 @@ from common.config import Config
 from common.errors import EngineError, PipelineError
 from common.kafka.admin import Admin
 from common.kafka.bulk import BulkWriter, Row
+from common.kafka.clients import retry
 from common.kafka.data import PartitionReader
 from common.record_batch import RecordBatch
 from common.topics import RECORDS, TopicSpec
@@ -41,12 +42,20 @@ _BROKER_SETTINGS = {"log.segment.delete.delay.ms": 1_000}
 class Bench:
     """A separate broker, and the tools that all runs share."""
 
-    def __init__(self, folder: Path, cluster: LocalCluster, kafka: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        cluster: LocalCluster,
+        kafka: Mapping[str, str],
+        partitions: int = PARTITIONS,
+    ) -> None:
         """Use a running cluster; `folder` holds the folders of the jobs.
 
-        `kafka` is the section of config.yaml with which a client may do everything.
+        `kafka` is the section of config.yaml with which a client may do everything. The topics have
+        this number of partitions.
         """
         self.folder = folder
+        self.partitions = partitions
         self.servers = cluster.bootstrap_servers
         self.kafka = {"bootstrap.servers": self.servers, **kafka}
         process = cluster.process(1)
@@ -57,7 +66,7 @@ class Bench:
             server_ip=host,
             server_port=int(port),
             tm_number=1,
-            parallelism=PARTITIONS,
+            parallelism=partitions,
             replication_factor=1,
             source_topic="source",
             sink_topic="sink",
@@ -72,8 +81,8 @@ class Bench:
         return cpu_s([self._broker])
 
     def make_topic(self, name: str) -> None:
-        """Create a topic with two partitions, which keeps records of any time."""
-        self.admin.ensure_topics([TopicSpec(name, PARTITIONS, 1, RECORDS)])
+        """Create a topic, which keeps records of any time."""
+        self.admin.ensure_topics([TopicSpec(name, self.partitions, 1, RECORDS)])
 
     def write(self, topic: str, rows: Iterator[Row]) -> None:
         """Append records to a topic, and wait until the broker has them."""
@@ -83,8 +92,20 @@ class Bench:
 
     def written(self, topic: str) -> int:
         """Return the sum of a topic's end offsets, which count records and transaction markers."""
-        places = [(topic, number) for number in range(PARTITIONS)]
+        places = [(topic, number) for number in range(self.partitions)]
         return sum(self.admin.high_watermarks(places).values())
+
+    def committed(self, group: str, topic: str) -> Callable[[], int]:
+        """Return a function that returns the sum of the positions that a group has committed."""
+        consumer = Consumer({**self.kafka, "group.id": group, "log_level": 0})
+        places = [TopicPartition(topic, number) for number in range(self.partitions)]
+
+        def committed() -> int:
+            # On a new broker, no coordinator is known before the first group has committed.
+            found = retry(lambda left_s: consumer.committed(places, timeout=left_s), STALL_S)
+            return sum(max(place.offset, 0) for place in found)
+
+        return committed
 
     @contextmanager
     def run(
@@ -178,7 +199,8 @@ class JobRun:
     def sink(self, check: Check) -> Iterator[Sink]:
         """Read the committed records of the sink from the beginning."""
         with closing(PartitionReader(self.bench.config, "benchmark")) as reader:
-            reader.assign({(self.job.sink, number): 0 for number in range(PARTITIONS)})
+            places = [(self.job.sink, number) for number in range(self.bench.partitions)]
+            reader.assign(dict.fromkeys(places, 0))
             yield Sink(self, reader, check)
 
 
@@ -243,8 +265,9 @@ class Sink:
     def stop_and_read_rest(self) -> None:
         """Stop the job, and check its remaining outputs: there may be no more than expected."""
         self._run.stop()
-        places = [(self._run.job.sink, number) for number in range(PARTITIONS)]
-        ends = self._run.bench.admin.high_watermarks(places)
+        bench = self._run.bench
+        places = [(self._run.job.sink, number) for number in range(bench.partitions)]
+        ends = bench.admin.high_watermarks(places)
         deadline_s = time.monotonic() + STALL_S
         while any(self._positions.get(partition, 0) < end for (_, partition), end in ends.items()):
             self.read()
@@ -255,7 +278,7 @@ class Sink:
 
 
 @contextmanager
-def bench(*, is_secure: bool = False) -> Iterator[Bench]:
+def bench(*, is_secure: bool = False, partitions: int = PARTITIONS) -> Iterator[Bench]:
     """Start a broker in a temporary folder, and delete all of it afterwards.
 
     On a secured one, all clients are the administrator, by SASL_SSL with a password.
@@ -265,7 +288,8 @@ def bench(*, is_secure: bool = False) -> Iterator[Bench]:
         cluster = LocalCluster(folder / "kafka", settings=_BROKER_SETTINGS, is_secure=is_secure)
         cluster.start()
         try:
-            yield Bench(folder, cluster, _admin_settings(cluster.directory) if is_secure else {})
+            kafka = _admin_settings(cluster.directory) if is_secure else {}
+            yield Bench(folder, cluster, kafka, partitions)
         finally:
             cluster.stop()
 

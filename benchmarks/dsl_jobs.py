@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import StreamsBuilder, serdes, value, windows
+from streams import Emit, StreamsBuilder, serdes, value, windows
 from streams.timestamps import RecordView
 
 TABLE = "bench_table"
@@ -12,6 +12,7 @@ RIGHT = "bench_right"
 _ONE_WINDOW_MS = 10 * 365 * 24 * 3_600_000
 """Ten years, so that no run is in two windows."""
 _GRACE_MS = 100_000_000
+_MINUTE_MS = 60_000
 
 
 def _builder() -> StreamsBuilder:
@@ -74,4 +75,21 @@ def foreign_key(source: str, sink: str) -> StreamsBuilder:
         right, lambda left, right: left, foreign_key=lambda value: value[-2:], name="Join"
     )
     joined.to_stream().to(sink)
+    return builder
+
+
+def minute_counts(source: str, sink: str) -> StreamsBuilder:
+    """Count the readings of each place and minute, with a result when the minute is over."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.json)
+    readings = builder.stream(source, name="Source")
+    by_place = readings.group_by(lambda user, reading: reading["place"], name="ByPlace")
+    minutes = windows.tumbling(_MINUTE_MS, grace_ms=0)
+    counts = by_place.windowed_by(minutes, emit=Emit.ON_WINDOW_CLOSE).count(name="Counts")
+    results = counts.to_stream().map(
+        lambda windowed, count: (
+            windowed.key,
+            {"minute": windowed.window.start, "records": count},
+        )
+    )
+    results.to(sink, key_serde=serdes.string, value_serde=serdes.json)
     return builder

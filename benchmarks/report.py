@@ -118,15 +118,19 @@ def as_text(table: Table) -> str:
         ratio = ratios(table.rows[0].rounds, row.rounds).get(key)
         cells.insert(1, NO_FIGURE if ratio is None else f"{ratio:.2f}")
         lines.append([row.title, *cells])
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * width for width in widths])
-    text = (
+    return f"{table.title}\n\n{aligned(lines)}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, its columns aligned; the first row has their titles."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    return "\n".join(
         "| "
         + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
         + " |"
         for line in lines
     )
-    return f"{table.title}\n\n" + "\n".join(text)
 
 
 def as_json(table: Table) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from common.messages import MISSED_BEATS, JobManagerBeat, Report
-from common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from common.status import FIGURES, TaskState, TaskStatus, ThreadState, newest_record_ms
 from common.tasks import TaskId
 
 HELD = "HELD"
@@ -113,6 +113,11 @@ class ClusterStatus:
         return {info.id: info.code for info in managers if info.presence is Presence.UP}
 
     @property
+    def newest_record_ms(self) -> int | None:
+        """The largest timestamp that any task of the job has processed; `None` while unknown."""
+        return newest_record_ms(info.status for info in self.tasks if info.status is not None)
+
+    @property
     def all_run(self) -> bool:
         """Whether there are tasks, and each is RUNNING on its owner."""
         return bool(self.tasks) and all(
@@ -124,7 +129,7 @@ class ClusterStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
-        manager = self.job_manager
+        manager, newest_ms = self.job_manager, self.newest_record_ms
         return {
             "job_manager": {
                 "state": str(manager.presence),
@@ -144,15 +149,18 @@ class ClusterStatus:
                 }
                 for info in self.task_managers
             ],
-            "tasks": [task_to_json(info) for info in self.tasks],
-            "standbys": [task_to_json(info) for info in self.standbys],
+            "tasks": [task_to_json(info, newest_ms) for info in self.tasks],
+            "standbys": [task_to_json(info, newest_ms) for info in self.standbys],
             "tasks_without_owner": [str(task) for task in self.without_owner],
             "unsigned": list(self.unsigned),
         }
 
 
-def task_to_json(info: TaskInfo) -> dict[str, Any]:
-    """Return a task with all its figures, as plain values for `json.dumps`."""
+def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
+    """Return a task with all its figures, as plain values for `json.dumps`.
+
+    `newest_ms` is the largest timestamp that any task of the job has processed.
+    """
     status = info.status
     return {
         "id": str(info.task),
@@ -165,6 +173,8 @@ def task_to_json(info: TaskInfo) -> dict[str, Any]:
             name: status.figures.get(name, missing) if status else None
             for name, missing in FIGURES.items()
         },
+        "event_time_lag_ms": status.event_time_lag_ms(newest_ms) if status else None,
+        "held_by": str(status.held_by) if status and status.held_by else None,
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
         "rejected_by_error": dict(status.rejected) if status else None,

@@ -11,13 +11,11 @@ P = TypeVar("P", bound=Hashable)
 _UNKNOWN_TIME = -1
 _VERSION = 2
 _WITH_EVENT_TIME = 3
-_NO_COUNTS = ("0", "0")
-"""What version 1 does not have."""
 _NUMBER = "([0-9]{1,18})"
 _TIME = "(-1|[0-9]{1,18})"
 _METADATA = re.compile(
     rf"(?:1:{_NUMBER}|{_VERSION}:{_TIME}:{_NUMBER}:{_NUMBER}"
-    rf"|{_WITH_EVENT_TIME}:{_TIME}:{_NUMBER}:{_NUMBER}:{_NUMBER}:{_TIME}:([01]):{_NUMBER})\Z",
+    rf"|{_WITH_EVENT_TIME}:{_TIME}:{_NUMBER}:{_NUMBER}:{_NUMBER}:{_TIME}:([01]):([0-9,]{{0,2000}}))\Z",
     re.ASCII,
 )
 
@@ -27,14 +25,14 @@ class InputProgress(NamedTuple):
 
     Every record that it takes in after the offset has a clock of `time_ms` or later, -1 if that is
     unknown. If `is_idle`, those that write the input had nothing to come. `end` is the offset up to
-    which nothing was there to read. What the task sends may be `hold_ms` of event time older than
-    what it takes in.
+    which nothing was there to read. `holds_ms` says, for each internal topic that the task writes
+    (`Writer.output`), by how much of event time what it sends may be older than what it takes in.
     """
 
     end: int
     time_ms: int
     is_idle: bool = False
-    hold_ms: int = 0
+    holds_ms: tuple[int, ...] = ()
 
 
 class Committed(NamedTuple):
@@ -63,8 +61,9 @@ class Committed(NamedTuple):
         counts = f"{self.time_ms}:{self.skipped}:{self.dead_letters}"
         if self.progress is None:
             return f"{_VERSION}:{counts}"
-        end, time_ms, is_idle, hold_ms = self.progress
-        return f"{_WITH_EVENT_TIME}:{counts}:{end}:{time_ms}:{int(is_idle)}:{hold_ms}"
+        end, time_ms, is_idle, holds_ms = self.progress
+        holds = ",".join(map(str, holds_ms))
+        return f"{_WITH_EVENT_TIME}:{counts}:{end}:{time_ms}:{int(is_idle)}:{holds}"
 
     def moved(self, offset: int) -> Committed:
         """Return the position with another offset, perhaps in another topic.
@@ -82,13 +81,14 @@ class Committed(NamedTuple):
         found = _METADATA.match(metadata or "")
         if found is None:
             return cls(offset)
-        time_ms, skipped, dead_letters, *event = [
-            int(each) for each in (*found.groups(), *_NO_COUNTS) if each is not None
-        ][: 3 if found[5] is None else 7]
-        progress = None
-        if event:
-            end, event_ms, is_idle, hold_ms = event
-            progress = InputProgress(end, event_ms, bool(is_idle), hold_ms)
+        *numbers, holds = found.groups()
+        given = [int(each) for each in numbers if each is not None]
+        time_ms, skipped, dead_letters = (given + [0, 0])[:3]
+        if holds is None:
+            return cls(offset, time_ms, skipped, dead_letters)
+        end, event_ms, is_idle = given[3:]
+        holds_ms = tuple(map(int, filter(None, holds.split(","))))
+        progress = InputProgress(end, event_ms, bool(is_idle), holds_ms)
         return cls(offset, time_ms, skipped, dead_letters, progress)
 
 

@@ -24,11 +24,13 @@ class Writer:
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
     `inputs` has the number of partitions by topic. Those in `internal` are written by the job too.
+    `output` is the place of the topic among the internal ones that it writes, by name.
     """
 
     processor: Name
     inputs: Mapping[Name, _Count] = field(hash=False)
     internal: tuple[Name, ...] = ()
+    output: Annotated[int, AtLeast(0)] = 0
 
     @property
     def tasks(self) -> int:
@@ -104,7 +106,13 @@ class _Flow:
                 if not self._is_answer(each, writer, processor)
             }
             internal = tuple(each for each in inputs if each in self.written)
-            yield Writer(processor=writer.id, inputs=inputs, internal=internal)
+            outputs = sorted(set(self._pipeline.out_topics(writer)) & self.written.keys())
+            yield Writer(
+                processor=writer.id,
+                inputs=inputs,
+                internal=internal,
+                output=outputs.index(topic),
+            )
 
     def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
         return any(

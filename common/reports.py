@@ -32,6 +32,8 @@ _OWNER_BYTES = 10
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
+_NO_COLUMNS: Mapping[str, Any] = {"rejected": [], "held_by": []}
+"""What is next to the table, if any task has it."""
 
 
 def dump(body: Any) -> bytes:
@@ -103,6 +105,8 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
     # Readers of earlier versions ignore the fields that they do not know.
     if any(task.rejected for task in tasks):
         table["rejected"] = [dict(task.rejected) for task in tasks]
+    if any(task.held_by for task in tasks):
+        table["held_by"] = [str(task.held_by or "") for task in tasks]
     return dump(table)
 
 
@@ -119,7 +123,7 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
     else:
-        tasks = _decode_statuses(known, JsonObject(json.loads(figures), {"rejected": []}))
+        tasks = _decode_statuses(known, JsonObject(json.loads(figures), _NO_COLUMNS))
     base = fields.integer_or_none("base")
     return Report(
         tm_id=fields.integer("tm_id"),
@@ -156,18 +160,19 @@ def _decode_statuses(
     acted_on: Sequence[Sequence[str]], table: JsonObject
 ) -> tuple[TaskStatus, ...]:
     names, rows = table.texts("names"), table.items("rows")
-    # Tables of earlier versions, and those without any, do not have it.
+    # Tables of earlier versions, and those without any, do not have them.
     rejected = table.items("rejected") or [{}] * len(rows)
+    holders = table.items("held_by") or [""] * len(rows)
     size = len(_SHOWN)
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    for *known, row, each in zip(*acted_on, rows, rejected, strict=True):
+    for *known, row, each, holder in zip(*acted_on, rows, rejected, holders, strict=True):
         if not isinstance(row, list):
             raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
-        values["rejected"] = each
+        values["rejected"], values["held_by"] = each, holder
         figures = zip(names[size:], row[size:], strict=True)
         values["figures"] = {
             name: value for name, value in figures if value is not None and name in FIGURES

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,12 @@ FIGURES: Mapping[str, int | None] = {
     "fetched_bytes": 0,
     "sent_bytes": 0,
     "state_bytes": None,
+    "event_time_ms": None,
+    "newest_record_ms": None,
+    "is_idle": 0,
+    "held_unread": None,
+    "late": 0,
+    "late_per_minute": 0,
 }
 """The names of all figures of a task, each with its value if a status leaves it out.
 
@@ -48,6 +54,11 @@ status where it is measured: reports and `pipeline status --json` then include i
 - `fetched_bytes`: bytes of the values that were fetched, also of records that are not committed yet
   or were fetched again. `sent_bytes`: of those of results and dead letters.
 - `state_bytes`: RocksDB's files and write buffers.
+- `event_time_ms`: the event time of the task. `newest_record_ms`: the largest timestamp that the
+  task, or a task that writes its input, has processed. `is_idle`: 1 if nothing is to come for now,
+  so that event time need not go on.
+- `held_unread`: how many offsets the task in `held_by` has not read yet, as far as that is known.
+- `late`: how many of the dropped records were too late; `late_per_minute`: in the last minute.
 """
 
 
@@ -97,7 +108,8 @@ class TaskStatus:
     12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
     counts dropped records by reason: a partitioner or a timestamp extractor dropped them, or they
     came too late for a store. `rejected` counts those that `on_error` skipped or sent to the dead
-    letters, by the name of the error, since the task came to its TaskManager.
+    letters, by the name of the error, since the task came to its TaskManager. `held_by` is a task
+    that writes the input, and whose unread records hold event time back.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -111,6 +123,7 @@ class TaskStatus:
     figures: Mapping[str, int] = field(default_factory=dict, hash=False)
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
     rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
+    held_by: TaskId | None = None
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -133,6 +146,13 @@ class TaskStatus:
         """Return a copy with new values for some figures."""
         return replace(self, figures={**self.figures, **figures})
 
+    def event_time_lag_ms(self, newest_ms: int | None) -> int | None:
+        """Return how far event time is behind a timestamp; `None` if unknown, or if it is idle."""
+        time_ms = self.gauge("event_time_ms")
+        if time_ms is None or newest_ms is None or self.count("is_idle"):
+            return None
+        return max(newest_ms - time_ms, 0)
+
     def after_silence(self, silent_ms: int) -> TaskStatus:
         """Return a copy whose lag is older by `silent_ms`."""
         if "lag" not in self.figures:
@@ -147,6 +167,7 @@ class TaskStatus:
             "figures": dict(self.figures),
             "dropped": dict(self.dropped),
             "rejected": dict(self.rejected),
+            "held_by": "" if self.held_by is None else str(self.held_by),
         }
         return {
             "task": str(self.task),
@@ -160,6 +181,7 @@ class TaskStatus:
     def from_json(cls, data: Any) -> TaskStatus:
         """Read what `to_json` wrote. Raises ValueError on anything else."""
         fields = JsonObject(data, _EMPTY)
+        held_by = fields.text("held_by")
         return cls(
             task=TaskId.parse(fields.text("task")),
             state=TaskState(fields.text("state")),
@@ -170,6 +192,7 @@ class TaskStatus:
             figures=_counts(fields.object("figures")),
             dropped=_counts(fields.object("dropped")),
             rejected=_counts(fields.object("rejected")),
+            held_by=TaskId.parse(held_by) if held_by else None,
         )
 
 
@@ -179,7 +202,14 @@ _EMPTY: Mapping[str, Any] = {
     "figures": {},
     "dropped": {},
     "rejected": {},
+    "held_by": "",
 }
+
+
+def newest_record_ms(statuses: Iterable[TaskStatus]) -> int | None:
+    """Return the largest timestamp that any of the tasks has processed; `None` while unknown."""
+    found = (status.gauge("newest_record_ms") for status in statuses)
+    return max((time_ms for time_ms in found if time_ms is not None), default=None)
 
 
 def _counts(data: dict[str, Any]) -> dict[str, int]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from admin.broker.digests import digests_of, write_digests
 from admin.broker.jars import BROKER, retrieve
+from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
 from common.cli import run_command
 from common.java import find_java
@@ -21,7 +22,7 @@ _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 def main() -> None:
     """Fetch all sets of jars, and write their lists. Takes a minute or two and a network."""
     java = find_java()
-    for jar_set in (BROKER, KAFKA_STREAMS):
+    for jar_set in (BROKER, KAFKA_STREAMS, FLINK):
         with tempfile.TemporaryDirectory() as scratch:
             jars = Path(scratch, "jars")
             jars.mkdir()

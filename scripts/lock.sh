@@ -39,10 +39,12 @@ lock_packages() {
   --no-deps --require-hashes -r locks/tools.lock
 
 quix=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' benchmarks/peers/quix.py)
+flink=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' benchmarks/peers/flink_sql.py)
 lock requirements.lock pyproject.toml --extra dev "$@"
 # The daemons have the versions that were tested.
 lock locks/daemons.lock pyproject.toml --extra console --constraints requirements.lock "$@"
 lock_packages locks/build.lock setuptools "$@"
 lock_packages locks/tools.lock cyclonedx-bom pip-audit uv "$@"
 lock_packages locks/quix.lock "quixstreams==$quix" "$@"
+lock_packages locks/flink.lock "apache-flink==$flink" "$@"
 .venv/bin/python -m scripts.jar_digests

@@ -12,6 +12,7 @@ from common.error_words import HOW_TO_SHOW
 from common.errors import ConfigError, OwnError
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.messages import ProcessorReplica
+from common.moments import shown_moment
 from common.status import TaskState, TaskStatus
 from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
@@ -26,6 +27,7 @@ from streams.stores.rocksdb_directory import (
 from taskmanager.background import Operation
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.standby_task import StandbyStart
+from taskmanager.standstill import Standstill
 from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, TaskStart
 from taskmanager.thread_events import Failure, FailureKind
@@ -66,6 +68,8 @@ class AssignedTask:
         """The task's operation on another thread, if there is one."""
         self.refreshed_s = time.monotonic()
         """When the task's offsets were last committed again since it FAILED."""
+        config = context.config
+        self._standstill = Standstill(config.idle_after_ms, config.commit_interval_ms)
         self._context = context
         self._fingerprint = replica.fingerprint
 
@@ -117,8 +121,28 @@ class AssignedTask:
             return str(error)
         return error.shown if error.shown == str(error) else f"{error.shown}; {HOW_TO_SHOW}"
 
+    def watch_event_time(self) -> None:
+        """Look how far event time is, and warn if another task holds it back for long."""
+        running, standstill, now_ms = self.running, self._standstill, _monotonic_ms()
+        if running is None:
+            standstill.end()
+            return
+        task, watch, time_ = self.replica.task, self._context.time_watch, running.event_time
+        time_ = time_._replace(newest_ms=max(time_.newest_ms, watch.newest_ms(task)))
+        is_caught_up = running.is_caught_up
+        standstill.look(time_, watch.holders(task), now_ms, is_caught_up=is_caught_up)
+        if (holder := standstill.warns_of(now_ms)) is not None:
+            self.log.warning(
+                "event time waits for another task, and windows do not close",
+                event_time=shown_moment(standstill.event_time_ms),
+                waits_for=str(holder.task),
+                unread="unknown" if holder.unread is None else holder.unread,
+                seconds=standstill.stands_ms(now_ms) // 1000,
+            )
+
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""
+        holder = self._standstill.holder
         return TaskStatus(
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
@@ -130,6 +154,7 @@ class AssignedTask:
             figures=self._figures() | {"restarts": restarts},
             dropped=self.memory.figures.dropped_by_reason,
             rejected=dict(self.memory.figures.rejected),
+            held_by=None if holder is None else holder.task,
         )
 
     def _activity(self) -> str:
@@ -143,7 +168,7 @@ class AssignedTask:
     def _figures(self) -> dict[str, int]:
         """Return the values of `FIGURES`, by name."""
         memory, start = self.memory, self.start
-        done, now_ms = memory.figures, int(time.monotonic() * 1000)
+        done, now_ms = memory.figures, _monotonic_ms()
         figures = {
             "records_in": done.records_in,
             "records_out": done.records_out,
@@ -155,6 +180,8 @@ class AssignedTask:
             "transactions": memory.transactions,
             "fetched_bytes": memory.fetched_bytes,
             "sent_bytes": done.sent_bytes,
+            "late": done.late,
+            "late_per_minute": memory.late_lately.in_window(now_ms),
         }
         if memory.state_bytes is not None:
             figures["state_bytes"] = memory.state_bytes
@@ -162,6 +189,7 @@ class AssignedTask:
             figures |= {"restored": start.restored, "to_restore": start.to_restore}
             if (eta_s := start.restore_eta_s) is not None:
                 figures["restore_eta_s"] = eta_s
+        figures |= self._standstill.figures()
         return figures | self._context.lag_watch.figures(self.replica.task)
 
     def _state(self, phase: Phase, has_failed: bool) -> TaskState:
@@ -172,3 +200,7 @@ class AssignedTask:
         if phase is Phase.STARTING and self.start and self.start.state is TaskState.RESTORING:
             return TaskState.RESTORING
         return TaskState.RESTARTING if has_failed else TaskState.STARTING
+
+
+def _monotonic_ms() -> int:
+    return int(time.monotonic() * 1000)

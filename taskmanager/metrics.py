@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from common.errors import shorten
 from common.messages import Report
 from common.monitoring.metric import Metric, Sample, counter, gauge, histogram
-from common.status import TaskState, TaskStatus, ThreadState
+from common.status import TaskState, TaskStatus, ThreadState, newest_record_ms
 from common.tasks import TaskId
 from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS
 from taskmanager.measurements import Measurements
@@ -108,6 +108,24 @@ OLDEST = gauge(
     "the age of the oldest record that waits, 0 if none does; none while unknown",
     *_TASK,
 )
+EVENT_TIME = gauge(
+    "task_event_time_seconds",
+    "the event time of the task, in seconds since the epoch; none while unknown",
+    *_TASK,
+)
+EVENT_TIME_LAG = gauge(
+    "task_event_time_lag_seconds",
+    "how far event time is behind the newest record that tasks of the TaskManager, or those that "
+    "write their inputs, have processed; none while unknown, or while nothing is to come",
+    *_TASK,
+)
+HELD_UNREAD = gauge(
+    "task_event_time_holder_unread_records",
+    "offsets that the task `holder` has not read yet, while the event time of this one waits for "
+    "it; -1 while unknown",
+    *_TASK,
+    "holder",
+)
 RESTORE_LEFT = gauge(
     "task_restore_remaining_records",
     "offsets of state topics that a task in RESTORING still has to read",
@@ -146,6 +164,9 @@ OF_TASKS: tuple[Metric, ...] = (
         LAG,
         LAG_AGE,
         OLDEST,
+        EVENT_TIME,
+        EVENT_TIME_LAG,
+        HELD_UNREAD,
         RESTORE_LEFT,
         STATE_BYTES,
         TURNS,
@@ -191,12 +212,14 @@ def samples(view: TaskManagerView, measured: Measurements) -> Iterator[Sample]:
         yield THREADS.sample(report.thread_states.count(state), tm_id, state)
     for thread, size in measured.resident_bytes.items():
         yield WORKER_MEMORY.sample(size, tm_id, thread)
+    newest_ms = newest_record_ms(report.tasks)
     for status in report.tasks:
         labels = _labels(tm_id, status.task)
         if status.task.standby:
             yield from _of_standby(status, labels)
         else:
             yield from _of_task(status, labels)
+            yield from _event_time(status, labels, newest_ms)
             yield from _times(status, labels, measured)
 
 
@@ -228,6 +251,19 @@ def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]
     size = status.gauge("state_bytes")
     if size is not None:
         yield STATE_BYTES.sample(size, *labels)
+
+
+def _event_time(
+    status: TaskStatus, labels: tuple[object, ...], newest_ms: int | None
+) -> Iterator[Sample]:
+    time_ms, lag_ms = status.gauge("event_time_ms"), status.event_time_lag_ms(newest_ms)
+    if time_ms is not None:
+        yield EVENT_TIME.sample(time_ms / 1000, *labels)
+    if lag_ms is not None:
+        yield EVENT_TIME_LAG.sample(lag_ms / 1000, *labels)
+    if status.held_by is not None:
+        unread = status.gauge("held_unread")
+        yield HELD_UNREAD.sample(-1 if unread is None else unread, *labels, status.held_by)
 
 
 def _few_reasons(status: TaskStatus) -> dict[str, int]:

@@ -313,7 +313,8 @@ class PipelineThread:
             return
         self._report_at_s = now_s + self._report_interval_s
         changed = []
-        for task_id in self._tasks:
+        for task_id, task in self._tasks.items():
+            task.watch_event_time()
             status = self.status(task_id)
             if status != self._reported.get(task_id):
                 self._reported[task_id] = status

@@ -17,6 +17,7 @@ from streams.engine.event_loop import EventLoop
 from streams.engine.figures import Figures
 from streams.engine.recent import MinuteLimit, RecentCount
 from streams.engine.runtime import Call
+from streams.event_time.progress import UNKNOWN
 from streams.stores.resources import StoreResources
 from taskmanager.clients import Clients, Reader
 from taskmanager.global_stores import GlobalStores
@@ -65,6 +66,7 @@ class TaskMemory:
     """How long the commits took, also those that failed."""
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     letters_lately: RecentCount = field(default_factory=RecentCount)
+    late_lately: RecentCount = field(default_factory=RecentCount)
     letter_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
     """When the log last told of dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
@@ -75,6 +77,13 @@ class TaskMemory:
         for at in positions:
             self.figures.skipped = max(self.figures.skipped, at.skipped)
             self.figures.dead_letters = max(self.figures.dead_letters, at.dead_letters)
+
+
+class EventTime(NamedTuple):
+    """How far a task is in event time, and the largest timestamp processed; -1 while unknown."""
+
+    time_ms: int = UNKNOWN
+    newest_ms: int = UNKNOWN
 
 
 class Turn(NamedTuple):
@@ -154,6 +163,11 @@ class RunningTask(ABC):
     def call(self) -> Call | None:
         """The call of user code that is in progress."""
         return None
+
+    @property
+    def event_time(self) -> EventTime:
+        """How far the task is in event time."""
+        return EventTime()
 
     def reached_end(self, partition: Partition, offset: int) -> None:
         """Record that the partition had nothing to read at `offset` and after it."""

@@ -24,7 +24,7 @@ from streams.event_time.input_time import InputTime
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.units import settings_of
 from taskmanager.clients import Brokers, TransactionalProducer
-from taskmanager.running_task import RunningTask, TaskContext, TaskMemory, Turn
+from taskmanager.running_task import EventTime, RunningTask, TaskContext, TaskMemory, Turn
 from taskmanager.task_stores import TaskStores
 from taskmanager.user_errors import log_context
 
@@ -95,13 +95,13 @@ class Task(RunningTask):
         stores: TaskStores,
         nodes: GroupTask,
         input_time: InputTime | None,
-        hold_ms: int,
+        holds_ms: tuple[int, ...],
         positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
         """`input_time` is the event time of the inputs if it matters to this task, or after it.
 
-        Records may wait in the nodes for `hold_ms` of event time.
+        Records may wait in the nodes for as much of it as `holds_ms` says, for each arc by name.
         """
         super().__init__(offsets_of(positions), stores)
         self._replica = replica
@@ -111,7 +111,7 @@ class Task(RunningTask):
         self._producer = producer
         self._nodes = nodes
         self._input_time = input_time
-        self._hold_ms = hold_ms
+        self._holds_ms = holds_ms
         self._tells_progress = input_time is not None and bool(replica.arcs)
         self._group_metadata = group_metadata
         self._sends_early = kind_of(replica.spec).is_inline
@@ -162,6 +162,15 @@ class Task(RunningTask):
     def call(self) -> Call | None:
         """The call of user code that is in progress."""
         return self._closing or self._nodes.call
+
+    @property
+    def event_time(self) -> EventTime:
+        """How far the task is in event time: as far as its inputs, or as its records say."""
+        newest_ms, known = max(map(self._nodes.partition_time, self.partitions)), self._input_time
+        time_ms = newest_ms if known is None else known.time_ms
+        if known is not None and known.follows_records:
+            time_ms = max(time_ms, newest_ms)
+        return EventTime(time_ms, newest_ms)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
         """Record that the partition had nothing to read at `offset` and after it."""
@@ -372,7 +381,7 @@ class Task(RunningTask):
             return None
         reached = max(self._nodes.reached(partition, ends), self._positions[partition].offset)
         found = self._nodes.progress(partition)
-        return InputProgress(reached, found.time_ms, found.is_idle, self._hold_ms)
+        return InputProgress(reached, found.time_ms, found.is_idle, self._holds_ms)
 
     def _begin(self) -> None:
         self._producer.begin()
@@ -393,6 +402,7 @@ class Task(RunningTask):
         now_ms = _monotonic_ms()
         memory.enforced_lately.add(self._figures.enforced, now_ms)
         memory.letters_lately.add(self._figures.dead_letters, now_ms)
+        memory.late_lately.add(self._figures.late, now_ms)
         if self._figures.dead_letters and memory.letter_warnings.admits(now_ms):
             self._log.warning(
                 "records go to the dead letters",

@@ -190,7 +190,7 @@ class ProcessorStart(TaskStart):
             stores=stores,
             nodes=nodes,
             input_time=input_time,
-            hold_ms=group.longest_hold_ms,
+            holds_ms=tuple(map(group.hold_ms_to, sorted(replica.arcs))),
             positions=positions,
             group_metadata=group_metadata,
         )
@@ -220,7 +220,7 @@ class ProcessorStart(TaskStart):
             for partition, at in positions.items()
             if at.progress is not None
         }
-        holds = bool(self._replica.arcs) and group.longest_hold_ms > 0
+        holds = any(map(group.hold_ms_to, self._replica.arcs))
         idle_after_ms = self._context.config.idle_after_ms
         return InputTime(writers, idle_after_ms, known, passes_sources_on=holds)
 

@@ -16,13 +16,12 @@ from common.event_time import EventTimeSpec, Writer
 from common.kafka.clients import Partition
 from common.tasks import TaskId
 from streams.event_time.input_time import InputTime
-from streams.event_time.progress import Progress
+from streams.event_time.progress import UNKNOWN, Progress
 from streams.event_time.writer_progress import Answers, Holder, WriterProgress
 
 LEAST_INTERVAL_S = 0.1
 _SHARE = 4
 """A look is followed by a pause of at least this many times as long as it took."""
-WARN_AFTER_MS = 60_000
 
 logger = structlog.get_logger()
 
@@ -76,6 +75,7 @@ class TimeWatch:
         self._changing = threading.Lock()
         self._tasks: dict[TaskId, _Watched] = {}
         self._holders: dict[TaskId, tuple[Holder, ...]] = {}
+        self._newest_ms: dict[TaskId, int] = {}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -101,11 +101,17 @@ class TimeWatch:
             if watched is not None and watched.input_time is input_time:
                 del self._tasks[task]
                 self._holders.pop(task, None)
+                self._newest_ms.pop(task, None)
 
     def holders(self, task: TaskId) -> tuple[Holder, ...]:
         """Return the tasks that held back the event time of a task at the last look."""
         with self._changing:
             return self._holders.get(task, ())
+
+    def newest_ms(self, task: TaskId) -> int:
+        """Return the largest timestamp that writers of a task's input have processed, or -1."""
+        with self._changing:
+            return self._newest_ms.get(task, UNKNOWN)
 
     def look(self) -> None:
         """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
@@ -121,9 +127,11 @@ class TimeWatch:
         now_ms = int(self._clock() * 1000)
         known: dict[str, Progress] = {}
         holders: dict[str, list[Holder]] = {}
+        newest: dict[str, int] = {}
         for topic, writers in topics.items():
             known[topic] = self._progress.of(writers, answers, now_ms)
             holders[topic] = self._progress.holders(writers, answers, now_ms)
+            newest[topic] = _newest_ms(writers, answers)
         for task, watched in tasks.items():
             held: list[Holder] = []
             for partition in watched.writers:
@@ -135,6 +143,7 @@ class TimeWatch:
                 if task in self._tasks:
                     held.sort(key=lambda each: each.time_ms)
                     self._holders[task] = tuple(held)
+                    self._newest_ms[task] = max(newest[topic] for topic, _ in watched.writers)
 
     def _answers(self, writers: Collection[Writer], marks: Collection[Partition]) -> Answers:
         inputs: dict[str, dict[Partition, None]] = {}
@@ -165,3 +174,9 @@ class TimeWatch:
             took_s = self._clock() - began_s
             if self._stopped.wait(max(LEAST_INTERVAL_S, _SHARE * took_s)):
                 return
+
+
+def _newest_ms(writers: Collection[Writer], answers: Answers) -> int:
+    """Return the largest timestamp that the tasks of some processors have processed."""
+    committed = [answers.committed.get(writer.processor, {}) for writer in writers]
+    return max((at.time_ms for found in committed for at in found.values()), default=UNKNOWN)

@@ -1,3 +1,5 @@
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.time.Duration;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
@@ -12,6 +14,7 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KTable;
@@ -27,7 +30,7 @@ import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * The jobs of the benchmark on Kafka Streams, exactly once, with its defaults for all else.
+ * The jobs of the benchmark on Kafka Streams, exactly once, with its defaults for nearly all else.
  *
  * <p>Arguments: job, bootstrap servers, application id, source, sink, state folder, threads. The
  * jobs are forward, count (without caching), cached-count, processor, and those of dsl_jobs.py,
@@ -39,6 +42,7 @@ public final class KafkaStreamsPeer {
   private static final String RIGHT = "bench_right";
   private static final Duration ONE_WINDOW = Duration.ofDays(10 * 365);
   private static final Duration GRACE = Duration.ofMillis(100_000_000);
+  private static final ObjectMapper JSON = new ObjectMapper();
   private static final Consumed<String, String> STRINGS =
       Consumed.with(Serdes.String(), Serdes.String());
 
@@ -50,6 +54,8 @@ public final class KafkaStreamsPeer {
     settings.put(StreamsConfig.STATE_DIR_CONFIG, args[5]);
     settings.put(StreamsConfig.NUM_STREAM_THREADS_CONFIG, args[6]);
     settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+    // By default, a window that closes within a second after another one waits for a later record.
+    settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_WINDOWED_AGGREGATION, 0L);
     KafkaStreams streams = new KafkaStreams(topology(job, args[3], args[4]), settings);
     CountDownLatch failed = new CountDownLatch(1);
     streams.setStateListener(
@@ -78,6 +84,7 @@ public final class KafkaStreamsPeer {
       case "stream-table" -> streamTable(source, sink);
       case "stream-stream" -> streamStream(source, sink);
       case "foreign-key" -> foreignKey(source, sink);
+      case "minute-counts" -> minuteCounts(source, sink);
       default -> throw new IllegalArgumentException("no such job: " + job);
     };
   }
@@ -195,6 +202,33 @@ public final class KafkaStreamsPeer {
         .toStream()
         .to(sink, Produced.with(Serdes.String(), Serdes.String()));
     return builder.build();
+  }
+
+  private static Topology minuteCounts(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    builder
+        .stream(source, STRINGS)
+        .groupBy((user, reading) -> place(reading), Grouped.with(Serdes.String(), Serdes.String()))
+        .windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMinutes(1)))
+        .emitStrategy(EmitStrategy.onWindowClose())
+        .count(Materialized.<String, Long, WindowStore<Bytes, byte[]>>as(COUNTS))
+        .toStream()
+        .map(
+            (windowed, count) ->
+                KeyValue.pair(
+                    windowed.key(),
+                    String.format(
+                        "{\"minute\":%d,\"records\":%d}", windowed.window().start(), count)))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static String place(String reading) {
+    try {
+      return JSON.readTree(reading).get("place").asText();
+    } catch (JsonProcessingException error) {
+      throw new IllegalArgumentException(error);
+    }
   }
 
   /** Counts the records of each key, one by one. */

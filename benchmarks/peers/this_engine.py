@@ -69,6 +69,37 @@ processors:
     FROM input i LEFT JOIN rows r ON i.key = r.key
   to: [sink]
 """,
+    "minute-counts": _TOPOLOGY.format("minute_counts"),
+    "sql-minute-counts": """
+- id: Stage
+  type: sql
+  format: json
+  schema: user STRING, place STRING, n INT
+  query: >
+    SELECT place AS key, unix_millis(window.start) AS minute, count(*) AS records FROM input
+    GROUP BY place, window(timestamp, '1 minute')
+  emit: on_close
+  grace: 0 s
+  to: [sink]
+""",
+    "sql-arc-minute-counts": """
+- id: ByPlace
+  type: sql
+  format: json
+  schema: user STRING, place STRING, n INT
+  query: SELECT place AS key, user, n FROM input
+  to: [Stage]
+- id: Stage
+  type: sql
+  format: json
+  schema: user STRING, n INT
+  query: >
+    SELECT key, unix_millis(window.start) AS minute, count(*) AS records FROM input
+    GROUP BY key, window(timestamp, '1 minute')
+  emit: on_close
+  grace: 0 s
+  to: [sink]
+""",
     "processor": _CLASS.format("Counting"),
     "batch": _CLASS.format("BatchCounting"),
     **{job: _TOPOLOGY.format(job.replace("-", "_")) for job in plan.DSL_JOBS},

@@ -17,9 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from confluent_kafka import Consumer, TopicPartition
-
-from benchmarks.bench import PARTITIONS, STALL_S, Bench, JobRun
+from benchmarks.bench import STALL_S, Bench, JobRun
 from benchmarks.contender import Contender
 from benchmarks.records import (
     Check,
@@ -32,7 +30,6 @@ from benchmarks.records import (
 )
 from benchmarks.resources import PeakMemory, cpu_s
 from common.errors import PipelineError
-from common.kafka.clients import retry
 
 _LEFT_OUT = 0.05
 """The share of the measured records, at the end of the backlog, that is left out."""
@@ -85,7 +82,9 @@ def measure(
         running = run.start()
         sessions = running.sessions
         progress = (
-            _outputs(run, check) if isinstance(check, EachOnce) else _committed(run, running.group)
+            _outputs(run, check)
+            if isinstance(check, EachOnce)
+            else bench.committed(running.group, source)
         )
         with PeakMemory(sessions) as memory:
             began_s, first = _wait_for(run, progress, window.start)
@@ -112,19 +111,6 @@ def _outputs(run: JobRun, check: EachOnce) -> Callable[[], float]:
     """Return a function that returns how many records have been processed, by their outputs."""
     per_output = check.total / check.expected
     return lambda: run.bench.written(run.job.sink) * per_output
-
-
-def _committed(run: JobRun, group: str) -> Callable[[], float]:
-    """Return a function that returns the sum of the positions that a group has committed."""
-    consumer = Consumer({**run.bench.kafka, "group.id": group, "log_level": 0})
-    places = [TopicPartition(run.job.source, number) for number in range(PARTITIONS)]
-
-    def committed() -> float:
-        # On a new broker, no coordinator is known before the first group has committed.
-        found = retry(lambda left_s: consumer.committed(places, timeout=left_s), STALL_S)
-        return sum(max(place.offset, 0) for place in found)
-
-    return committed
 
 
 def _wait_for(run: JobRun, progress: Callable[[], float], records: int) -> tuple[float, float]:

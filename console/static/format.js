@@ -38,6 +38,11 @@ export const time = (ms) => clock.format(ms);
 
 export const moment = (ms) => calendar.format(ms);
 
+// Browsers' calendar ends there.
+const LAST_MS = 8.64e15;
+
+export const instant = (ms) => (Math.abs(ms) > LAST_MS ? count(ms) : moment(ms));
+
 const WORDS = {
   RUNNING: ["good", "●", "running"],
   STANDBY: ["good", "◐", "standby"],

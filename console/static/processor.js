@@ -5,6 +5,7 @@ import { UNKNOWN, badge, count, oldest, rate } from "./format.js";
 import { follow } from "./live.js";
 import { actionButton, mayAct } from "./session.js";
 import { table } from "./table.js";
+import { behind, eventTime, waitsList } from "./waits.js";
 
 export function processorContent(id) {
   return {
@@ -30,16 +31,20 @@ function render(body, data) {
     ["Out", rate(figures.rate_out)],
     ["Lag", figures.lag === null ? UNKNOWN : count(figures.lag)],
     ["Oldest waits", oldest(figures)],
+    ["Event time", eventTime(figures)],
+    ["Behind", behind(figures)],
     ["Restarts", count(figures.restarts)],
-    ["Dead letters", deadLetters(figures)],
+    ["Dead letters", lately(figures.dead_letters, figures.dead_letters_per_minute)],
     ["Skipped", count(figures.skipped)],
     ["Dropped", count(figures.dropped)],
+    ["Late", lately(figures.late, figures.late_per_minute)],
   ];
   show(body,
     el("p", null, badge(figures.state), el("span", { class: "quiet" }, ` ${count(figures.tasks)} tasks`)),
     el("dl", { class: "tiles" }, tiles.map(([term, value]) => el("div", null, el("dt", null, term), el("dd", null, value)))),
     el("div", { class: "actions" }, [["Pause", "pause"], ["Resume", "resume"], ["Restart", "restart"]].map(([label, action]) =>
       actionButton(label, action, { processors: [data.id] }))),
+    waitsList(data.waits),
     reasons(data.tasks),
     table("Tasks", mayAct() ? [...COLUMNS, ACTION] : COLUMNS, data.tasks, "This processor has no tasks."),
     el("dl", { class: "lines" }, lines.filter(([, value]) => value).map(([term, value]) =>
@@ -53,6 +58,7 @@ const COLUMNS = [
   ["Thread", (task) => (task.thread === null ? UNKNOWN : count(task.thread)), "number"],
   ["Lag", (task) => count(task.lag), "number"],
   ["Oldest", (task) => oldest(task), "number"],
+  ["Behind", (task) => behind(task), "number"],
   ["In", (task) => rate(task.rate_in), "number"],
   ["Out", (task) => rate(task.rate_out), "number"],
   ["Restarts", (task) => count(task.restarts), "number"],
@@ -74,9 +80,8 @@ function reasons(tasks) {
     el("li", null, el("strong", null, task.id), " ", [task.reason, task.activity].filter(Boolean).join(" — "))));
 }
 
-function deadLetters(figures) {
-  const recent = figures.dead_letters_per_minute;
-  return recent === 0 ? count(figures.dead_letters) : `${count(figures.dead_letters)} (${count(recent)}/min)`;
+function lately(total, recent) {
+  return recent === 0 ? count(total) : `${count(total)} (${count(recent)}/min)`;
 }
 
 function onError(data) {

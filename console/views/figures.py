@@ -9,6 +9,7 @@ from typing import Any
 from common.cluster_status import HELD, TaskInfo
 from common.status import TaskState
 from common.tasks import TaskId
+from common.waits import lag_together, time_together
 from console.snapshot import Snapshot
 
 NOT_REPORTED = "NOT_REPORTED"
@@ -30,6 +31,8 @@ _SUMS = (
     "dead_letters_per_minute",
     "skipped",
     "restarts",
+    "late",
+    "late_per_minute",
 )
 
 
@@ -46,7 +49,10 @@ def tasks_of(snapshot: Snapshot, processor: str) -> list[TaskInfo]:
 
 
 def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
-    """Return the figures of tasks together: the worst state, sums, and the oldest record."""
+    """Return the figures of tasks together: the worst state, sums, and the oldest record.
+
+    In event time, they are as far as the last of them.
+    """
     tasks = list(tasks)
     states = Counter(map(state_of, tasks))
     statuses = [info.status for info in tasks if info.status is not None]
@@ -59,6 +65,8 @@ def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
         "rate_out": rate(snapshot, ids, "records_out"),
         "lag": _sum(status.gauge("lag") for status in statuses),
         "oldest_waiting_ms": _most(status.gauge("oldest_waiting_ms") for status in statuses),
+        "event_time_ms": time_together(statuses),
+        "event_time_lag_ms": lag_together(statuses, snapshot.status.newest_record_ms),
         **{name: sum(status.count(name) for status in statuses) for name in _SUMS},
         "dropped": sum(sum(status.dropped.values()) for status in statuses),
     }

@@ -9,12 +9,13 @@ from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
 from console.snapshot import Snapshot
 from console.views.figures import tasks_of, together
+from console.views.waits import waits_of
 
 Json = dict[str, Any]
 
 
 def graph(snapshot: Snapshot) -> Json:
-    """Return nodes, which are processors and topics, and the arcs between them.
+    """Return nodes, which are processors and topics, the arcs between them, and who waits for whom.
 
     A topic between two processors is an arc. Heartbeats have the figures of tasks, not those of
     topics. So the rate of an arc is known if it is the only input of its reader or the only output
@@ -22,7 +23,7 @@ def graph(snapshot: Snapshot) -> Json:
     """
     pipeline = snapshot.pipeline
     if pipeline is None:
-        return {"nodes": [], "arcs": []}
+        return {"nodes": [], "arcs": [], "waits": []}
     figures = {
         each.id: together(snapshot, tasks_of(snapshot, each.id)) for each in pipeline.processors
     }
@@ -38,7 +39,7 @@ def graph(snapshot: Snapshot) -> Json:
         if end not in made:
             name = end.partition(":")[2]
             nodes.append(_node("dead_letters" if name in dead else "topic", name, {}))
-    return {"nodes": nodes, "arcs": arcs}
+    return {"nodes": nodes, "arcs": arcs, "waits": waits_of(snapshot)}
 
 
 def _node(kind: str, name: str, figures: Json) -> Json:

@@ -7,6 +7,7 @@ from typing import Any
 from common.cluster_status import task_to_json
 from console.snapshot import Rates, Snapshot
 from console.views.figures import tasks_of, together
+from console.views.waits import waits_of
 
 
 def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
@@ -16,7 +17,7 @@ def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
     if pipeline is None or not found:
         return None
     (described,) = found
-    tasks = tasks_of(snapshot, id_)
+    tasks, newest_ms = tasks_of(snapshot, id_), snapshot.status.newest_record_ms
     return {
         "id": id_,
         "type": described.spec.type,
@@ -26,8 +27,9 @@ def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
         "state_topics": list(pipeline.state_topics(described).values()),
         "dead_letter_topic": pipeline.dead_letter_topic(described),
         "figures": together(snapshot, tasks),
+        "waits": waits_of(snapshot, id_),
         "tasks": [
-            {**task_to_json(info), **_rates(snapshot.rates.get(info.task, Rates()))}
+            {**task_to_json(info, newest_ms), **_rates(snapshot.rates.get(info.task, Rates()))}
             for info in tasks
         ],
     }

@@ -100,10 +100,10 @@ class NodeGroup:
         """Whether records are to find what other inputs have brought up to their time."""
         return any(isinstance(node, ProcessorNode) and node.looks_up for node in self.nodes)
 
-    @property
-    def longest_hold_ms(self) -> int:
-        """For how long, in event time, records may be held back before they come to a sink."""
-        return max((self.hold_ms(sink.name) for sink in self.sinks), default=0)
+    def hold_ms_to(self, topic: str) -> int:
+        """Return for how long, in event time, records for a topic may be held back."""
+        sinks = (sink for sink in self.sinks if topic in sink.topics)
+        return max((self.hold_ms(sink.name) for sink in sinks), default=0)
 
     def begins_at_end(self, topic: str) -> bool:
         """Whether a topic is read from its end if nothing is committed yet."""

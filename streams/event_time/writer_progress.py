@@ -90,7 +90,7 @@ class WriterProgress:
                 self._of_input(writer, partition, known, answers, now_ms, is_one=len(inputs) == 1)
             )
             if known is not None and known.progress is not None:
-                hold_ms = max(hold_ms, known.progress.hold_ms)
+                hold_ms = max(hold_ms, *known.progress.holds_ms[writer.output :][:1], 0)
         return combined(parts).held_back(hold_ms)
 
     def _of_input(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from admin.daemons import command_path
 from common.cluster_status import ClusterStatus
-from common.kafka.bulk import BulkWriter, read_committed
+from common.kafka.bulk import read_committed
 from tests.chaos.broken_managers import is_all_of, kill_leader
 from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.ledger import BASE, audit_of, pair_of, value_of
@@ -23,7 +23,7 @@ COMMAND_TIMEOUT_S = 180.0
 FLOW_TIMEOUT_S = 60.0
 GATED = 2_000
 """How many records are rejected; each gives two dead letters, of a count and of a sum."""
-READERS_OF_SOURCE = {"Splitter", "Auditor", "Dsl-Numbered"}
+READERS_OF_SOURCE = {"Splitter", "Auditor", "Dsl-Numbered", "Lanes-Numbered"}
 """The processors whose tasks are those of the source, whose partitions stay."""
 RENAMED = START.replace("id: Counter,", "id: Tally, was: Counter,").replace("Counter]", "Tally]")
 BACK = START.replace("id: Counter,", "id: Counter, was: Tally,")
@@ -219,9 +219,7 @@ def redrive(rig: Rig) -> None:
     mark = rig.random.randrange(10**12)
     keys = [b"gated-%d-%d" % (mark, number) for number in range(GATED)]
     config = rig.engine.config
-    writer = BulkWriter(config, config.source_topic)
-    writer.write((key, b"%d" % value_of(1)) for key in keys)
-    writer.flush(COMMAND_TIMEOUT_S)
+    rig.load.add((key, b"%d" % value_of(1)) for key in keys)
     letters = rig.engine.names.dead_letter("Pairer")
 
     def are_letters() -> bool:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, read_committed
+from common.kafka.bulk import read_committed
 from common.record_batch import RecordBatch
 from tests.chaos.catalog import fault
 from tests.chaos.rig import Rig, eventually
@@ -27,10 +27,7 @@ Pair = tuple[bytes | None, bytes | None]
 
 
 def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
-    config = rig.engine.config
-    writer = BulkWriter(config, config.source_topic)
-    writer.write([(key, value)])
-    writer.flush(_REQUEST_TIMEOUT_S)
+    rig.load.add([(key, value)])
 
 
 def _expect_result(rig: Rig, wanted: Pair) -> None:

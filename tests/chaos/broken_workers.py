@@ -1,4 +1,4 @@
-"""Worker processes that die or hang, and TaskManagers that pause or leave."""
+"""Worker processes that die or hang, a slow task, and TaskManagers that pause or leave."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import time
 
 from common.messages import MISSED_BEATS
 from tests.chaos.broken_transactions import wait_for
-from tests.chaos.catalog import fault
-from tests.chaos.rig import HEARTBEAT_S, TRANSACTION_TIMEOUT_S, Rig, require_unaffected
+from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.rig import (
+    HEARTBEAT_S,
+    PARTITIONS,
+    TRANSACTION_TIMEOUT_S,
+    Rig,
+    require_unaffected,
+)
 from tests.engine import signal_session
 
 END_TIMEOUT_S = 30.0
+SLOW_S = 20.0
 
 
 @fault("kill-worker")
@@ -76,6 +83,35 @@ def hang_forever(rig: Rig) -> None:
     seconds = rig.wait_for_flow(timeout_s=120)
     rig.say(f"worker {pid} of TaskManager {victim} froze; all keys flow after {seconds:.1f} s")
     assert rig.worker_pid(victim) != pid
+
+
+@fault("slow-task")
+def slow_task(rig: Rig) -> None:
+    """A task in front of a repartition gets a tenth of its records done for 20 s: windows wait.
+
+    The other tasks of its processor go on as before. The task has its turns among others of its
+    thread, so on a busy machine it gets even less done.
+    """
+    if rig.times is None:
+        raise SkippedError("only --kind dsl and queries have windows behind a repartition")
+    partition = rig.random.randrange(PARTITIONS)
+    before = rig.now()
+    written_before = rig.load.written_in(partition)
+    rig.mark()
+    passed = rig.set_brake(partition, rig.load.rate_in(partition) / 10)
+    try:
+        began_s = time.monotonic()
+        seconds = rig.wait_for_flow(timeout_s=90)
+        time.sleep(max(began_s + SLOW_S - time.monotonic(), 0))
+        count, written = passed.stat().st_size, rig.load.written_in(partition) - written_before
+    finally:
+        rig.brake.unlink()
+    assert 0 < count <= written / 5, f"{count} of {written} records passed: it was not slow"
+    require_unaffected(before, rig.now())
+    rig.say(
+        f"in {SLOW_S:.0f} s, {count} of {written} records of partition {partition} passed; "
+        f"all other results flow after {seconds:.1f} s"
+    )
 
 
 @fault("pause-past-detection")

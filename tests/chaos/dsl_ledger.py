@@ -1,12 +1,13 @@
 """The required results of `tests/user_code/numbered.py`, and of queries that say the same in SQL.
 
-They are computed without the engine.
+They are computed without the engine. So are those of `lanes.py` (`lane_ledger.py`).
 
 | result | what must hold |
 | --- | --- |
 | `count`, on update, per key and window | each count once, from 1 on, in ascending order |
 | `sum`, on close, per key and window | once, the sum of all its numbers, windows in order |
 | `bucket`, on close, after a repartition | the same for the keys of a bucket |
+| `lane`, on close without grace, after a repartition | the same, with how many numbers there are |
 | `join`, with a partner | once for each number that has one, in order |
 | `join`, without one | once for each number of former epochs that has none, in order |
 | `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
@@ -25,7 +26,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tests.chaos.event_times import STEP_MS, EventTimes
+from tests.chaos.event_times import EventTimes
+from tests.chaos.lane_ledger import Lane
+from tests.chaos.lanes import lane_of
 from tests.chaos.numbered_results import NumberedResults, Tally
 from tests.user_code.numbered import (
     ORDERS_EVERY,
@@ -36,12 +39,11 @@ from tests.user_code.numbered import (
     rate_of,
 )
 
-OF_DSL = {b"count", b"sum", b"bucket", b"join", b"rate"}
-OF_SQL = {b"sum", b"bucket", b"join", b"table", b"best"}
+OF_DSL = {b"count", b"sum", b"bucket", b"lane", b"join", b"rate"}
+OF_SQL = {b"sum", b"bucket", b"lane", b"join", b"table", b"best"}
 BEST = 3
 """How many numbers of each window are among the best."""
 PREFIXES = (b"dsl ", b"sql ")
-_PER_WINDOW = WINDOW_MS // STEP_MS
 
 
 def paired_up_to(number: int) -> int:
@@ -74,7 +76,7 @@ class _Closed:
     def note(self, start: int, total: int) -> None:
         """Process a result; raises `ValueError` if it is not what the window has."""
         epoch = self.times.epoch_at(start)
-        wanted = self._total(epoch, start)
+        wanted = self._total(start)
         if start % WINDOW_MS or total != wanted or not wanted:
             raise ValueError(f"the sum is {wanted}")
         seen = self.seen.setdefault(epoch, set())
@@ -84,20 +86,13 @@ class _Closed:
         self.latest = max(self.latest, start)
         seen.add(start)
 
-    def _total(self, epoch: int, start: int) -> int:
-        return sum(sum(_numbers_of(key, self.times, epoch, start)) for key in self.keys)
+    def _total(self, start: int) -> int:
+        return sum(sum(self.times.numbers_in(key, start, WINDOW_MS)) for key in self.keys)
 
     def lost(self, epoch: int) -> int:
         """Return how many windows of a former epoch have no result."""
-        most = max(self.times.count_in(key, epoch) for key in self.keys)
-        return -(-most // _PER_WINDOW) - len(self.seen.get(epoch, ()))
-
-
-def _numbers_of(key: bytes, times: EventTimes, epoch: int, start: int) -> range:
-    """Return the numbers of a key in a window that has closed."""
-    low = times.number_at(key, start)
-    end = times.end_of(key, epoch)
-    return range(low, low + _PER_WINDOW if end is None else min(low + _PER_WINDOW, end))
+        wanted = self.times.windows_in(self.keys, epoch, WINDOW_MS)
+        return wanted - len(self.seen.get(epoch, ()))
 
 
 @dataclass(slots=True)
@@ -115,7 +110,7 @@ class _Best:
     def note(self, start: int, number: int) -> None:
         """Process a result; raises `ValueError` if the number is not among the best."""
         epoch = self.times.epoch_at(start)
-        best = _numbers_of(self.key, self.times, epoch, start)[-BEST:]
+        best = self.times.numbers_in(self.key, start, WINDOW_MS)[-BEST:]
         if start % WINDOW_MS or number not in best:
             raise ValueError(f"the best are {list(best)}")
         seen = self.seen.setdefault(epoch, set())
@@ -128,8 +123,9 @@ class _Best:
 
     def lost(self, epoch: int) -> int:
         """Return how many numbers of a former epoch have not come."""
-        full, rest = divmod(self.times.count_in(self.key, epoch), _PER_WINDOW)
-        return full * BEST + min(rest, BEST) - len(self.seen.get(epoch, ()))
+        most = self.times.most_in(self.key, epoch, WINDOW_MS)
+        full, rest = divmod(self.times.count_in(self.key, epoch), most)
+        return full * min(most, BEST) + min(rest, BEST) - len(self.seen.get(epoch, ()))
 
 
 @dataclass(slots=True)
@@ -184,17 +180,17 @@ class DslLedger:
         self._unpaired = _numbered_results(keys)
         self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
         self._sums = {key: _Closed([key], times) for key in keys}
-        in_bucket: dict[bytes, list[bytes]] = {}
-        for key in keys:
-            in_bucket.setdefault(bucket_of(key), []).append(key)
-        self._buckets = {bucket: _Closed(own, times) for bucket, own in in_bucket.items()}
+        in_buckets, in_lanes = _grouped(keys, bucket_of), _grouped(keys, lane_of)
+        self._buckets = {bucket: _Closed(own, times) for bucket, own in in_buckets.items()}
+        self._lanes = {lane: Lane(own, times) for lane, own in in_lanes.items() if b"lane" in kinds}
         self._best = {key: _Best(key, times) for key in (keys if b"best" in kinds else ())}
         self._wrong: list[str] = []
-        notes: dict[bytes, Callable[[bytes, int, int], None]] = {
+        notes: dict[bytes, Callable[..., None]] = {
             b"count": self._note_count,
             b"table": self._note_lookup,
             b"sum": lambda key, start, total: self._sums[key].note(start, total),
             b"bucket": lambda key, start, total: self._buckets[key].note(start, total),
+            b"lane": lambda key, *result: self._lanes[key].note(*result),
             b"best": lambda key, start, number: self._best[key].note(start, number),
             b"join": self._note_join,
             b"rate": lambda key, order, rate: self._rated[key].note(order, rate),
@@ -204,13 +200,17 @@ class DslLedger:
     def note(self, key: bytes | None, value: bytes) -> None:
         """Process a record of the sink whose value begins with one of `PREFIXES`."""
         try:
-            _, what, first, second = value.split()
-            self._notes[what](key or b"", int(first), int(second))
+            _, what, *numbers = value.split()
+            note = self._notes[what]
+            if len(numbers) != (3 if what == b"lane" else 2):
+                raise ValueError("no such result")
+            note(key or b"", *map(int, numbers))
         except (KeyError, ValueError) as error:
             self._wrong.append(f"{key!r}: {value!r} ({error})")
 
     def _note_count(self, key: bytes, start: int, count: int) -> None:
-        if not 1 <= count <= _PER_WINDOW or start % WINDOW_MS:
+        most = self._times.most_in(key, self._times.epoch_at(start), WINDOW_MS)
+        if not 1 <= count <= most or start % WINDOW_MS:
             raise ValueError("no such count or window")
         self._counts[key].note(self._times.number_at(key, start) + count - 1)
 
@@ -234,9 +234,10 @@ class DslLedger:
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare the results with the number of records written for each key."""
         numbered = list(self._numbered(written))
-        ordered: list[NumberedResults | _Closed | _Best | _Rated] = [
+        ordered: list[NumberedResults | _Closed | _Best | _Rated | Lane] = [
             *(results for _, _, results, _ in numbered),
             *(each for _, _, each in self._windowed()),
+            *self._lanes.values(),
             *self._rated.values(),
         ]
         return Tally(
@@ -271,6 +272,7 @@ class DslLedger:
             all(results.highest >= wanted for _, _, results, wanted in self._numbered(written))
             and all(rated.is_final(key, written) for key, rated in self._rated.items())
             and (former < 0 or all(each.lost(former) <= 0 for _, _, each in self._windowed()))
+            and (former < 0 or all(lane.missing(former) <= 0 for lane in self._lanes.values()))
         )
 
     def _numbered(
@@ -299,6 +301,12 @@ class DslLedger:
             for epoch in range(self._times.epoch):
                 if lost := closed.lost(epoch):
                     yield f"{what} of {key!r} in epoch {epoch}", lost
+        for key, lane in self._lanes.items():
+            if lane.left_out:
+                yield f"lane of {key!r}, left out of windows, {lane.first_short}", lane.left_out
+            for epoch in range(self._times.epoch):
+                if lost := lane.lost(epoch):
+                    yield f"lane of {key!r} in epoch {epoch}, in windows without a result", lost
         for key, rated in self._rated.items():
             if not rated.is_final(key, written):
                 yield f"rate of {key!r}, whose last is {rated.order} with {rated.rate}", 1
@@ -306,3 +314,10 @@ class DslLedger:
 
 def _numbered_results(keys: Iterable[bytes]) -> dict[bytes, NumberedResults]:
     return {key: NumberedResults() for key in keys}
+
+
+def _grouped(keys: Iterable[bytes], group_of: Callable[[bytes], bytes]) -> dict[bytes, list[bytes]]:
+    groups: dict[bytes, list[bytes]] = {}
+    for key in keys:
+        groups.setdefault(group_of(key), []).append(key)
+    return groups

@@ -1,4 +1,10 @@
-"""The writer and the reader that run while faults occur."""
+"""The writer and the reader that run while faults occur.
+
+With event times, one source partition gets many times as many records as the others, whose times go
+on at the same pace. Kafka has all records of a window before it gets one of a later window: so an
+engine that waits for what Kafka has never meets a late record, even if the leader of one partition
+takes nothing for a while.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +12,38 @@ import logging
 import threading
 import time
 from collections.abc import Iterable
+from itertools import groupby
 from random import Random
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from common.config import Config
-from common.kafka.bulk import BulkWriter
+from common.kafka.bulk import BulkWriter, Row
 from common.kafka.lifeline import connect_with_lifeline
+from streams.partitioning import default_partition
 from tests.chaos.event_times import EventTimes
 from tests.chaos.ledger import Ledger, value_of
+from tests.user_code.numbered import WINDOW_MS
 
 TICK_S = 0.05
+BACKLOG_S = 5.0
+"""Records that would take this long are sometimes written at once, if they have event times."""
+BACKLOG_EVERY_S = 20.0
 KEYS = tuple(b"k%02d" % number for number in range(48))
 _FLUSH_TIMEOUT_S = 120.0
+_OUTAGE_TIMEOUT_S = 300.0
+
+
+def keys_in(partition: int, partitions: int) -> list[bytes]:
+    """Return the keys whose records are in a partition of the source."""
+    return [key for key in KEYS if default_partition(key, partitions) == partition]
 
 
 class Load:
     """Writes numbered records of all keys at a steady rate, in bursts, until it is paused.
 
-    With `times`, records have event times; else the time of the moment.
+    With `times`, records have event times, in order, and some are written as a backlog; else they
+    have the time of the moment.
     """
 
     def __init__(
@@ -33,10 +52,16 @@ class Load:
         self.numbers = dict.fromkeys(KEYS, 0)
         """How many records of each key were handed to Kafka's client."""
         self._writer = BulkWriter(config, config.source_topic)
+        self._partitions = config.parallelism
         self._random = random
+        self._records_per_s = records_per_s
         self._times = times
-        self._per_tick = max(int(records_per_s * TICK_S), 1)
+        self._until_ms = 0.0 if times is None else float(times.start_of(0))
+        """The event time before which all records are written."""
+        self._latest_ms = int(self._until_ms)
+        """The event time of the last record."""
         self._upcoming: list[bytes] = []
+        self._lock = threading.Lock()
         self._runs = threading.Event()
         self._rests = threading.Event()
         self._ends = False
@@ -58,14 +83,36 @@ class Load:
         self._writer.flush(_FLUSH_TIMEOUT_S)
 
     def close_windows(self) -> None:
-        """Begin the next epoch with one record of each key, while the writer is paused."""
-        assert self._times is not None, "records have no event times"
-        self._times.begin_epoch(self.numbers)
-        # Otherwise, some keys would be one record ahead of others, whose records would then be
-        # behind the time of the join: those go out alone before their partners come.
-        self._upcoming = []
-        self._write(KEYS)
+        """Begin the next epoch with a record of each key, while the writer is paused.
+
+        So there is one in every partition.
+        """
+        times = self._event_times
+        fast = self._random.randrange(self._partitions)
+        times.begin_epoch(self.numbers, keys_in(fast, self._partitions))
+        self._until_ms = times.start_of(times.epoch)
+        with self._lock:
+            self._write_for(times.longest_step_ms)
         self._writer.flush(_FLUSH_TIMEOUT_S)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Write other records among these, at their present time; wait until Kafka has them."""
+        with self._lock:
+            if self._times is None:
+                self._writer.write(rows)
+            else:
+                self._writer.write_at((*row, self._latest_ms) for row in rows)
+            self._writer.flush(_FLUSH_TIMEOUT_S)
+
+    def rate_in(self, partition: int) -> float:
+        """Return how many records a partition gets per second, backlogs aside."""
+        per_ms = self._event_times.records_per_ms
+        keys = keys_in(partition, self._partitions)
+        return self._pace * sum(per_ms[key] for key in keys)
+
+    def written_in(self, partition: int) -> int:
+        """Return how many records a partition has got."""
+        return sum(self.numbers[key] for key in keys_in(partition, self._partitions))
 
     def close(self) -> None:
         """End the writer's thread."""
@@ -84,30 +131,58 @@ class Load:
                     self._rests.set()
                     self._runs.wait()
                     continue
-                self._write(self._draw())
+                with self._lock:
+                    self._write_tick()
                 time.sleep(TICK_S)
         except Exception as error:
             self._error = error
         finally:
             self._rests.set()
 
-    def _write(self, keys: Iterable[bytes]) -> None:
-        numbers = [(key, self._next(key)) for key in keys]
+    def _write_tick(self) -> None:
         if self._times is None:
-            self._writer.write((key, b"%d" % value_of(number)) for key, number in numbers)
+            rows = [(key, self._next(key)) for key in self._draw()]
+            self._writer.write((key, b"%d" % value_of(number)) for key, number in rows)
             return
-        next_time = self._times.next_time
-        self._writer.write_at(
-            (key, b"%d" % value_of(number), next_time(key, number)) for key, number in numbers
-        )
+        is_backlog = self._random.random() < TICK_S / BACKLOG_EVERY_S
+        self._write_for(self._pace * (BACKLOG_S if is_backlog else TICK_S))
+
+    @property
+    def _event_times(self) -> EventTimes:
+        assert self._times is not None, "records have no event times"
+        return self._times
+
+    @property
+    def _pace(self) -> float:
+        """How many ms of event time pass per second."""
+        return self._records_per_s / sum(self._event_times.records_per_ms.values())
+
+    def _write_for(self, event_ms: float) -> None:
+        """Write all records of the next `event_ms` of event time, in order."""
+        self._until_ms += event_ms
+        for window, rows in groupby(self._due(), lambda row: row[0] // WINDOW_MS):
+            if window != self._latest_ms // WINDOW_MS:
+                self._writer.flush(_OUTAGE_TIMEOUT_S)
+            for time_ms, key, number in rows:
+                self.numbers[key] = number
+                self._latest_ms = time_ms
+                self._writer.write_at([(key, b"%d" % value_of(number), time_ms)])
+
+    def _due(self) -> list[tuple[int, bytes, int]]:
+        """Return the records before the time that is reached: time, key and number."""
+        due = []
+        for key in self._random.sample(KEYS, len(KEYS)):
+            number = self.numbers[key] + 1
+            while (time_ms := self._event_times.next_time(key, number)) < self._until_ms:
+                due.append((time_ms, key, number))
+                number += 1
+        return sorted(due, key=lambda row: row[0])
 
     def _draw(self) -> list[bytes]:
-        while len(self._upcoming) < self._per_tick:
+        count = max(int(self._records_per_s * TICK_S), 1)
+        while len(self._upcoming) < count:
             self._upcoming += self._random.sample(KEYS, len(KEYS))
-        keys, self._upcoming = (
-            self._upcoming[: self._per_tick],
-            self._upcoming[self._per_tick :],
-        )
+        keys, self._upcoming = self._upcoming[:count], self._upcoming[count:]
         return keys
 
     def _next(self, key: bytes) -> int:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.chaos.dsl_ledger import BEST, OF_DSL, OF_SQL
+from tests.chaos.lanes import LANES
 from tests.chaos.ledger import BASE
 from tests.user_code.numbered import PARTNERLESS, WINDOW_MS
 
@@ -49,12 +50,19 @@ class Kind(StrEnum):
 
 RESULTS: Mapping[Kind, Collection[bytes]] = {Kind.DSL: OF_DSL, Kind.QUERIES: OF_SQL}
 """What the results of windows and joins are, where there are any."""
+_BRAKE = "BRAKE"
+"""In the place of the file that slows a task down."""
 _AUDITORS = {Kind.SQL: _QUERY, Kind.SLOW: _ASYNC}
 _DSL = f"""
 - id: Dsl
   type: topology
   builder: tests.user_code.numbered:build
   config: {{base: {BASE}}}
+  on_error: dead_letter
+- id: Lanes
+  type: topology
+  builder: tests.chaos.lanes:build
+  config: {{base: {BASE}, brake: {_BRAKE}}}
   on_error: dead_letter
 """
 _NUMBER = f"CAST(value AS BIGINT) - {BASE}"
@@ -63,7 +71,7 @@ _QUERIES = f"""
 - id: Numbered
   type: sql
   query: SELECT key, {_NUMBER} AS value FROM source WHERE {_IS_NUMBERED}
-  to: [Copied, Summed, Buckets, Best, Partners, Joined, Looked]
+  to: [Copied, Summed, Buckets, Best, Braked, Partners, Joined, Looked]
   on_error: dead_letter
 - {{id: Copied, type: forward, to: [copied, dated]}}
 - id: Summed
@@ -94,6 +102,18 @@ _QUERIES = f"""
   emit: on_close
   grace: 1 s
   to: [sink]
+- {{id: Braked, type: 'tests.chaos.lanes:Brake', config: {{file: {_BRAKE}}}, to: [Lanes]}}
+- id: Lanes
+  type: sql
+  query: >
+    SELECT lane AS key, concat_ws(' ', 'sql lane', unix_millis(window.start), count(*),
+      sum(CAST(value AS BIGINT))) AS value
+    FROM (SELECT value, timestamp,
+        concat('lane', CAST(substring(key, 2, 2) AS INT) % {LANES}) AS lane FROM Braked)
+    GROUP BY lane, window(timestamp, '{WINDOW_MS} milliseconds')
+  emit: on_close
+  grace: 0 s
+  to: [sink]
 - id: Partners
   type: sql
   query: SELECT key, value FROM Numbered WHERE CAST(value AS BIGINT) % {PARTNERLESS} <> 0
@@ -122,10 +142,11 @@ sinks: {copied: copies_chaos, dated: dated_copies_chaos}
 processors:"""
 
 
-def pipeline(start: str, kind: Kind, gate: Path) -> str:
+def pipeline(start: str, kind: Kind, gate: Path, brake: Path) -> str:
     """Return a whole pipeline that begins with `start`.
 
-    The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist.
+    The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist. The
+    file `brake` slows a task in front of a repartition down, if the pipeline has one; see `Brake`.
     """
     if kind is Kind.SLOW:
         start = start.replace("{id: Splitter, type: forward", f"{{id: Splitter, {_SLOW}")
@@ -139,5 +160,5 @@ def pipeline(start: str, kind: Kind, gate: Path) -> str:
   config: {{base: {BASE}, gate: {gate}}}
   stores: [{{name: Waiting, value: json}}]
   on_error: dead_letter
-{_MORE.get(kind, "")}
+{_MORE.get(kind, "").replace(_BRAKE, str(brake))}
 """

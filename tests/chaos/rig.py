@@ -21,8 +21,9 @@ from common.fault_points import DIRECTORY_VARIABLE
 from common.status import TaskState
 from tests.chaos import sabotage
 from tests.chaos.event_times import EventTimes
+from tests.chaos.lanes import passed_of
 from tests.chaos.ledger import Ledger
-from tests.chaos.load import KEYS, Load, SinkReader
+from tests.chaos.load import KEYS, Load, SinkReader, keys_in
 from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import RESULTS, START, Kind, pipeline
 from tests.chaos.proxy import Link
@@ -34,8 +35,9 @@ T = TypeVar("T")
 TASK_MANAGERS = 3
 PARTITIONS = 3
 RECORDS_PER_S = 1000
-DSL_RECORDS_PER_S = 200
-"""Each record of these passes some ten node groups and topics more."""
+RATES: Mapping[Kind, int] = {Kind.DSL: 200, Kind.QUERIES: 100}
+"""How many there are in pipelines whose records pass ten to twenty topics more. Most of them are in
+one partition, whose tasks may all be in one TaskManager."""
 HEARTBEAT_S = 1.0
 TRANSACTION_TIMEOUT_S = 10.0
 SMALL_DISK_KB = 512 * 1024
@@ -151,8 +153,10 @@ class Rig:
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
-        self.times = EventTimes(KEYS) if kind in RESULTS else None
+        self.times: EventTimes | None = None
         """The event times of the records, if the pipeline has windows."""
+        if kind in RESULTS:
+            self.times = EventTimes(KEYS, keys_in(random.randrange(PARTITIONS), PARTITIONS))
         self.ledger = self.new_ledger()
         self.seconds: list[float] = []
         """The measurements of the current round."""
@@ -191,7 +195,7 @@ class Rig:
         # A separate generator: otherwise, draws of the load's thread would mix with those of
         # faults.
         draws = Random(self.random.random())
-        rate = RECORDS_PER_S if self.times is None else DSL_RECORDS_PER_S
+        rate = RATES.get(self.kind, RECORDS_PER_S)
         self.load = Load(self.engine.config, draws, rate, self.times)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
@@ -199,7 +203,7 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
-        return pipeline(start, self.kind, self.gate)
+        return pipeline(start, self.kind, self.gate, self.brake)
 
     def _settings(self, task_managers: int) -> dict[str, object]:
         return {
@@ -211,7 +215,7 @@ class Rig:
             "transaction_timeout_ms": int(TRANSACTION_TIMEOUT_S * 1000),
             "kafka": _servers_setting(self.cluster.bootstrap_servers),
             "metrics_port": 0,
-            "modules": "[tests.user_code]",
+            "modules": "[tests.user_code, tests.chaos.lanes]",
             "python_path": f"[{_ROOT}]",
         }
 
@@ -228,6 +232,20 @@ class Rig:
     def gate(self) -> Path:
         """The file without which the pairer rejects keys that begin with "gated"."""
         return self.folder / "gate"
+
+    @property
+    def brake(self) -> Path:
+        """The file that slows a task in front of windows down; see `tests/chaos/lanes.py`."""
+        return self.folder / "brake"
+
+    def set_brake(self, partition: int, records_per_s: float) -> Path:
+        """Slow the task of a partition down; return the file that grows by a byte per record."""
+        passed = passed_of(self.brake)
+        passed.write_bytes(b"")
+        prepared = self.folder / "prepared_brake"
+        prepared.write_text(f"{partition} {records_per_s}")
+        prepared.rename(self.brake)
+        return passed
 
     def _make_cluster(self) -> LocalCluster:
         directory = self.folder / "kafka"

@@ -17,10 +17,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from common.committed import Committed
 from common.kafka import data, guarded_producer
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
-from common.kafka.committed import Committed
 from common.kafka.data import PartitionReader
 from common.kafka.guarded_producer import GuardedProducer
 from common.kafka.task_producer import TaskProducer

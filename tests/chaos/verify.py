@@ -10,11 +10,11 @@ from contextlib import closing
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from common.committed import offsets_of
 from common.config import Config
 from common.kafka.admin import Admin
 from common.kafka.bulk import read_committed
 from common.kafka.clients import Partition
-from common.kafka.committed import offsets_of
 from common.kafka.data import PartitionReader
 from common.processors import OnError
 from common.status import TaskState

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ from taskmanager.assigned_task import AssignedTask
 from taskmanager.global_stores import GlobalStores
 from taskmanager.lag_watch import LagWatch
 from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.running_task import RunningTask, TaskContext
+from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.time_watch import TimeWatch
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.channel import QuietChannel
@@ -256,8 +256,13 @@ class Owner(ABC):
 class TaskOwner(Owner):
     """Runs one task, as the loop of a PipelineThread would, but without its threads."""
 
-    def __init__(self, name: str, tm_id: int, world: Surroundings) -> None:
+    def __init__(
+        self, name: str, tm_id: int, world: Surroundings, time_watch: TimeWatch | None = None
+    ) -> None:
+        """`time_watch` is one that it shares with others; by default, it has its own."""
         super().__init__(name, tm_id, world)
+        if time_watch is not None:
+            self._context = replace(self._context, time_watch=time_watch)
         (self._replica,) = world.replicas
         self._assigned = AssignedTask(self._replica, self._context, epoch=0)
         group = self._config.topic_names.fetch_group
@@ -282,6 +287,11 @@ class TaskOwner(Owner):
     def can_act(self) -> bool:
         """See `Owner.can_act`."""
         return not self.is_gone and self not in self._world.acting
+
+    @property
+    def memory(self) -> TaskMemory:
+        """The state of its task that outlasts its starts, such as its committed figures."""
+        return self._assigned.memory
 
     def claim(self) -> None:
         """See `Owner.claim`; does nothing, since this owner ends if it loses its only task."""
@@ -327,7 +337,8 @@ class TaskOwner(Owner):
 
     def _turn(self, task: RunningTask) -> bool:
         """Do a turn; return whether the task still runs."""
-        if not (task.has_records or task.has_calls or task.wake_in_ms() == 0):
+        is_due = task.wake_in_ms() == 0 or task.is_time_due
+        if not (task.has_records or task.has_calls or is_due):
             return True
 
         def turn() -> None:

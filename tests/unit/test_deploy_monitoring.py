@@ -152,6 +152,10 @@ TASK = 'job="pipeline", instance="tm0", taskmanager="0", task="A_0", processor="
 MOVED = TASK.replace("tm0", "tm1").replace('taskmanager="0"', 'taskmanager="1"')
 LEADS = 'kafka_pipeline_jobmanager_state{job="pipeline", instance="jm", state="LEADING"}'
 
+HELD = f'kafka_pipeline_task_event_time_holder_unread_records{{{TASK}, holder="B_1"}}'
+LATE = f'kafka_pipeline_task_dropped_records_total{{{TASK}, reason="expired after idle"}}'
+RECORDS_IN = f"kafka_pipeline_task_records_in_total{{{TASK}}}"
+
 
 def state(name: str) -> str:
     return f'kafka_pipeline_task_state{{{TASK}, state="{name}"}}'
@@ -176,6 +180,8 @@ def state(name: str) -> str:
             {f"kafka_pipeline_task_oldest_record_age_seconds{{{TASK}}}": "301x60"},
         ),
         ("PipelineDeadLetters", {f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "0+1x60"}),
+        ("PipelineEventTimeWaits", {HELD: "0x60"}),
+        ("PipelineLateRecords", {LATE: "0+2x60", RECORDS_IN: "0+100x60"}),
     ],
 )
 def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> None:
@@ -189,6 +195,10 @@ def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
         'kafka_pipeline_jobmanager_taskmanager_up{job="pipeline", taskmanager="0"}': "1x60",
         state("FAILED"): "0x60",
         state("RUNNING"): "1x60",
+        # A task waits for another one now and then, and a record in 200 is late.
+        HELD: "1x1 stale _x2 " * 12,
+        LATE: "0+1x60",
+        RECORDS_IN: "0+200x60",
         f"kafka_pipeline_task_lag_records{{{TASK}}}": "20000-100x60",
         f"kafka_pipeline_task_restarts_total{{{TASK}}}": "1x60",
         # The task moves with its count, which is not a new dead letter.

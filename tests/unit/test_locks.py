@@ -28,7 +28,14 @@ def named(requirement: str) -> str:
 
 def test_there_is_a_lock_for_each_purpose() -> None:
     names = [lock.name for lock in LOCKS]
-    assert names == ["requirements.lock", "build.lock", "daemons.lock", "quix.lock", "tools.lock"]
+    assert names == [
+        "requirements.lock",
+        "build.lock",
+        "daemons.lock",
+        "flink.lock",
+        "quix.lock",
+        "tools.lock",
+    ]
 
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: lock.stem)

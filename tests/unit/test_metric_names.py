@@ -16,7 +16,10 @@ METRICS = (
     *of_task_manager.OF_TASKS,
     *of_task_manager.OF_STANDBYS,
 )
-LABELS = {"taskmanager", "task", "processor", "partition", "thread", "state", "reason", "error"}
+LABELS = {
+    *("taskmanager", "task", "processor", "partition", "thread"),
+    *("state", "reason", "error", "holder"),
+}
 """All of them are bounded by the pipeline and the cluster; so are reasons and errors, see
 `MOST_REASONS` and `MOST_ERRORS`."""
 

@@ -4,9 +4,10 @@ import { Graph, layout } from "../vendor/dagre.esm.js";
 import { el, show, svg } from "../dom.js";
 import { brief, duration, rate, stateLook } from "../format.js";
 import { actionButton } from "../session.js";
+import { brieflyInTime, eventTime, waitsList } from "../waits.js";
 
-const WIDE = { processor: { width: 208, height: 86 }, topic: { width: 160, height: 34 }, label: { width: 84, height: 34 } };
-const NARROW = { processor: { width: 172, height: 86 }, topic: { width: 140, height: 34 }, label: { width: 64, height: 34 } };
+const WIDE = { processor: { width: 208, height: 103 }, topic: { width: 160, height: 34 }, label: { width: 84, height: 34 } };
+const NARROW = { processor: { width: 172, height: 103 }, topic: { width: 140, height: 34 }, label: { width: 64, height: 34 } };
 const NARROW_PX = 700;
 const MARGIN = 8;
 const MARGIN_PX = 20;
@@ -28,6 +29,7 @@ export function graphPage(main) {
       }
       show(main,
         el("h2", { class: "unseen" }, "Graph"),
+        waitsList(data.waits),
         data.nodes.length
           ? el("div", { class: "scroll graph" }, draw(data, placed, main.clientWidth - 2 * MARGIN_PX, LEAST_SCALE[direction]))
           : el("p", { class: "quiet" }, "The JobManager has not read a pipeline yet."),
@@ -60,7 +62,7 @@ function draw(data, graph, room, least) {
       id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto-start-reverse",
     }, svg("path", { d: "M0 0.8 7 4 0 7.2z" }))),
     data.arcs.map((arc) => arcOf(arc, graph)),
-    data.nodes.map((node) => (node.kind === "processor" ? processorOf(node, graph) : topicOf(node, graph))));
+    data.nodes.map((node) => (node.kind === "processor" ? processorOf(node, graph, data.waits) : topicOf(node, graph))));
 }
 
 function arcOf(arc, graph) {
@@ -88,7 +90,7 @@ function arcOf(arc, graph) {
     }, word)));
 }
 
-function processorOf(node, graph) {
+function processorOf(node, graph, waits) {
   const { x, y, width, height } = graph.node(node.id);
   const [look, sign, word] = stateLook(node.state);
   const left = x - width / 2;
@@ -96,8 +98,9 @@ function processorOf(node, graph) {
   const letters = Math.floor((width - 24) / LETTER_PX);
   const number = node.states[node.state] ?? 0;
   const state = number === node.tasks ? `${number} ${word}` : `${number} of ${node.tasks} ${word}`;
-  const waits = node.oldest_waiting_ms === null || width < WIDE.processor.width ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
-  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}`;
+  const oldest = node.oldest_waiting_ms === null || width < WIDE.processor.width ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
+  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}, event time ${eventTime(node)}`;
+  const isHeld = waits.some((wait) => wait.processor === node.name);
   return svg("a", { class: `node ${look}`, href: `#/graph/${encodeURIComponent(node.name)}`, "aria-label": label },
     svg("title", null, label),
     svg("rect", { x: left, y: top, width, height, rx: 10 }),
@@ -105,7 +108,8 @@ function processorOf(node, graph) {
     svg("text", { x: left + 18, y: top + 22, class: "name" }, shorten(node.name, letters)),
     svg("text", { x: left + 18, y: top + 40, class: "sub" }, shorten(node.type, letters)),
     svg("text", { x: left + 18, y: top + 58, class: "state" }, `${sign} ${state}`),
-    svg("text", { x: left + 18, y: top + 75, class: "sub" }, `in ${rate(node.rate_in)} · lag ${brief(node.lag)}${waits}`));
+    svg("text", { x: left + 18, y: top + 75, class: "sub" }, `in ${rate(node.rate_in)} · lag ${brief(node.lag)}${oldest}`),
+    svg("text", { x: left + 18, y: top + 92, class: isHeld ? "held" : "sub" }, brieflyInTime(node)));
 }
 
 function topicOf(node, graph) {

@@ -1,13 +1,12 @@
 // The state of the job's tasks, for those who have the token: a key, or entries of a partition.
 
 import { el, show } from "../dom.js";
-import { count, moment } from "../format.js";
+import { count, instant } from "../format.js";
 import { field, form, option } from "../form.js";
 import { ask, isSignedIn, mayRead, signIn } from "../session.js";
 import { table } from "../table.js";
 
 const ON_A_PAGE = 20;
-const LAST_MS = 8.64e15; // of the calendar of browsers
 
 export function statePage(main) {
   const opened = form("Stores", list, el("button", { type: "submit", class: "main" }, "Show stores"));
@@ -178,5 +177,3 @@ function when(row) {
   }
   return row.timestamp_ms >= 0 ? instant(row.timestamp_ms) : "";
 }
-
-const instant = (ms) => (Math.abs(ms) > LAST_MS ? count(ms) : moment(ms));

@@ -11,6 +11,7 @@ import pytest
 
 from admin.broker.digests import digests_of, read_digests, write_digests
 from admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
+from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
 from common.errors import UnavailableError
 from common.java import Java
@@ -194,7 +195,9 @@ def test_a_jar_that_was_changed_since_is_found_at_the_next_start(
     assert (jars / _NAME).read_text() == "forged"
 
 
-@pytest.mark.parametrize("jar_set", [BROKER, KAFKA_STREAMS], ids=lambda jar_set: jar_set.folder)
+@pytest.mark.parametrize(
+    "jar_set", [BROKER, KAFKA_STREAMS, FLINK], ids=lambda jar_set: jar_set.folder
+)
 def test_list_of_digests_has_the_versions_of_ivy_xml(jar_set: JarSet) -> None:
     listed = read_digests(jar_set.digests)
     asked = re.findall(r'name="(\S+)" rev="(\S+)"', jar_set.ivy_file.read_text())

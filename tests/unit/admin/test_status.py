@@ -18,59 +18,27 @@ from admin.broker.ports import find_free
 from admin.cli import app
 from admin.commands.status import status as show_status
 from admin.samples import samples
-from common.cluster_status import Beat, ClusterStatus, Presence, newest, snapshot
-from common.messages import JobManagerBeat, Report
+from common.cluster_status import Beat, ClusterStatus, Presence, newest
+from common.messages import JobManagerBeat
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
-
-NOW_MS = 1_000_000
-INTERVAL_MS = 1000
-
-FORWARD, COUNT = TaskId("Forward", 0), TaskId("Count", 0)
-
-
-def report(
-    tm_id: int,
-    *tasks: TaskStatus,
-    age_ms: int = 200,
-    incarnation: str = "a",
-    sequence: int = 1,
-    leaving: bool = False,
-) -> Beat:
-    content = Report(
-        tm_id,
-        incarnation,
-        threads=2,
-        beat=1,
-        sequence=sequence,
-        leaving=leaving,
-        host=f"host{tm_id}",
-        pid=100 + tm_id,
-        thread_states=(ThreadState.RUNNING, ThreadState.DEAD),
-        tasks=tasks,
-    )
-    return Beat(NOW_MS - age_ms, content)
-
-
-def leader(
-    owners: dict[TaskId, int | None], age_ms: int = 100, epoch: int = 7, *, leaving: bool = False
-) -> Beat:
-    return Beat(NOW_MS - age_ms, JobManagerBeat(epoch, NOW_MS - age_ms, owners, leaving))
-
-
-def running(task: TaskId, **figures: int) -> TaskStatus:
-    return TaskStatus(task, TaskState.RUNNING, figures=figures)
-
+from tests.unit.admin.beats import (
+    COUNT,
+    FORWARD,
+    NOW_MS,
+    leader,
+    look,
+    report,
+    rows,
+    running,
+    text,
+)
 
 RESTORING = TaskStatus(
     COUNT,
     TaskState.RESTORING,
     figures={"restored": 1, "to_restore": 4, "restore_eta_s": 12},
 )
-
-
-def look(*beats: Beat, tm_number: int = 2) -> ClusterStatus:
-    return snapshot(beats, NOW_MS, INTERVAL_MS, tm_number)
 
 
 # --- who is there ---
@@ -194,17 +162,6 @@ def test_the_restore_percentage_is_that_of_a_task_that_restores(
 
 
 # --- what is printed ---
-
-
-def text(found: ClusterStatus, width: int = 200) -> str:
-    console = Console(width=width)
-    with console.capture() as capture:
-        console.print(status.overview(found), crop=False)
-    return capture.get()
-
-
-def rows(found: ClusterStatus) -> list[str]:
-    return [" ".join(line.split()) for line in text(found).splitlines()]
 
 
 def test_the_tables_show_daemons_and_tasks() -> None:
@@ -459,6 +416,14 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "fetched_bytes": 0,
         "sent_bytes": 0,
         "state_bytes": None,
+        "event_time_ms": None,
+        "event_time_lag_ms": None,
+        "newest_record_ms": None,
+        "is_idle": 0,
+        "held_by": None,
+        "held_unread": None,
+        "late": 0,
+        "late_per_minute": 0,
     }
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from streams import TopologyTestDriver
-from tests.chaos.dsl_ledger import OF_DSL, DslLedger
+from tests.chaos.dsl_ledger import DslLedger
 from tests.chaos.event_times import EPOCH_MS, STEP_MS, EventTimes
 from tests.chaos.ledger import BASE, value_of
 from tests.chaos.numbered_results import Tally
@@ -51,7 +51,7 @@ class Run:
         return self.judge(results).tally(self.written)
 
     def judge(self, results: list[Result]) -> DslLedger:
-        ledger = DslLedger(KEYS, self.times, OF_DSL)
+        ledger = DslLedger(KEYS, self.times, [kind.encode() for kind in KINDS])
         for key, value in results:
             ledger.note(key, value)
         return ledger
@@ -167,6 +167,7 @@ def assert_wrong(key: bytes | None, value: bytes) -> None:
         b"dsl rate x 1",
         b"dsl other 1 1",
         b"dsl count 1",
+        b"dsl count 1 1 1",
     ],
 )
 def test_a_result_that_no_record_can_lead_to_is_wrong(value: bytes) -> None:

@@ -77,6 +77,7 @@ statuses = st.builds(
     st.dictionaries(st.sampled_from(sorted(FIGURES)), numbers, max_size=4),
     st.dictionaries(texts, numbers, max_size=3),
     st.dictionaries(texts, numbers, max_size=3),
+    st.none() | tasks,
 )
 reports = st.builds(
     Report,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -115,11 +116,46 @@ def test_a_processor_shows_the_worst_state_of_its_tasks(now: Snapshot) -> None:
     )
 
 
+def test_event_time_of_a_processor_is_that_of_its_last_task_and_waits_say_who_holds_it() -> None:
+    job, held = SampleJob(), [TaskId("Cities", number) for number in range(4)]
+    times = {"event_time_ms": 5000, "newest_record_ms": 5000, "held_unread": 12}
+    for task in held:
+        status = TaskStatus(task, TaskState.RUNNING, figures=times)
+        job.states[task] = replace(status, held_by=TaskId("Price", 2))
+    first = {"event_time_ms": 65_000, "newest_record_ms": 65_000, "late": 4, "late_per_minute": 1}
+    for number, figures in enumerate([first, {**first, "event_time_ms": 64_000}]):
+        task = TaskId("Price", number)
+        job.states[task] = TaskStatus(task, TaskState.RUNNING, figures=figures)
+    failed = TaskId("Price", 2)
+    job.states[failed] = TaskStatus(failed, TaskState.FAILED)
+    now = job.run(2)
+    found = view(now, "graph")
+    nodes = {node["name"]: node for node in found["nodes"]}
+    assert (nodes["Price"]["event_time_ms"], nodes["Price"]["event_time_lag_ms"]) == (64_000, 1000)
+    assert (nodes["Price"]["late"], nodes["Price"]["late_per_minute"]) == (8, 2)
+    assert nodes["Cities"]["event_time_lag_ms"] == 60_000
+    assert nodes["Audit"]["event_time_ms"] is nodes["Audit"]["event_time_lag_ms"] is None
+    wait = {
+        "processor": "Cities",
+        "tasks": [str(task) for task in held],
+        "is_whole": True,
+        "event_time_ms": 5000,
+        "holder": "Price_2",
+        "holder_processor": "Price",
+        "holder_state": "FAILED",
+        "unread": 12,
+    }
+    assert found["waits"] == view(now, "processors/Cities")["waits"] == [wait]
+    assert view(now, "processors/Price")["waits"] == []
+    tasks = view(now, "processors/Cities")["tasks"]
+    assert {task["event_time_lag_ms"] for task in tasks} == {60_000}
+
+
 def test_graph_of_a_job_without_a_pipeline_is_empty() -> None:
     job = SampleJob()
     job.tap.deployed = None
     found = view(job.run(1), "graph")
-    assert (found["nodes"], found["arcs"]) == ([], [])
+    assert (found["nodes"], found["arcs"], found["waits"]) == ([], [], [])
 
 
 def test_a_processor_has_its_topics_and_tasks(now: Snapshot) -> None:

@@ -28,6 +28,7 @@ from taskmanager.pipeline_thread import PipelineThread
 from taskmanager.running_task import RunningTask, TaskMemory, Turn
 from taskmanager.task_start import TaskStart
 from taskmanager.task_stores import TaskStores
+from taskmanager.time_watch import TimeWatch
 from taskmanager.user_errors import UserErrorLog
 
 TIMEOUT_S = 20
@@ -315,6 +316,7 @@ class Rig:
         context: Any = SimpleNamespace(
             config=config,
             lag_watch=self.lag_watch,
+            time_watch=TimeWatch(CONFIG, NobodyKnows()),
             tm_id=0,
             thread=0,
             clients=FakeClients(None, lambda: self.reader),

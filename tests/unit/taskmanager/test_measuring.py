@@ -88,7 +88,7 @@ def test_without_a_port_for_metrics_nothing_is_sent(monkeypatch: pytest.MonkeyPa
 
 
 def test_sizes_are_figures_of_the_status(rig: Rig) -> None:
-    context: Any = SimpleNamespace(tm_id=0, thread=0, lag_watch=rig.lag_watch)
+    context: Any = SimpleNamespace(config=CONFIG, tm_id=0, thread=0, lag_watch=rig.lag_watch)
     task = AssignedTask(replica(0), context, epoch=0)
     assert task.status(Phase.IDLE, 0, "").figures == {}
     task.memory.fetched_bytes, task.memory.state_bytes = 8, 0

@@ -80,6 +80,26 @@ def test_figures_of_a_task_are_shown() -> None:
     assert of(metrics.LAG, found) == figures["lag"]
     assert of(metrics.LAG_AGE, found) == figures["lag_age_ms"] / 1000
     assert of(metrics.OLDEST, found) == figures["oldest_waiting_ms"] / 1000
+    assert of(metrics.EVENT_TIME, found) == figures["event_time_ms"] / 1000
+
+
+def test_event_time_is_behind_the_newest_record_of_the_task_manager() -> None:
+    other = TaskId("Count", 2)
+    ahead = TaskStatus(other, TaskState.RUNNING, figures={"newest_record_ms": 9500})
+    found = look(running(event_time_ms=5000, newest_record_ms=6000), ahead)
+    assert of(metrics.EVENT_TIME, found) == 5
+    assert of(metrics.EVENT_TIME_LAG, found) == 4.5
+    idle = look(running(event_time_ms=5000, newest_record_ms=6000, is_idle=1), ahead)
+    assert of(metrics.EVENT_TIME, idle) == 5
+    assert of(metrics.EVENT_TIME_LAG, idle) is None
+
+
+def test_who_holds_event_time_back_is_shown_with_what_it_has_not_read() -> None:
+    holder = TaskId("Payments", 2)
+    held = replace(running(held_unread=12_400), held_by=holder)
+    labels = [*LABELS, "Payments_2"]
+    assert of(metrics.HELD_UNREAD, look(held), labels) == 12_400
+    assert of(metrics.HELD_UNREAD, look(replace(held, figures={})), labels) == -1
 
 
 def test_each_state_has_a_series() -> None:
@@ -104,7 +124,8 @@ def test_counts_of_all_times_do_not_seem_to_jump_when_a_task_has_started(state: 
 
 def test_what_is_unknown_has_no_series() -> None:
     found = look(running())
-    for metric in (metrics.LAG, metrics.LAG_AGE, metrics.OLDEST, metrics.STATE_BYTES):
+    times = (metrics.EVENT_TIME, metrics.EVENT_TIME_LAG)
+    for metric in (metrics.LAG, metrics.LAG_AGE, metrics.OLDEST, metrics.STATE_BYTES, *times):
         assert of(metric, found) is None
     # A lag whose oldest record nobody has seen yet.
     assert of(metrics.OLDEST, look(running(lag=5))) is None
@@ -183,10 +204,10 @@ def test_a_standby_has_its_own_metrics_only() -> None:
 def test_the_reference_lists_exactly_what_is_shown() -> None:
     measured = Measurements()
     measured.add(0, Measured(1, {COUNT: TIMES}))
-    figures = dict.fromkeys(FIGURES, 1)
+    figures = {**dict.fromkeys(FIGURES, 1), "is_idle": 0}
     copy = TaskStatus(COPY, TaskState.STANDBY, figures=figures)
     task = TaskStatus(COUNT, TaskState.RUNNING, figures=figures, dropped={"expired": 1})
-    task = replace(task, rejected={"RecordRejected": 1})
+    task = replace(task, rejected={"RecordRejected": 1}, held_by=COUNT)
     found = look(task, copy, measured=measured)
     assert {name for name, _ in found} == {metric.name for metric in ALL}
 

@@ -21,7 +21,7 @@ from common.topic_names import TopicNames
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.task_rights import named, topic_rights
 from taskmanager.task_start import ProcessorStart, Wait
-from tests.unit.taskmanager.fakes import Rig, batch, replica
+from tests.unit.taskmanager.fakes import CONFIG, Rig, batch, replica
 
 NAMES = TopicNames("shop", "source", "sink")
 USER = ClassSpec(code="shop:A")
@@ -160,7 +160,7 @@ def test_a_long_wait_for_a_coordinator_is_told(monkeypatch: pytest.MonkeyPatch) 
     now_s = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
     context: Any = SimpleNamespace(
-        tm_id=0, thread=0, lag_watch=SimpleNamespace(figures=lambda _: {})
+        config=CONFIG, tm_id=0, thread=0, lag_watch=SimpleNamespace(figures=lambda _: {})
     )
     assigned = AssignedTask(replica(0, CountSpec()), context, 0)
     start = assigned.new_start()

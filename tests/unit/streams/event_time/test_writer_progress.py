@@ -14,7 +14,7 @@ IDLE_MS = 1000
 ONE = Writer(processor="P", inputs={"in": 2})
 
 
-def at(offset: int, time_ms: int, **more: int | bool) -> Committed:
+def at(offset: int, time_ms: int, **more: object) -> Committed:
     values = {"end": offset, "time_ms": time_ms, **more}
     return Committed(offset, time_ms, progress=InputProgress(**values))  # type: ignore[arg-type]
 
@@ -74,8 +74,11 @@ def test_nothing_is_idle_while_brokers_do_not_answer(found: Answers) -> None:
 
 def test_what_is_held_back_is_subtracted() -> None:
     known = WriterProgress(0)
-    found = answers({0: at(5, 500, hold_ms=100), 1: at(9, 900, hold_ms=100)}, {0: 6, 1: 10})
+    found = answers({0: at(5, 500, holds_ms=(100,)), 1: at(9, 900, holds_ms=(100,))}, {0: 6, 1: 10})
     assert known.of([ONE], found, 0) == Progress(400)
+    # Not for the topic of another step of the task.
+    other = Writer(processor="P", inputs={"in": 2}, output=1)
+    assert known.of([other], found, 0) == Progress(500)
 
 
 def test_of_an_internal_input_only_the_task_says_whether_it_is_idle() -> None:
