@@ -83,7 +83,7 @@ class Committed(NamedTuple):
             return cls(offset)
         *numbers, holds = found.groups()
         given = [int(each) for each in numbers if each is not None]
-        time_ms, skipped, dead_letters = (given + [0, 0])[:3]
+        time_ms, skipped, dead_letters = [*given, 0, 0][:3]
         if holds is None:
             return cls(offset, time_ms, skipped, dead_letters)
         end, event_ms, is_idle = given[3:]
