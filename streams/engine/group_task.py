@@ -193,7 +193,7 @@ class GroupTask:
         if known.writers(partition) != SOURCE:
             return found
         # Of a single source partition, those who ask see for themselves whether it is idle.
-        is_idle = found.is_idle and not known.follows_records
+        is_idle = found.is_idle and not known.is_single
         return Progress(self._time.processed(partition), is_idle)
 
     def waiting(self, partition: Partition) -> int:

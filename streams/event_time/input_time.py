@@ -64,9 +64,11 @@ class InputTime:
             partition: _Input(count, (at := known.get(partition, Progress())), read=at)
             for partition, count in writers.items()
         }
-        self.follows_records = len(writers) == 1 and max(writers.values()) <= 1
-        """Whether the records of the task come in the order of one clock, as there is one writer:
-        each of them then moves the time of a step on, as in Kafka Streams."""
+        self.is_single = len(writers) == 1
+        """Whether there is one input only."""
+        self.follows_records = max(writers.values(), default=SOURCE) <= 1
+        """Whether no input is written by several tasks: each record then moves the time of a step
+        on, as in Kafka Streams. Several inputs are taken in the order of time."""
         self._asks = not self.follows_records or any(writers.values())
         self._time_ms = UNKNOWN
 
@@ -137,7 +139,7 @@ class InputTime:
     @property
     def next_idle_ms(self) -> int | None:
         """When a source partition counts as idle, by the clock of `update`; `None` if none will."""
-        if self.follows_records:
+        if self.is_single:
             return None
         found = [
             each.empty_since_ms + self._idle_after_ms

@@ -66,7 +66,8 @@ def test_one_writer_or_one_source_partition_lets_records_move_time() -> None:
     assert InputTime({A: SOURCE}, 0).follows_records
     assert InputTime({A: 1}, 0).follows_records
     assert not InputTime({A: 2}, 0).follows_records
-    assert not InputTime({A: SOURCE, B: SOURCE}, 0).follows_records
+    assert InputTime({A: SOURCE, B: 1}, 0).follows_records
+    assert not InputTime({A: SOURCE, B: 2}, 0).follows_records
 
 
 def test_a_single_source_partition_says_nothing_unless_results_are_held_back() -> None:
@@ -75,7 +76,7 @@ def test_a_single_source_partition_says_nothing_unless_results_are_held_back() -
 
 
 def test_a_source_partition_that_was_read_to_its_end_holds_for_a_while() -> None:
-    known = InputTime({A: SOURCE, B: SOURCE}, 1000)
+    known = InputTime({A: SOURCE, B: SOURCE}, 1000, passes_sources_on=True)
     clocks = {A: 5, B: 90}
     assert update(known, 0, clocks=clocks, ends=(A,)) == 5
     assert known.next_idle_ms == 1000
