@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_origin
 
 from common.record_batch import RecordBatch
@@ -11,9 +12,10 @@ from streams.engine.outputs import Dropped, Output
 from streams.engine.running_node import RunningNode
 from streams.engine.task_time import TaskTime
 from streams.errors import StreamsError
+from streams.event_time.clocks import clocks_by_time
 from streams.processor import RecordRejectedError
 from streams.punctuation import Cancellable, PunctuationType, Punctuator
-from streams.record import Batch, Record
+from streams.record import Batch, Record, items_of
 from streams.stores.builder import Store
 
 S = TypeVar("S", bound=Store)
@@ -75,6 +77,8 @@ class RunningContext:
         self._stores = stores
         self.task_time = runtime.task_time
         self.hold_ms = hold_ms
+        self.given: Batch | None = None
+        """The batch in hand, if it has clocks that its processor does not know of."""
         self.application_id = runtime.application_id
         self.task_id = runtime.task_id
 
@@ -133,6 +137,9 @@ class RunningContext:
             elif isinstance(record, Batch):
                 # Children need not be ready for a batch without records.
                 batch_receivers = self._batch_receivers if node is None else (node.receive_batch,)
+                if self.given is not None and record.clocks is None:
+                    clocks = clocks_by_time(self.given, items_of(record.timestamps))
+                    record = replace(record, clocks=clocks)
                 for receive_batch in batch_receivers if len(record) else ():
                     receive_batch(record)
             else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from common.errors import OwnError
 from common.names import name_problem
@@ -39,6 +39,9 @@ from streams.processor import (
 from streams.record import Batch, LazyColumn, Record, items_of
 from streams.timestamps import following
 
+if TYPE_CHECKING:
+    from streams.engine.context import RunningContext
+
 Column = Sequence[Any]
 
 DROPPED_BY_PARTITIONER = "partitioner"
@@ -71,16 +74,16 @@ class RunningProcessor(RunningNode):
         self.name = name
         self._task_time = task_time
         self.processor = processor
+        self.context: RunningContext | None = None
+        """Its view of the task, once that is made."""
         self.is_columnar = isinstance(processor, BatchProcessor)
         self.takes_records = isinstance(processor, Processor | EitherWay)
         """Whether there is a way for single records."""
         if isinstance(processor, BatchProcessor):
-            self.receive = (
-                processor.process_record
-                if isinstance(processor, EitherWay)
-                else lambda record: processor.process(Batch.of(record))
-            )
-            self.receive_batch = processor.process
+            if isinstance(processor, EitherWay):
+                self.receive, self.receive_batch = processor.process_record, processor.process
+            else:
+                self.receive, self.receive_batch = self._receive_alone, self._receive_columns
         elif isinstance(processor, Processor):
             self.receive = processor.process
             self.receive_batch = self._receive_each
@@ -102,6 +105,24 @@ class RunningProcessor(RunningNode):
 
     def _receive_each(self, batch: Batch) -> None:
         self._task_time.each(batch, self.receive)
+
+    def _receive_alone(self, record: Record) -> None:
+        batch = Batch.of(record)
+        if self._task_time.clock > record.timestamp:
+            batch.clocks = [self._task_time.clock]
+        self._receive_columns(batch)
+
+    def _receive_columns(self, batch: Batch) -> None:
+        # A processor of a user knows nothing of clocks: what it forwards gets those of this batch.
+        process, context = cast(BatchProcessor, self.processor).process, self.context
+        if batch.clocks is None or context is None:
+            process(batch)
+            return
+        context.given = batch
+        try:
+            process(batch)
+        finally:
+            context.given = None
 
     def close(self) -> None:
         self.processor.close()

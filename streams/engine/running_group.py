@@ -167,6 +167,7 @@ class RunningGroup:
         hold_ms = self._group.hold_ms(node.name)
         context = RunningContext(self._task, node.name, children, stores, hold_ms)
         self._contexts.append(context)
+        running.context = context
         running.processor.init(context)
         return running
 

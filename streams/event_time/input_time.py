@@ -66,9 +66,9 @@ class InputTime:
         }
         self.is_single = len(writers) == 1
         """Whether there is one input only."""
-        self.follows_records = max(writers.values(), default=SOURCE) <= 1
-        """Whether no input is written by several tasks: each record then moves the time of a step
-        on, as in Kafka Streams. Several inputs are taken in the order of time."""
+        self.follows_records = not any(writers.values())
+        """Whether each record moves the time of a step on, as in Kafka Streams. They are those of
+        sources, which are taken in the order of time."""
         self._asks = not self.follows_records or any(writers.values())
         self._time_ms = UNKNOWN
 
