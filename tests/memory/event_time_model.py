@@ -1,0 +1,211 @@
+"""The results that windows and joins must have, from each source partition alone.
+
+It knows nothing of tasks, of their speed, or of the order in which records of different partitions
+meet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from common.kafka.clients import Partition
+from tests.user_code.timed_windows import ALONE, DROPPED, Join, Level, Plan
+
+
+class Input(NamedTuple):
+    """A record of a source partition; the filter drops it unless it `stays`."""
+
+    key: int
+    id: int
+    time_ms: int
+    stays: bool
+
+    @property
+    def value(self) -> bytes:
+        """The value in the topic."""
+        return (b"" if self.stays else DROPPED) + b"%d" % self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A record on its way. `ids` are those of the inputs that it consists of, in order."""
+
+    key: int
+    ids: tuple[bytes, ...]
+    time_ms: int
+    clock_ms: int
+    window: tuple[int, int] | None = None
+
+
+class Result(NamedTuple):
+    """A record of the output topic, as a test compares it."""
+
+    key: bytes
+    ids: tuple[bytes, ...]
+    time_ms: int
+
+
+@dataclass(slots=True)
+class Expected:
+    """The required outputs.
+
+    `unsure` has the keys whose sessions depend on the order in which records of different
+    partitions meet; of those, only the ids of all results together are certain.
+    """
+
+    results: Counter[Result] = field(default_factory=Counter)
+    expired: int = 0
+    unsure: set[int] = field(default_factory=set)
+    is_idle: bool = False
+    """Whether records may be missing that came after their partition had been idle."""
+
+    def comparable(self, results: Counter[Result]) -> Counter[Any]:
+        """Return the parts of results that are certain: all of them, or single ids."""
+        found: Counter[Any] = Counter()
+        for result, count in results.items():
+            key, *window = result.key.split(b"|")
+            if self.is_idle:
+                found.update({(key, *window, each): count for each in result.ids})
+            elif int(key) in self.unsure:
+                found.update({(key, each): count for each in result.ids})
+            else:
+                found[result] += count
+        return found
+
+
+def expected(
+    plan: Plan,
+    inputs: Mapping[Partition, Sequence[Input]],
+    end_ms: int,
+    *,
+    is_idle: bool = False,
+) -> Expected:
+    """Return the results once all sources are at `end_ms`, where their last records are."""
+    found = Expected(is_idle=is_idle)
+    streams = [_read(plan, topic, inputs) for topic in plan.topics]
+    events = streams[0]
+    if plan.join is not None:
+        left, right = streams
+        events = list(_joined(plan.join, left, right, end_ms, found))
+    for level in plan.levels:
+        events = list(_windowed(level, events, end_ms, found))
+    found.results = Counter(map(_result, events))
+    return found
+
+
+def _read(plan: Plan, topic: str, inputs: Mapping[Partition, Sequence[Input]]) -> list[Event]:
+    events = []
+    for (of, _), records in inputs.items():
+        if of != topic:
+            continue
+        clocks = accumulate((each.time_ms for each in records), max)
+        for each, clock in zip(records, clocks, strict=True):
+            if each.stays or not plan.drops:
+                ids = (each.value,)
+                events.append(Event(each.key + len(plan.hops), ids, each.time_ms, clock))
+    return events
+
+
+def _result(event: Event) -> Result:
+    key = b"%d" % event.key
+    if event.window is not None:
+        key += b"|%d|%d" % event.window
+    return Result(key, event.ids, event.time_ms)
+
+
+def _joined(
+    join: Join, left: Iterable[Event], right: Iterable[Event], end_ms: int, found: Expected
+) -> Iterator[Event]:
+    partners: defaultdict[int, list[Event]] = defaultdict(list)
+    alone: dict[Event, None] = {}
+    for each in _in_time(join, right, found):
+        partners[each.key % join.keys].append(each)
+        if join.kind == "outer_join" and each.time_ms + join.before_ms + join.grace_ms < end_ms:
+            alone[each] = None
+    for each in _in_time(join, left, found):
+        key, time = each.key % join.keys, each.time_ms
+        first, last = time - join.before_ms, time + join.after_ms
+        met = [other for other in partners[key] if first <= other.time_ms <= last]
+        for other in met:
+            alone.pop(other, None)
+            yield _pair(key, each.ids[0], other.ids[0], max(time, other.time_ms))
+        if join.kind != "join" and not met and last + join.grace_ms < end_ms:
+            yield _pair(key, each.ids[0], ALONE, time)
+    for each in alone:
+        yield _pair(each.key % join.keys, ALONE, each.ids[0], each.time_ms)
+
+
+def _pair(key: int, left: bytes, right: bytes, time: int) -> Event:
+    return Event(key, (b"%b+%b" % (left, right),), time, time)
+
+
+def _in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[Event]:
+    for each in events:
+        if each.clock_ms > each.time_ms + join.grace_ms:
+            found.expired += 1
+        else:
+            yield each
+
+
+def _windowed(
+    level: Level, events: Iterable[Event], end_ms: int, found: Expected
+) -> Iterator[Event]:
+    if level.kind == "sessions":
+        yield from _sessions(level, events, end_ms, found)
+        return
+    windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
+    for each in events:
+        for start in level.windows.starts(each.time_ms):
+            if each.clock_ms < start + level.size_ms + level.grace_ms:
+                windows[each.key % level.keys, start].append(each)
+            else:
+                found.expired += 1
+    for (key, start), members in windows.items():
+        end = start + level.size_ms
+        if end + level.grace_ms <= end_ms:
+            yield _together(key, members, (start, end))
+
+
+def _together(key: int, members: Sequence[Event], window: tuple[int, int]) -> Event:
+    ids = tuple(sorted(each for event in members for each in event.ids))
+    time = max(event.time_ms for event in members)
+    return Event(key, ids, time, time, window)
+
+
+def _sessions(
+    level: Level, events: Iterable[Event], end_ms: int, found: Expected
+) -> Iterator[Event]:
+    gap, delay = level.size_ms, level.size_ms + level.grace_ms
+    by_key: defaultdict[int, list[Event]] = defaultdict(list)
+    for each in events:
+        if each.time_ms + delay < each.clock_ms:
+            found.expired += 1
+        else:
+            by_key[each.key % level.keys].append(each)
+    for key, members in by_key.items():
+        members.sort(key=lambda each: each.time_ms)
+        session: list[Event] = []
+        for each in members:
+            if session and each.time_ms > session[-1].time_ms + gap:
+                yield from _session(key, session, level, end_ms, found)
+                session = []
+            session.append(each)
+        yield from _session(key, session, level, end_ms, found)
+
+
+def _session(
+    key: int, members: Sequence[Event], level: Level, end_ms: int, found: Expected
+) -> Iterator[Event]:
+    gap, delay = level.size_ms, level.size_ms + level.grace_ms
+    for each in members:
+        # By its own clock, a session nearby has closed that others may still add to.
+        times = (other.time_ms for other in members)
+        if any(each.time_ms - gap <= time < each.clock_ms - delay for time in times):
+            found.unsure.add(key)
+    end = members[-1].time_ms
+    if end + delay < end_ms:
+        yield _together(key, members, (members[0].time_ms, end))

@@ -1,0 +1,103 @@
+"""Breaks one promise of event time at a time; the comparison with the model must notice each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common.kafka.clients import Partition
+from streams.engine import running
+from streams.event_time.input_time import InputTime
+from streams.event_time.progress import Progress
+from streams.event_time.writer_progress import Answers, WriterProgress
+from taskmanager.time_watch import TimeWatch
+from tests.memory.clients import MemoryPositions
+
+Sabotage = Callable[[pytest.MonkeyPatch], None]
+
+
+def the_maximum_is_the_time(patch: pytest.MonkeyPatch) -> None:
+    """Behind several writers, too, each record moves the time of a step on."""
+
+    def init(original: Any, self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        self.follows_records = True
+
+    _instead_of(patch, InputTime, "__init__", init)
+
+
+def clocks_do_not_travel(patch: pytest.MonkeyPatch) -> None:
+    """Records that are behind go to internal topics without their clocks."""
+    patch.setattr(running, "with_clock", lambda headers, clock: headers)
+    patch.setattr(running, "with_clocks", lambda headers, timestamps, clocks: headers)
+
+
+def marks_are_taken_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A task does not wait until it has processed what is before a mark."""
+
+    def update(original: Any, self: Any, now_ms: int, _: Any, *rest: Any) -> int:
+        time: int = original(self, now_ms, lambda partition: 2**62, *rest)
+        return time
+
+    _instead_of(patch, InputTime, "update", update)
+
+
+def stable_ends_are_marks(patch: pytest.MonkeyPatch) -> None:
+    """Marks are last stable offsets: what waits for its marker is left out."""
+
+    def ends(original: Any, self: Any, partitions: Any) -> dict[Partition, int]:
+        found: dict[Partition, int] = original(self, partitions)
+        return {each: self._link.broker.log(each).stable_end for each in found}
+
+    _instead_of(patch, MemoryPositions, "ends", ends)
+
+
+def ends_first(patch: pytest.MonkeyPatch) -> None:
+    """A look asks for the ends before it asks what is committed."""
+
+    def answers(original: Any, self: Any, writers: Any, marks: Any) -> Answers:
+        inputs = [(t, n) for w in writers for t, count in w.inputs.items() for n in range(count)]
+        ends = self._brokers.ends({*inputs, *marks})
+        found: Answers = original(self, writers, marks)
+        return found._replace(ends=ends)
+
+    _instead_of(patch, TimeWatch, "_answers", answers)
+
+
+def nothing_is_held_back(patch: pytest.MonkeyPatch) -> None:
+    """What is said of tasks with windows leaves out that results are older than input."""
+    patch.setattr(Progress, "held_back", lambda self, hold_ms: self)
+
+
+def idle_at_once(patch: pytest.MonkeyPatch) -> None:
+    """What was read to its end holds nobody back any more, without a wait."""
+
+    def init(original: Any, self: Any, idle_after_ms: int) -> None:
+        original(self, 0)
+
+    _instead_of(patch, WriterProgress, "__init__", init)
+
+
+SABOTAGES: tuple[Sabotage, ...] = (
+    the_maximum_is_the_time,
+    clocks_do_not_travel,
+    marks_are_taken_at_once,
+    stable_ends_are_marks,
+    ends_first,
+    nothing_is_held_back,
+    idle_at_once,
+)
+
+
+def _instead_of(
+    patch: pytest.MonkeyPatch, owner: Any, name: str, function: Callable[..., Any]
+) -> None:
+    """Replace a method with a function that gets the original method as its first argument."""
+    original = getattr(owner, name)
+
+    def call(self: Any, *args: Any, **options: Any) -> Any:
+        return function(original, self, *args, **options)
+
+    patch.setattr(owner, name, call)

@@ -1,0 +1,381 @@
+"""All tasks of a topology on brokers in memory: slow and fast ones, crashes, input that arrives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from common.config import Config
+from common.kafka.clients import Partition
+from common.messages import ProcessorReplica
+from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
+from taskmanager.time_watch import TimeWatch
+from tests.memory.broker import Broker
+from tests.memory.clients import MemoryPositions
+from tests.memory.clock import Clock
+from tests.memory.disk import Disk
+from tests.memory.driving import Surroundings, TaskOwner, simulated
+from tests.memory.event_time_model import Input, Result, expected
+from tests.memory.event_time_plans import MODULE, draw, tasks_of
+from tests.memory.faults import CALM, Faults, Weather
+from tests.memory.link import Link, WorkerCrashedError
+from tests.user_code.timed_windows import OUT
+
+_SEEDS_PER_IDLE_RUN, _IDLE_RUN = 5, 4
+"""In one of so many runs, partitions become idle."""
+_TASK_MANAGERS = 3
+_SPEEDS = (1.0, 1.0, 1.0, 0.3, 0.1, 0.03)
+_RESTS_BEFORE_THE_END = 0.8
+"""How often all other records are processed before the closing ones come."""
+_PACES_S = (0.0, 0.01, 0.1)
+"""How long the step of a task takes, on average."""
+_RECORDS_AT_ONCE = 2
+"""So many records arrive at a time, on average."""
+_INTERRUPTED_LOOKS = (0.0, 0.1, 0.3)
+"""How often others act before an answer to a `TimeWatch`."""
+_MOST_ACTS_BESIDE_LOOK = 20
+_LEAST_HASTE = 0.001
+_HASTES = (1.0, 1.0, 0.5, 0.1)
+_LEAST_SPEED_AT_THE_END = 0.1
+_SLOW_ROUNDS = 2
+"""After so many rounds in which nothing has happened, all tasks are equally fast."""
+_MOST_SLOW_ROUNDS = 300
+_MOST_ROUNDS = 5_000
+_AT_REST_S = 2.2
+"""How long nothing happens at rest: longer than tasks wait to say how far they are, and readers are
+quiet."""
+_IDLE_AT_REST = 12
+"""The same in idle periods, as tasks that say nothing are waited for that much longer."""
+
+
+class Place:
+    """One task: its owners, of which the last one is the present one, and its speed."""
+
+    def __init__(self, replica: ProcessorReplica, speed: float) -> None:
+        self.replica = replica
+        self.speed = speed
+        self.owners: list[TaskOwner] = []
+        self.started = 0
+
+    @property
+    def latest(self) -> TaskOwner | None:
+        """The owner that works, as far as anybody knows."""
+        self.owners = [owner for owner in self.owners if not owner.is_gone]
+        return self.owners[-1] if self.owners else None
+
+
+class Worker:
+    """A TaskManager: its tasks share what lets them know how far their inputs are."""
+
+    def __init__(self, tm_id: int, config: Config, broker: Broker, random: Random) -> None:
+        self.tm_id = tm_id
+        weather = Weather(preempted=random.choice(_INTERRUPTED_LOOKS))
+        self.link = Link(broker, Faults(random, weather))
+        positions = MemoryPositions(self.link)
+        self.time_watch = TimeWatch(config, positions, broker.clock.monotonic)
+        self.is_looking = False
+
+
+class EventTimeWorld:
+    """A run of a topology, from a seed."""
+
+    def __init__(
+        self, seed: int, *, weather: Weather | None = None, state_dir: Path | None = None
+    ) -> None:
+        """Create the world; its stores are RocksDB's if `state_dir` is set, else in memory.
+
+        The seed decides about the weather, too, unless it is given.
+        """
+        self._random = random = Random(seed)
+        self.drawn = draw(random, becomes_idle=seed % _SEEDS_PER_IDLE_RUN == _IDLE_RUN)
+        if weather is not None:
+            self.drawn = replace(self.drawn, weather=weather)
+        self._faults = Faults(random, self.drawn.weather)
+        self.broker = Broker(Clock(), self._faults)
+        self._disk = None if state_dir else Disk()
+        self._config = Config(
+            server_ip="127.0.0.1",
+            server_port=1,
+            tm_number=_TASK_MANAGERS,
+            parallelism=2,
+            replication_factor=1,
+            source_topic="in0",
+            sink_topic=OUT,
+            commit_interval_ms=random.choice((1, 1, 20, 500)),
+            idle_after_ms=self.drawn.idle_after_ms,
+            transaction_timeout_ms=15_000,
+            max_batch_records=random.choice((1, 2, 2, 5, 5, 20, 10_000)),
+            state_dir=state_dir or Path("/state"),
+            modules=(MODULE,),
+        )
+        plan, inputs = self.drawn.plan, self.drawn.inputs
+        replicas, topics, pipeline = tasks_of(plan, inputs, self._config)
+        self.broker.create_topics(topics)
+        self._inner = [t for t in pipeline.arcs if t not in plan.topics]
+        self._places = [Place(each, random.choice(_SPEEDS)) for each in replicas]
+        self._acting: list[TaskOwner] = []
+        self._surroundings = Surroundings(self._config, replicas, self.broker, self._faults)
+        self._all_owners: list[TaskOwner] = []
+        self._workers = [self._new_worker(tm_id) for tm_id in range(_TASK_MANAGERS)]
+        self._haste = {place: random.choice(_HASTES) for place in inputs}
+        """How soon the records of a partition arrive."""
+        self._arriving = {place: list(reversed(each)) for place, each in inputs.items()}
+        self._closing = {
+            place: Input(0, -1 - number, self.drawn.end_ms, random.random() < 0.5)
+            for number, place in enumerate(inputs)
+        }
+        self._has_troubles = random.random() < 0.6
+        self._pace_s = random.choice(_PACES_S)
+        self.broker.tell(str(self.drawn))
+        if not self.drawn.arrives:
+            for place in self._arriving:
+                while self._arriving[place]:
+                    self._write_next(place)
+
+    def live(self) -> None:
+        """Let things happen, then close all windows, and check the results."""
+        with simulated(self._surroundings, self._disk):
+            try:
+                self._run()
+                self._faults.weather = CALM
+                if self._random.random() < _RESTS_BEFORE_THE_END:
+                    self._come_to_rest()
+                for place, record in self._closing.items():
+                    self._write(place, record)
+                self._come_to_rest()
+            finally:
+                for owner in self._all_owners:
+                    owner.end()
+        self.check()
+
+    # What happens
+
+    def _run(self) -> None:
+        random, drawn = self._random, self.drawn
+        acts = acts_in_all = random.randint(3, 40) * len(self._places)
+        writes = sum(map(len, self._arriving.values())) / _RECORDS_AT_ONCE
+        while acts > 0 or (drawn.arrives and any(self._arriving.values())):
+            acts -= 1
+            troubles = 1.0 if self._has_troubles else 0.0
+            deeds: list[tuple[float, Callable[[], None]]] = [
+                (10.0, self._step),
+                (3.0, self._look),
+                (10.0 * writes / acts_in_all, self._write_some),
+                (0.1 * troubles, self._crash),
+                (0.05 * troubles, self._crash_worker),
+                (0.1 * troubles, self._leave),
+                (0.1 * troubles, self._add_rival),
+                (100.0 / acts_in_all if drawn.becomes_idle else 0.1, self._pause),
+                (0.2, self._delete_what_is_processed),
+            ]
+            weights, actions = zip(*deeds, strict=True)
+            random.choices(actions, weights)[0]()
+
+    def _step(self) -> None:
+        """Let a task do something."""
+        weights = [place.speed for place in self._places]
+        place = self._random.choices(self._places, weights)[0]
+        if self._random.random() < 0.2 and len(place.owners) > 1:
+            self._random.choice(place.owners).step()
+        else:
+            self._step_of(place)
+
+    def _step_of(self, place: Place) -> None:
+        owner = place.latest or self._add_owner(place)
+        self.broker.clock.advance(self._pace_s * 2 * self._random.random())
+        owner.step()
+
+    def _add_owner(self, place: Place) -> TaskOwner:
+        taken = {owner.tm_id for owner in place.owners}
+        free = [tm_id for tm_id in range(_TASK_MANAGERS) if tm_id not in taken]
+        place.started += 1
+        tm_id = self._random.choice(free)
+        name = f"owner {place.started} of {place.replica.task} (TaskManager {tm_id})"
+        shared = self._surroundings
+        own = Surroundings(
+            shared.config, [place.replica], shared.broker, shared.faults, shared.acting
+        )
+        owner = TaskOwner(name, tm_id, own, self._workers[tm_id].time_watch)
+        owner.clients.link.let_others_act = self._preempt
+        place.owners.append(owner)
+        self._all_owners.append(owner)
+        return owner
+
+    def _preempt(self) -> None:
+        """Let somebody else act while one waits for an answer."""
+        self._random.choice((self._step_other, self._look, self._write_some))()
+
+    def _step_other(self) -> None:
+        latest = [place.latest for place in self._places]
+        others = [owner for owner in latest if owner is not None and owner.can_act]
+        if others:
+            self._random.choice(others).step()
+
+    def _look(self) -> None:
+        """Let a `TimeWatch` ask the brokers, as it does in a thread of its own."""
+        self._look_of(self._random.choice(self._workers))
+
+    def _look_of(self, worker: Worker) -> None:
+        if worker.is_looking:
+            return
+        worker.is_looking = True
+        try:
+            worker.time_watch.look()
+        except WorkerCrashedError:
+            self._end(worker)
+        finally:
+            worker.is_looking = False
+
+    def _new_worker(self, tm_id: int) -> Worker:
+        worker = Worker(tm_id, self._config, self.broker, self._random)
+        worker.link.let_others_act = self._act_beside_look
+        return worker
+
+    def _act_beside_look(self) -> None:
+        """Let others act between the answers to a `TimeWatch`."""
+        for _ in range(self._random.randint(1, _MOST_ACTS_BESIDE_LOOK)):
+            self._preempt()
+
+    def _crash_worker(self) -> None:
+        self._end(self._random.choice(self._workers))
+
+    def _end(self, worker: Worker) -> None:
+        """End a TaskManager with all its tasks; another one takes its place."""
+        self._workers[worker.tm_id] = self._new_worker(worker.tm_id)
+        for owner in self._all_owners:
+            if owner.tm_id == worker.tm_id and not owner.is_gone:
+                owner.crash()
+
+    def _write_some(self) -> None:
+        waiting = [place for place, left in self._arriving.items() if left]
+        if waiting:
+            place = self._random.choices(waiting, [self._haste[each] for each in waiting])[0]
+            for _ in range(self._random.randint(1, 2 * _RECORDS_AT_ONCE - 1)):
+                self._write_next(place)
+
+    def _write_next(self, place: Partition) -> None:
+        if self._arriving[place]:
+            self._write(place, self._arriving[place].pop())
+
+    def _write(self, place: Partition, record: Input) -> None:
+        self.broker.write(place, b"%d" % record.key, record.value, record.time_ms)
+
+    def _crash(self) -> None:
+        owner = self._random.choice(self._places).latest
+        if owner is not None:
+            owner.crash()
+
+    def _leave(self) -> None:
+        owner = self._random.choice(self._places).latest
+        if owner is not None:
+            owner.leave()
+
+    def _add_rival(self) -> None:
+        """Start a task somewhere else, though its owner does not know yet."""
+        place = self._random.choice(self._places)
+        if place.latest is not None and len(place.owners) < _TASK_MANAGERS:
+            self._add_owner(place)
+
+    def _pause(self) -> None:
+        """Let time pass; in idle periods, other partitions then go on than before."""
+        random, longest_s = self._random, 5.0
+        if self.drawn.becomes_idle:
+            longest_s = 3 * self.drawn.idle_after_ms / 1000
+            for place in self._haste:
+                self._haste[place] = random.choice((1.0, _LEAST_HASTE))
+        self.broker.clock.advance(random.random() * longest_s)
+
+    def _delete_what_is_processed(self) -> None:
+        """Delete records of internal topics, as the JobManager does."""
+        for place in self._places:
+            replica = place.replica
+            group = self._config.topic_names.consumer_group(replica.task.processor)
+            for partition, offset in self.broker.offsets_of(group).items():
+                if partition[0] in self._inner:
+                    self.broker.log(partition).delete_before(offset)
+
+    def _come_to_rest(self) -> None:
+        """Let all tasks go on, each at its speed, until nothing happens any more."""
+        rest_s = _AT_REST_S
+        if self.drawn.becomes_idle:
+            rest_s += _IDLE_AT_REST * self.drawn.idle_after_ms / 1000
+        broker = self.broker
+        known, since_s, quiet_rounds = -1, 0.0, 0
+        for count in range(_MOST_ROUNDS):
+            if broker.decisions != known or not broker.is_settled:
+                known, since_s, quiet_rounds = broker.decisions, broker.clock.now_s, 0
+            is_slow = quiet_rounds < _SLOW_ROUNDS and count < _MOST_SLOW_ROUNDS
+            self._round(_LEAST_SPEED_AT_THE_END if is_slow else 1.0)
+            quiet_rounds += 1
+            is_long = broker.clock.now_s - since_s >= rest_s and broker.decisions == known
+            if is_long and quiet_rounds > _SLOW_ROUNDS + 2 and self._is_quiet:
+                return
+        raise AssertionError("the tasks do not come to rest")
+
+    def _round(self, least_speed: float) -> None:
+        """Let each task do a step, with a probability of its speed, and each worker look."""
+        random = self._random
+        random.shuffle(self._places)
+        for place in self._places:
+            if random.random() < max(place.speed, least_speed):
+                self._step_of(place)
+        for worker in self._workers:
+            if random.random() < max(0.5, least_speed):
+                self._look_of(worker)
+
+    @property
+    def _is_quiet(self) -> bool:
+        latest = [place.latest for place in self._places]
+        return all(owner is not None and not owner.is_busy for owner in latest)
+
+    # What comes of it
+
+    @property
+    def results(self) -> Counter[Result]:
+        """The committed records of the output topic."""
+        found: Counter[Result] = Counter()
+        for log in self.broker.topics[OUT].partitions:
+            for entry in log.committed():
+                assert entry.key is not None
+                assert entry.value is not None
+                ids = tuple(sorted(entry.value.split(b",")))
+                found[Result(entry.key, ids, entry.timestamp)] += 1
+        return found
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many records were dropped, by reason, in committed transactions."""
+        found: Counter[str] = Counter()
+        for owner in self._all_owners:
+            found.update(owner.memory.figures.dropped_by_reason)
+        return found
+
+    def check(self) -> None:
+        """Compare results and numbers of late records with the model."""
+        drawn, weather = self.drawn, self.drawn.weather
+        inputs = {place: [*each, self._closing[place]] for place, each in drawn.inputs.items()}
+        known = expected(drawn.plan, inputs, drawn.end_ms, is_idle=drawn.becomes_idle)
+        dropped = self.dropped
+        expired, after_idle = dropped.pop(EXPIRED, 0), dropped.pop(EXPIRED_AFTER_IDLE, 0)
+        assert not dropped, f"dropped for other reasons: {dict(dropped)}"
+        wanted, found = (known.comparable(each) for each in (known.results, self.results))
+        missing, more = wanted - found, found - wanted
+        if drawn.becomes_idle:
+            assert not more, f"too many: {shown(more)}; missing: {shown(missing)}"
+        else:
+            assert not missing, f"missing: {shown(missing)}; too many: {shown(more)}"
+            assert not more, f"too many: {shown(more)}"
+        if weather.bad_commit or weather.broken_connection or weather.crash:
+            return  # what was committed may not have been counted
+        assert expired == known.expired, f"{expired} are late, not {known.expired}"
+        late = missing.total()
+        assert after_idle == late, f"{after_idle} expired after idle, but {late} are missing"
+
+
+def shown(results: Counter[Any]) -> str:
+    """Return results as a message shows them."""
+    return "\n  ".join(["", *map(str, sorted(results.elements()))])
