@@ -63,8 +63,6 @@ def draw(random: Random, *, becomes_idle: bool = False) -> Drawn:
             records = _records(random, unit, disorder, ids, most, plan.drops)
             inputs[topic, number] = records
             ids += len(records)
-    if needs_order(plan, inputs):
-        inputs = {place: sorted(each, key=lambda r: r.time_ms) for place, each in inputs.items()}
     arrives = becomes_idle or random.random() < 0.5
     idle_after_ms = random.choice((300, 3000, _NEVER_MS))
     if becomes_idle:
@@ -75,16 +73,6 @@ def draw(random: Random, *, becomes_idle: bool = False) -> Drawn:
     return Drawn(
         plan, inputs, arrives, becomes_idle, idle_after_ms, last + 10_000 * unit, _weather(random)
     )
-
-
-def needs_order(plan: Plan, inputs: Mapping[Partition, object]) -> bool:
-    """Return whether records must be in order, as the results are not certain otherwise.
-
-    Where one task writes, results are those of Kafka Streams, which for sessions depend on more
-    than the clock of a record.
-    """
-    is_lone = len(inputs) == 1 and all(count == 1 for count in plan.hops)
-    return is_lone and bool(plan.levels) and plan.levels[0].kind == "sessions"
 
 
 def _plan(random: Random, unit: int, disorder: int) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from streams.event_time.input_time import InputTime
 from streams.event_time.progress import Progress
 from streams.event_time.writer_progress import Answers, WriterProgress
 from taskmanager.time_watch import TimeWatch
+from tests.memory.broker import Broker
 from tests.memory.clients import MemoryPositions
+from tests.memory.faults import Weather
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 
@@ -66,6 +68,18 @@ def ends_first(patch: pytest.MonkeyPatch) -> None:
     _instead_of(patch, TimeWatch, "_answers", answers)
 
 
+def open_transactions_count(patch: pytest.MonkeyPatch) -> None:
+    """A look takes what transactions would commit for committed, while they are open."""
+
+    def positions_of(original: Any, self: Any, group: str) -> Any:
+        found = original(self, group)
+        for transaction in self._groups[group].pending:
+            found |= transaction.positions[group]
+        return found
+
+    _instead_of(patch, Broker, "positions_of", positions_of)
+
+
 def nothing_is_held_back(patch: pytest.MonkeyPatch) -> None:
     """What is said of tasks with windows leaves out that results are older than input."""
     patch.setattr(Progress, "held_back", lambda self, hold_ms: self)
@@ -86,9 +100,16 @@ SABOTAGES: tuple[Sabotage, ...] = (
     marks_are_taken_at_once,
     stable_ends_are_marks,
     ends_first,
+    open_transactions_count,
     nothing_is_held_back,
     idle_at_once,
 )
+
+HARSH_WEATHER: Mapping[Sabotage, Weather] = dict.fromkeys(
+    (stable_ends_are_marks, open_transactions_count),
+    Weather(marker_delay_ms=3000, bad_commit=0.3, preempted=0.2, early_send=1),
+)
+"""The weather in which a sabotage is seen soon; of the others, any will do."""
 
 
 def _instead_of(

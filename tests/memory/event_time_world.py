@@ -354,6 +354,11 @@ class EventTimeWorld:
             found.update(owner.memory.figures.dropped_by_reason)
         return found
 
+    @property
+    def after_idle(self) -> int:
+        """How many records were late only because their partition had been idle."""
+        return self.dropped[EXPIRED_AFTER_IDLE]
+
     def check(self) -> None:
         """Compare results and numbers of late records with the model."""
         drawn, weather = self.drawn, self.drawn.weather
