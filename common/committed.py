@@ -15,7 +15,8 @@ _NUMBER = "([0-9]{1,18})"
 _TIME = "(-1|[0-9]{1,18})"
 _METADATA = re.compile(
     rf"(?:1:{_NUMBER}|{_VERSION}:{_TIME}:{_NUMBER}:{_NUMBER}"
-    rf"|{_WITH_EVENT_TIME}:{_TIME}:{_NUMBER}:{_NUMBER}:{_NUMBER}:{_TIME}:([01]):([0-9,]{{0,2000}}))\Z",
+    rf"|{_WITH_EVENT_TIME}:{_TIME}:{_NUMBER}:{_NUMBER}"
+    rf":{_NUMBER}:{_TIME}:{_TIME}:([01]):([0-9,]{{0,2000}}))\Z",
     re.ASCII,
 )
 
@@ -24,13 +25,15 @@ class InputProgress(NamedTuple):
     """How far a task was with an input in event time, for the tasks that read its results.
 
     Every record that it takes in after the offset has a clock of `time_ms` or later, -1 if that is
-    unknown. If `is_idle`, those that write the input had nothing to come. `end` is the offset up to
-    which nothing was there to read. `holds_ms` says, for each internal topic that the task writes
-    (`Writer.output`), by how much of event time what it sends may be older than what it takes in.
+    unknown. `sources_ms` is the same but for what is held back ahead of the input. If `is_idle`,
+    those that write the input had nothing to come. `end` is the offset up to which nothing was
+    there to read. `holds_ms` says, for each internal topic that the task writes (`Writer.output`),
+    by how much of event time what it sends may be older than what it takes in.
     """
 
     end: int
-    time_ms: int
+    time_ms: int = _UNKNOWN_TIME
+    sources_ms: int = _UNKNOWN_TIME
     is_idle: bool = False
     holds_ms: tuple[int, ...] = ()
 
@@ -53,17 +56,17 @@ class Committed(NamedTuple):
     def metadata(self) -> str:
         """The rest as brokers keep it: `2:1732280000000:0:12`, where 2 is the version; may be "".
 
-        With the progress, it is `3:1732280000000:0:12:907:1732280000000:0:60001`. The formats are a
-        contract: a change of them needs a new version.
+        With the progress, it is `3:1732280000000:0:12:907:1732280000000:1732280000000:0:60001`. The
+        formats are a contract: a change of them needs a new version.
         """
         if self == Committed(self.offset):
             return ""
         counts = f"{self.time_ms}:{self.skipped}:{self.dead_letters}"
         if self.progress is None:
             return f"{_VERSION}:{counts}"
-        end, time_ms, is_idle, holds_ms = self.progress
+        end, time_ms, sources_ms, is_idle, holds_ms = self.progress
         holds = ",".join(map(str, holds_ms))
-        return f"{_WITH_EVENT_TIME}:{counts}:{end}:{time_ms}:{int(is_idle)}:{holds}"
+        return f"{_WITH_EVENT_TIME}:{counts}:{end}:{time_ms}:{sources_ms}:{int(is_idle)}:{holds}"
 
     def moved(self, offset: int) -> Committed:
         """Return the position with another offset, perhaps in another topic.
@@ -86,9 +89,9 @@ class Committed(NamedTuple):
         time_ms, skipped, dead_letters = [*given, 0, 0][:3]
         if holds is None:
             return cls(offset, time_ms, skipped, dead_letters)
-        end, event_ms, is_idle = given[3:]
+        end, event_ms, sources_ms, is_idle = given[3:]
         holds_ms = tuple(map(int, filter(None, holds.split(","))))
-        progress = InputProgress(end, event_ms, bool(is_idle), holds_ms)
+        progress = InputProgress(end, event_ms, sources_ms, bool(is_idle), holds_ms)
         return cls(offset, time_ms, skipped, dead_letters, progress)
 
 

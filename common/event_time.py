@@ -23,19 +23,24 @@ _BY_TIME = ("times", "join_times", "numbered_times")
 class Writer:
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
-    `inputs` has the number of partitions by topic. Those in `internal` are written by the job too.
-    `output` is the place of the topic among the internal ones that it writes, by name.
+    `inputs` has the number of partitions by topic. Those in `internal` are written by the job too,
+    and it has the processors that take what comes of them out of sources, sorted. `output` is the
+    place of the topic among the internal ones that it writes, by name.
     """
 
     processor: Name
     inputs: Mapping[Name, _Count] = field(hash=False)
-    internal: tuple[Name, ...] = ()
+    internal: Mapping[Name, tuple[Name, ...]] = field(default_factory=dict, hash=False)
     output: Annotated[int, AtLeast(0)] = 0
 
     @property
     def tasks(self) -> int:
         """How many tasks write the topic."""
         return max(self.inputs.values(), default=0)
+
+    def origins(self, topic: str) -> frozenset[str]:
+        """Return the processors that take what comes of an input out of sources."""
+        return frozenset(self.internal.get(topic, (self.processor,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,12 @@ class EventTimeSpec:
     """
 
     writers: Mapping[Name, tuple[Writer, ...]] = field(default_factory=dict, hash=False)
+
+    def origins(self, topic: str) -> frozenset[str]:
+        """Return the processors that take what comes of an internal topic out of sources."""
+        return frozenset().union(
+            *(writer.origins(each) for writer in self.writers[topic] for each in writer.inputs)
+        )
 
 
 def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
@@ -101,11 +112,13 @@ class _Flow:
         """
         for writer in self.written[topic]:
             inputs = {
-                each: self._pipeline.partitions_of(each)
-                for each in self._pipeline.in_topics(writer)
-                if not self._is_answer(each, writer, processor)
+                each: self._pipeline.partitions_of(each) for each in self._inputs(writer, processor)
             }
-            internal = tuple(each for each in inputs if each in self.written)
+            internal = {
+                each: tuple(sorted(self._origins(writer, each)))
+                for each in inputs
+                if each in self.written
+            }
             outputs = sorted(set(self._pipeline.out_topics(writer)) & self.written.keys())
             yield Writer(
                 processor=writer.id,
@@ -114,10 +127,35 @@ class _Flow:
                 output=outputs.index(topic),
             )
 
+    def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
+        """Yield the topics of which a writer's progress hangs on, for the one who asks."""
+        for topic in self._pipeline.in_topics(writer):
+            if not self._is_answer(topic, writer, asker):
+                yield topic
+
+    def _origins(self, processor: PipelineProcessor, topic: str) -> set[str]:
+        """Return the processors that take what comes of an internal topic out of sources."""
+        found: set[str] = set()
+        seen = {(processor.id, topic)}
+        waiting = [(processor, topic)]
+        while waiting:
+            asker, asked = waiting.pop()
+            for writer in self.written[asked]:
+                for each in self._inputs(writer, asker):
+                    if each not in self.written:
+                        found.add(writer.id)
+                    elif (writer.id, each) not in seen:
+                        seen.add((writer.id, each))
+                        waiting.append((writer, each))
+        return found
+
     def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
         return any(
-            self._place[writer.id] >= self._place[reader.id]
-            and writer.id in self._reached[asker.id]
+            writer is asker
+            or (
+                self._place[writer.id] >= self._place[reader.id]
+                and writer.id in self._reached[asker.id]
+            )
             for writer in self.written.get(topic, ())
         )
 

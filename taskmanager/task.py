@@ -381,7 +381,9 @@ class Task(RunningTask):
             return None
         reached = max(self._nodes.reached(partition, ends), self._positions[partition].offset)
         found = self._nodes.progress(partition)
-        return InputProgress(reached, found.time_ms, found.is_idle, self._holds_ms)
+        return InputProgress(
+            reached, found.time_ms, found.sources_ms, found.is_idle, self._holds_ms
+        )
 
     def _begin(self) -> None:
         self._producer.begin()

@@ -216,13 +216,18 @@ class ProcessorStart(TaskStart):
             for topic, number in positions
         }
         known = {
-            partition: Progress(at.progress.time_ms)
+            partition: Progress(at.progress.time_ms, sources_ms=at.progress.sources_ms)
             for partition, at in positions.items()
             if at.progress is not None
         }
+        origins = {
+            (topic, number): spec.origins(topic)
+            for topic, number in positions
+            if topic in spec.writers
+        }
         holds = any(map(group.hold_ms_to, self._replica.arcs))
         idle_after_ms = self._context.config.idle_after_ms
-        return InputTime(writers, idle_after_ms, known, passes_sources_on=holds)
+        return InputTime(writers, idle_after_ms, known, origins, passes_sources_on=holds)
 
     def _make_nodes(
         self,

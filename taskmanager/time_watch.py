@@ -15,7 +15,7 @@ from common.config import Config
 from common.event_time import EventTimeSpec, Writer
 from common.kafka.clients import Partition
 from common.tasks import TaskId
-from streams.event_time.input_time import InputTime
+from streams.event_time.input_time import InputTime, Mark
 from streams.event_time.progress import UNKNOWN, Progress
 from streams.event_time.writer_progress import Answers, Holder, WriterProgress
 
@@ -133,12 +133,14 @@ class TimeWatch:
             holders[topic] = self._progress.holders(writers, answers, now_ms)
             newest[topic] = _newest_ms(writers, answers)
         for task, watched in tasks.items():
-            held: list[Holder] = []
-            for partition in watched.writers:
-                mark = answers.ends.get(partition)
-                if mark is not None:
-                    watched.input_time.learn(partition, mark, known[partition[0]])
-                held += holders[partition[0]]
+            watched.input_time.learn(
+                {
+                    partition: Mark(answers.ends[partition], known[partition[0]])
+                    for partition in watched.writers
+                    if partition in answers.ends
+                }
+            )
+            held = [each for topic, _ in watched.writers for each in holders[topic]]
             with self._changing:
                 if task in self._tasks:
                     held.sort(key=lambda each: each.time_ms)

@@ -52,9 +52,9 @@ class SessionAggregator(WindowAggregator, Processor):
         for session, value in sessions:
             aggregate = self._merge(key, aggregate, value)
             start, end = min(start, session.window.start), max(end, session.window.end)
-        judged = end if self.time.follows_records else timestamp
-        if judged < at - self._delay_ms:
-            self.late(record, Window(start, end), at, self.time.clock)
+        judged = Window(start, end) if self.time.follows_records else Window(timestamp, timestamp)
+        if judged.end < at - self._delay_ms:
+            self.late(record, judged, at, self.time.clock)
             return
         merged = Windowed(key, Window(start, end))
         old = None

@@ -194,7 +194,8 @@ class GroupTask:
             return found
         # Of a single source partition, those who ask see for themselves whether it is idle.
         is_idle = found.is_idle and not known.is_single
-        return Progress(self._time.processed(partition), is_idle)
+        time_ms = self._time.processed(partition)
+        return Progress(time_ms, is_idle, time_ms)
 
     def waiting(self, partition: Partition) -> int:
         """Return how many records of the partition wait for `step`."""

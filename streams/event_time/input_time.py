@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from streams.event_time.progress import UNKNOWN, Progress, combined
+from streams.event_time.progress import UNKNOWN, Part, Progress, combined
 
 Partition = tuple[str, int]
 
@@ -17,20 +18,31 @@ _MOST_MARKS = 50
 _END_OF_TIME = 2**63
 
 
+class Mark(NamedTuple):
+    """What is known of an internal input once all its records before `offset` were taken in."""
+
+    offset: int
+    progress: Progress
+
+
 @dataclass(slots=True)
 class _Input:
     """A partition that the task reads, and how many tasks of the job write it."""
 
     writers: int
+    origins: frozenset[str]
+    """See `Part`."""
     progress: Progress
-    marks: deque[tuple[int, Progress]] = field(default_factory=deque)
-    """Offsets, and what is known once the task has processed all records before them."""
-    unread: deque[tuple[int, Progress]] = field(default_factory=deque)
+    marks: deque[Mark] = field(default_factory=deque)
+    """Those that the task has not passed: it has not processed all records before them."""
+    unread: deque[Mark] = field(default_factory=deque)
     """The marks that the task has not read up to."""
     read: Progress = field(default_factory=Progress)
     """What is known of the records to come that the task has not even read."""
-    last: tuple[int, Progress] | None = None
-    """The newest mark, passed or not."""
+    read_mark: int = 0
+    """The offset of the last mark that the task has read up to."""
+    is_covered: bool = False
+    """Whether the task has read nothing beyond that mark."""
     empty_since_ms: int | None = None
 
 
@@ -40,7 +52,7 @@ class InputTime:
     Of a source partition, the task itself knows how far it is: as far as the largest timestamp
     processed, and idle once nothing was there to read for `idle_after_ms`. Of a partition of an
     internal topic, somebody else finds out how far the writers were and which offset their records
-    end before: a mark. It counts once the task has processed what is before that offset.
+    end before: a `Mark`. It counts once the task has processed what is before that offset.
 
     Any thread may call `learn`, and read `time_ms`; all else is for one thread at a time.
     """
@@ -50,10 +62,14 @@ class InputTime:
         writers: Mapping[Partition, int],
         idle_after_ms: int,
         known: Mapping[Partition, Progress] = {},
+        origins: Mapping[Partition, frozenset[str]] = {},
         *,
         passes_sources_on: bool = False,
     ) -> None:
         """`writers` has their number by partition; `known` is what was committed.
+
+        `origins` has the processors that took the records out of sources, see `Part`; those of a
+        partition that is not in it are no others'.
 
         With `passes_sources_on`, time goes on with the records of a single source partition too,
         also with those that no step gets: results that are held back must not wait for others.
@@ -61,7 +77,12 @@ class InputTime:
         self._passes_sources_on = passes_sources_on
         self._idle_after_ms = idle_after_ms
         self._inputs = {
-            partition: _Input(count, (at := known.get(partition, Progress())), read=at)
+            partition: _Input(
+                count,
+                origins.get(partition, frozenset([str(partition)])),
+                (at := known.get(partition, Progress())),
+                read=at,
+            )
             for partition, count in writers.items()
         }
         self.is_single = len(writers) == 1
@@ -69,18 +90,16 @@ class InputTime:
         self.follows_records = not any(writers.values())
         """Whether each record moves the time of a step on, as in Kafka Streams. They are those of
         sources, which are taken in the order of time."""
-        self._asks = not self.follows_records or any(writers.values())
         self._time_ms = UNKNOWN
+        self._news: deque[Mapping[Partition, Mark]] = deque()
+        self._newest: dict[Partition, Mark] = {}
 
-    def learn(self, partition: Partition, offset: int, progress: Progress) -> bool:
-        """Take in that writers have this progress beyond `offset`; return whether that is new."""
-        each, mark = self._inputs[partition], (offset, progress)
-        if each.last == mark:
-            return False
-        each.last = mark
-        each.marks = _with_mark(each.marks, mark)
-        each.unread = _with_mark(each.unread, mark)
-        return True
+    def learn(self, marks: Mapping[Partition, Mark]) -> None:
+        """Take in how far writers of internal inputs are, all as of one moment."""
+        new = {each: mark for each, mark in marks.items() if self._newest.get(each) != mark}
+        if new:
+            self._newest |= new
+            self._news.append(new)
 
     @property
     def time_ms(self) -> int:
@@ -97,13 +116,23 @@ class InputTime:
 
     def read_up_to(self, partition: Partition, offset: int) -> None:
         """Take in that all records of an internal input before `offset` were read."""
+        self._take_news()
         each = self._inputs[partition]
-        each.read = _taken(each.unread, offset, each.read)
+        while each.unread and each.unread[0].offset <= offset:
+            each.read_mark = each.unread[0].offset
+            each.read = _passed(each.read, each.unread)
+        each.is_covered = offset <= each.read_mark
 
     def complete_until(self, partition: Partition) -> int:
         """Return the time before which all records of an internal input were read."""
-        read = self._inputs[partition].read
-        return _END_OF_TIME if read.is_idle else read.time_ms
+        asked = self._inputs[partition]
+        if asked.read.is_idle and all(
+            _knows_as_much(asked, each)
+            for each in self._inputs.values()
+            if each is not asked and each.origins <= asked.origins
+        ):
+            return _END_OF_TIME
+        return asked.read.time_ms
 
     def update(
         self,
@@ -117,15 +146,31 @@ class InputTime:
         `reached` returns the offset before which all records of a partition were processed, `clock`
         the largest timestamp of those, and `ends` are the partitions with nothing left to read.
         """
+        self._take_news()
         for partition, each in self._inputs.items():
             if each.writers == SOURCE:
                 self._update_source(each, now_ms, clock(partition), is_empty=partition in ends)
             elif each.marks:
-                each.progress = _taken(each.marks, reached(partition), each.progress)
-        if self._asks or self._passes_sources_on:
-            found = combined(each.progress for each in self._inputs.values())
+                offset = reached(partition)
+                while each.marks and each.marks[0].offset <= offset:
+                    each.progress = _passed(each.progress, each.marks)
+        if not self.follows_records or self._passes_sources_on:
+            found = combined(
+                Part(each.progress, each.origins, has_all=each.writers != SOURCE)
+                for each in self._inputs.values()
+            )
             self._time_ms = max(self._time_ms, found.time_ms)
         return self._time_ms
+
+    def _take_news(self) -> None:
+        while self._news:
+            for partition, mark in self._news.popleft().items():
+                each = self._inputs[partition]
+                _add(each.marks, mark)
+                _add(each.unread, mark)
+                # There may be something ahead of the mark.
+                each.progress = each.progress._replace(is_idle=False)
+                each.read = each.read._replace(is_idle=False)
 
     def _update_source(self, each: _Input, now_ms: int, clock: int, *, is_empty: bool) -> None:
         if not is_empty:
@@ -134,7 +179,7 @@ class InputTime:
             each.empty_since_ms = now_ms
         since_ms = each.empty_since_ms
         is_idle = since_ms is not None and now_ms - since_ms >= self._idle_after_ms
-        each.progress = Progress(clock, is_idle)
+        each.progress = Progress(clock, is_idle, clock)
 
     @property
     def next_idle_ms(self) -> int | None:
@@ -149,28 +194,38 @@ class InputTime:
         return min(found, default=None)
 
     def is_due(self, reached: Callable[[Partition], int], read: Callable[[Partition], int]) -> bool:
-        """Return whether `update` or `read_up_to` would take in a mark now."""
+        """Return whether `update` or `read_up_to` would pass a mark now."""
+        self._take_news()
         return any(
-            (each.marks and each.marks[0][0] <= reached(partition))
-            or (each.unread and each.unread[0][0] <= read(partition))
+            (each.marks and each.marks[0].offset <= reached(partition))
+            or (each.unread and each.unread[0].offset <= read(partition))
             for partition, each in self._inputs.items()
         )
 
 
-def _with_mark(
-    marks: deque[tuple[int, Progress]], mark: tuple[int, Progress]
-) -> deque[tuple[int, Progress]]:
-    """Return the marks with one more; a few are enough to go on. Others may use the former ones."""
-    known = marks.copy()
-    if len(known) < _MOST_MARKS:
-        marks.append(mark)
-        return marks
-    return deque([*[*known][::2], mark])
+def _add(marks: deque[Mark], mark: Mark) -> None:
+    """Append a mark; of many, some are enough to go on."""
+    if len(marks) >= _MOST_MARKS:
+        kept = [*marks][::2]
+        marks.clear()
+        marks += kept
+    marks.append(mark)
 
 
-def _taken(marks: deque[tuple[int, Progress]], offset: int, before: Progress) -> Progress:
-    """Take out the marks up to an offset, and return what is known then."""
-    while marks and marks[0][0] <= offset:
-        _, found = marks.popleft()
-        before = Progress(max(before.time_ms, found.time_ms), found.is_idle)
-    return before
+def _passed(before: Progress, marks: deque[Mark]) -> Progress:
+    """Take out the next mark, and return what is known then. Time never goes back.
+
+    As long as there is another mark, something may be ahead of that.
+    """
+    time_ms, is_idle, sources_ms = marks.popleft().progress
+    return Progress(
+        max(before.time_ms, time_ms),
+        is_idle and not marks,
+        max(before.sources_ms, sources_ms),
+    )
+
+
+def _knows_as_much(asked: _Input, other: _Input) -> bool:
+    """Return whether an idle input has learned of all that has come of another one."""
+    known = other.read
+    return known.is_idle and other.is_covered and known.sources_ms <= asked.read.sources_ms

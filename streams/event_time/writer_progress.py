@@ -8,7 +8,7 @@ from typing import NamedTuple
 from common.committed import Committed, InputProgress
 from common.event_time import Writer
 from common.tasks import TaskId
-from streams.event_time.progress import Progress, combined
+from streams.event_time.progress import Part, Progress, combined, holding
 
 _MOST_SILENT = 10
 
@@ -59,39 +59,62 @@ class WriterProgress:
 
         `now_ms` comes from a clock that only goes forward.
         """
-        return combined(self._tasks(writers, answers, now_ms))
+        return combined(part for _, part in self._parts(writers, answers, now_ms))
 
     def holders(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> list[Holder]:
         """Return the tasks that hold a topic back, those that are least far first."""
-        found = []
-        for writer in writers:
-            for number in range(writer.tasks):
-                progress = self._of_task(writer, number, answers, now_ms)
-                if progress.is_idle:
-                    continue
-                unread = self._unread(writer, number, answers)
-                found.append(Holder(TaskId(writer.processor, number), progress.time_ms, unread))
+        tasks, parts = [], []
+        for task, part in self._parts(writers, answers, now_ms):
+            tasks.append(task)
+            parts.append(part)
+        held = set(map(id, holding(parts)))
+        least_ms: dict[tuple[Writer, int], int] = {}
+        for task, part in zip(tasks, parts, strict=True):
+            if id(part) in held:
+                least_ms[task] = min(
+                    part.progress.time_ms, least_ms.get(task, part.progress.time_ms)
+                )
+        found = [
+            Holder(TaskId(writer.processor, number), ms, self._unread(writer, number, answers))
+            for (writer, number), ms in least_ms.items()
+        ]
         return sorted(found, key=lambda each: each.time_ms)
 
-    def _tasks(
+    def _parts(
         self, writers: Sequence[Writer], answers: Answers, now_ms: int
-    ) -> Iterator[Progress]:
+    ) -> Iterator[tuple[tuple[Writer, int], Part]]:
+        """Yield how far each task is with each of its inputs, as seen behind it."""
         for writer in writers:
             for number in range(writer.tasks):
-                yield self._of_task(writer, number, answers, now_ms)
+                yield from (
+                    ((writer, number), each)
+                    for each in self._of_task(writer, number, answers, now_ms)
+                )
 
-    def _of_task(self, writer: Writer, number: int, answers: Answers, now_ms: int) -> Progress:
-        parts, hold_ms = [], 0
+    def _of_task(
+        self, writer: Writer, number: int, answers: Answers, now_ms: int
+    ) -> Iterator[Part]:
         committed = answers.committed.get(writer.processor, {})
         inputs = _inputs(writer, number)
+        hold_ms = 0
         for partition in inputs:
             known = committed.get(partition)
-            parts.append(
-                self._of_input(writer, partition, known, answers, now_ms, is_one=len(inputs) == 1)
-            )
             if known is not None and known.progress is not None:
                 hold_ms = max(hold_ms, *known.progress.holds_ms[writer.output :][:1], 0)
-        return combined(parts).held_back(hold_ms)
+        for partition in inputs:
+            progress = self._of_input(
+                writer,
+                partition,
+                committed.get(partition),
+                answers,
+                now_ms,
+                is_one=len(inputs) == 1,
+            )
+            yield Part(
+                progress.held_back(hold_ms),
+                writer.origins(partition[0]),
+                has_all=partition[0] in writer.internal,
+            )
 
     def _of_input(
         self,
@@ -108,13 +131,14 @@ class WriterProgress:
         place = writer.processor, partition
         if writer.processor not in answers.committed or _unread(committed, partition, answers) != 0:
             self._read_since_ms.pop(place, None)
-            return Progress(known.time_ms, False)
+            return Progress(known.time_ms, False, known.sources_ms)
         since_ms = self._read_since_ms.setdefault(place, now_ms)
         if is_internal:
-            return Progress(known.time_ms, known.is_idle)
+            return Progress(known.time_ms, known.is_idle, known.sources_ms)
         least_ms = self._idle_after_ms if is_one else _MOST_SILENT * self._idle_after_ms
         is_idle = now_ms - since_ms >= least_ms
-        return Progress(known.time_ms, is_idle or (known.is_idle and not is_one))
+        is_idle |= known.is_idle and not is_one
+        return Progress(known.time_ms, is_idle, known.sources_ms)
 
     def _unread(self, writer: Writer, number: int, answers: Answers) -> int | None:
         committed = answers.committed.get(writer.processor)
@@ -134,10 +158,11 @@ def _inputs(writer: Writer, number: int) -> list[Partition]:
 def _progress(committed: Committed | None, *, is_internal: bool) -> InputProgress:
     """Return how far a task was with an input; unknown if it has not said so."""
     if committed is None:
-        return InputProgress(0, -1)
+        return InputProgress(0)
     if committed.progress is not None:
         return committed.progress
-    return InputProgress(committed.offset, -1 if is_internal else committed.time_ms)
+    time_ms = -1 if is_internal else committed.time_ms
+    return InputProgress(committed.offset, time_ms, time_ms)
 
 
 def _unread(committed: Committed | None, partition: Partition, answers: Answers) -> int | None:

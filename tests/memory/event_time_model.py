@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from common.kafka.clients import Partition
-from tests.user_code.timed_windows import ALONE, DROPPED, Join, Level, Plan
+from tests.user_code.timed_windows import ALONE, DROPPED, SELF_JOIN, Join, Level, Plan
 
 
 class Input(NamedTuple):
@@ -89,8 +89,8 @@ def expected(
     streams = [_read(plan, topic, inputs) for topic in plan.topics]
     events = streams[0]
     if plan.join is not None:
-        left, right = streams
-        events = list(_joined(plan.join, left, right, end_ms, found))
+        sides = [list(_in_time(plan.join, each, found)) for each in streams]
+        events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
     for level in plan.levels:
         events = list(_windowed(level, events, end_ms, found))
     found.results = Counter(map(_result, events))
@@ -118,22 +118,22 @@ def _result(event: Event) -> Result:
 
 
 def _joined(
-    join: Join, left: Iterable[Event], right: Iterable[Event], end_ms: int, found: Expected
+    join: Join, left: Iterable[Event], right: Iterable[Event], end_ms: int
 ) -> Iterator[Event]:
     partners: defaultdict[int, list[Event]] = defaultdict(list)
     alone: dict[Event, None] = {}
-    for each in _in_time(join, right, found):
+    for each in right:
         partners[each.key % join.keys].append(each)
         if join.kind == "outer_join" and each.time_ms + join.before_ms + join.grace_ms < end_ms:
             alone[each] = None
-    for each in _in_time(join, left, found):
+    for each in left:
         key, time = each.key % join.keys, each.time_ms
         first, last = time - join.before_ms, time + join.after_ms
         met = [other for other in partners[key] if first <= other.time_ms <= last]
         for other in met:
             alone.pop(other, None)
             yield _pair(key, each.ids[0], other.ids[0], max(time, other.time_ms))
-        if join.kind != "join" and not met and last + join.grace_ms < end_ms:
+        if join.kind not in ("join", SELF_JOIN) and not met and last + join.grace_ms < end_ms:
             yield _pair(key, each.ids[0], ALONE, time)
     for each in alone:
         yield _pair(each.key % join.keys, ALONE, each.ids[0], each.time_ms)
@@ -157,6 +157,9 @@ def _windowed(
     if level.kind == "sessions":
         yield from _sessions(level, events, end_ms, found)
         return
+    if level.kind == "sliding":
+        yield from _sliding(level, events, end_ms)
+        return
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
         for start in level.windows.starts(each.time_ms):
@@ -174,6 +177,21 @@ def _together(key: int, members: Sequence[Event], window: tuple[int, int]) -> Ev
     ids = tuple(sorted(each for event in members for each in event.ids))
     time = max(event.time_ms for event in members)
     return Event(key, ids, time, time, window)
+
+
+def _sliding(level: Level, events: Iterable[Event], end_ms: int) -> Iterator[Event]:
+    """Yield the results of sliding windows, if no record is late."""
+    by_key: defaultdict[int, list[Event]] = defaultdict(list)
+    for each in events:
+        by_key[each.key % level.keys].append(each)
+    for key, members in by_key.items():
+        times = {each.time_ms for each in members}
+        starts = {time - level.size_ms for time in times} | {time + 1 for time in times}
+        for start in starts:
+            end = start + level.size_ms
+            found = [each for each in members if start <= each.time_ms <= end]
+            if found and end + level.grace_ms < end_ms:
+                yield _together(key, found, (start, end))
 
 
 def _sessions(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
@@ -20,27 +20,36 @@ from streams.pipeline.kinds.user_topology import UserTopology
 from streams.pipeline.partitions import with_counts
 from tests.memory.event_time_model import Input
 from tests.memory.faults import CALM, Weather
-from tests.user_code.timed_windows import FIRST_STEPS, OUT, STEPS, Join, Level, Plan
+from tests.user_code.timed_windows import FIRST_STEPS, OUT, SELF_JOIN, STEPS, Join, Level, Plan
 
 MODULE = "tests.user_code.timed_windows"
-START_MS = 1_000_000
+START_MS = 1_000_000_000
 _UNITS_MS = (1, 10, 1000, 20_000)
 _MOST_PARTITIONS = 8
 _MOST_RECORDS = 40
 _MOST_RECORDS_TO_JOIN = 15
+_MOST_REPARTITIONS = 3
+_MANY_KEYS = 1_000_000
 _SPAN = 100
+_UNITS_PER_EPOCH = 2_000
 _IRREGULAR = 0.04
 """How many partitions end early, or have no records."""
 _NEVER_MS = 10**9
 _ID = "T"
 
 
+Records = Mapping[Partition, Sequence[Input]]
+
+
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """All that a seed decides before the run; `arrives` says that input comes while tasks run."""
+    """All that a seed decides before the run; `arrives` says that input comes while tasks run.
+
+    Otherwise, each of the `epochs` comes at once, and is far later in time than the one before.
+    """
 
     plan: Plan
-    inputs: Mapping[Partition, Sequence[Input]]
+    epochs: Sequence[Records]
     arrives: bool
     becomes_idle: bool
     """Whether partitions go idle, and then bring older records."""
@@ -49,66 +58,112 @@ class Drawn:
     """The time of the closing records."""
     weather: Weather
 
+    @property
+    def inputs(self) -> Records:
+        """All records, by partition."""
+        places = self.epochs[0]
+        return {place: [r for epoch in self.epochs for r in epoch[place]] for place in places}
 
-def draw(random: Random, *, becomes_idle: bool = False) -> Drawn:
+
+def draw(random: Random, *, becomes_idle: bool = False, looks_up: bool = False) -> Drawn:
     """Return a topology with its input and surroundings."""
     unit = random.choice(_UNITS_MS)
     disorder = random.choice((0, 1, 5, 20)) * unit
-    plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
-    inputs: dict[Partition, Sequence[Input]] = {}
-    ids, most = 0, _MOST_RECORDS if plan.join is None else _MOST_RECORDS_TO_JOIN
-    for topic in plan.topics:
-        count = random.randint(1, _MOST_PARTITIONS)
-        for number in range(count):
-            records = _records(random, unit, disorder, ids, most, plan.drops)
-            inputs[topic, number] = records
-            ids += len(records)
+    if looks_up:
+        plan = Plan((), (), None, (), looks_up=True)
+    else:
+        plan = _idle_plan(random, unit) if becomes_idle else _plan(random, unit, disorder)
     arrives = becomes_idle or random.random() < 0.5
-    idle_after_ms = random.choice((300, 3000, _NEVER_MS))
-    if becomes_idle:
+    if becomes_idle or looks_up:
         idle_after_ms = random.choice((300, 1000))
-    elif arrives:
+    elif arrives or plan.begins_with_windows:
+        # What is in windows of a partition that is idle would be late further on.
         idle_after_ms = _NEVER_MS
-    last = max((r.time_ms for each in inputs.values() for r in each), default=START_MS)
-    return Drawn(
-        plan, inputs, arrives, becomes_idle, idle_after_ms, last + 10_000 * unit, _weather(random)
-    )
+    else:
+        idle_after_ms = random.choice((300, 300, 3000, _NEVER_MS))
+    counts = [random.randint(1, _MOST_PARTITIONS) for _ in plan.topics]
+    places = [(t, n) for t, count in zip(plan.topics, counts, strict=True) for n in range(count)]
+    epochs = []
+    first_id = 0
+    for number in range(1 if arrives else random.choice((1, 1, 2, 3))):
+        first_ms = START_MS + number * _UNITS_PER_EPOCH * unit
+        epoch = _epoch(random, places, unit, disorder, plan, first_ms, first_id)
+        first_id += sum(map(len, epoch.values()))
+        epochs.append(epoch)
+    end_ms = START_MS + len(epochs) * _UNITS_PER_EPOCH * unit
+    return Drawn(plan, epochs, arrives, becomes_idle, idle_after_ms, end_ms, _weather(random))
+
+
+def _epoch(
+    random: Random,
+    places: Sequence[Partition],
+    unit: int,
+    disorder: int,
+    plan: Plan,
+    first_ms: int,
+    first_id: int,
+) -> Records:
+    """Return records of all partitions; after the first epoch, some partitions have none."""
+    most = _MOST_RECORDS if plan.join is None else _MOST_RECORDS_TO_JOIN
+    found: dict[Partition, list[Input]] = {}
+    for place in places:
+        records: list[Input] = []
+        if first_ms == START_MS or random.random() < 0.5:
+            records = _records(random, unit, disorder, most, first_ms, drops=plan.drops)
+        if plan.begins_with_windows:
+            # Each key is in one partition.
+            records = [r._replace(key=_MOST_PARTITIONS * r.key + place[1]) for r in records]
+        found[place] = [each._replace(id=first_id + at) for at, each in enumerate(records)]
+        first_id += len(records)
+    return found
 
 
 def _plan(random: Random, unit: int, disorder: int) -> Plan:
+    if random.random() < 0.1:
+        return _plan_that_begins_with_windows(random, unit, disorder)
     hops = tuple(random.randint(1, 4) for _ in range(random.choice((0, 0, 0, 1, 1, 2))))
     join = _join(random, unit) if random.random() < 0.3 else None
     if join is not None:
         hops = hops[:1]
-    room = 3 - len(hops) - (join is not None)
-    levels: list[Level] = []
-    for number in range(random.randint(0 if join else 1, max(min(room, 2), 0 if join else 1))):
-        levels.append(_level(random, unit, levels[-1] if number else None))
-        if levels[-1].kind == "sessions" and levels[-1].grace_ms < disorder:
-            break
+    room = min(_MOST_REPARTITIONS - len(hops) - (join is not None), 2)
+    count = random.randint(0, room) if join else random.randint(1, max(room, 1))
+    levels = _levels(random, unit, disorder, count)
     if join is not None and levels:
         # What becomes of a pair would depend on which of the two records came second.
-        levels = [_with_grace(levels[0], disorder), *levels[1:]]
+        first = levels[0]
+        levels = (replace(first, grace_ms=max(first.grace_ms, disorder)), *levels[1:])
     steps = tuple(_steps(random) for _ in range(len(hops) + 1))
-    return Plan(steps, hops, join, tuple(levels))
+    return Plan(steps, hops, join, levels)
 
 
-def _with_grace(level: Level, least_ms: int) -> Level:
-    return Level(
-        level.kind,
-        level.size_ms,
-        level.advance_ms,
-        max(level.grace_ms, least_ms),
-        level.keys,
-        level.partitions,
-    )
+def _plan_that_begins_with_windows(random: Random, unit: int, disorder: int) -> Plan:
+    levels = _levels(random, unit, disorder, random.randint(1, 2))
+    first = replace(levels[0], keys=_MANY_KEYS)
+    if first.kind == "sessions":
+        # In the order of one source, sessions are judged as in Kafka Streams.
+        first = replace(first, grace_ms=max(first.grace_ms, disorder))
+    steps = random.choice(((), ("filter",)))
+    return Plan((steps,), (), None, (first, *levels[1:]), begins_with_windows=True)
+
+
+def _levels(random: Random, unit: int, disorder: int, count: int) -> tuple[Level, ...]:
+    levels: list[Level] = []
+    for number in range(count):
+        level = _level(random, unit, levels[-1] if number else None)
+        if level.kind == "sliding" and not number:
+            # Which windows there are would depend on which ones a late record is late for.
+            level = replace(level, grace_ms=max(level.grace_ms, disorder))
+        levels.append(level)
+        if level.kind == "sessions" and level.grace_ms < disorder:
+            break
+    return tuple(levels)
 
 
 def _idle_plan(random: Random, unit: int) -> Plan:
     hops = tuple(random.randint(1, 4) for _ in range(random.choice((0, 0, 1))))
     level = _level(random, unit, None)
-    if level.kind == "sessions":
-        level = Level("tumbling", level.size_ms, level.size_ms, level.grace_ms, level.keys, 2)
+    if level.kind in ("sessions", "sliding"):
+        level = replace(level, kind="tumbling", advance_ms=level.size_ms)
     return Plan(tuple(_steps(random) for _ in range(len(hops) + 1)), hops, None, (level,))
 
 
@@ -118,16 +173,17 @@ def _steps(random: Random) -> tuple[str, ...]:
 
 
 def _level(random: Random, unit: int, former: Level | None) -> Level:
-    kind = random.choice(("tumbling", "tumbling", "hopping", "sessions"))
+    kind = random.choice(("tumbling", "tumbling", "hopping", "sessions", "sliding"))
     size = random.choice((3, 10, 30)) * unit
     keys = random.randint(1, 6)
     if former is not None:
-        kind = random.choice(("tumbling", "hopping"))
+        kind = random.choice(("tumbling", "hopping", "sliding"))
         size = former.size_ms * random.randint(1, 4)
         keys = random.randint(1, former.keys)
     advance = size if kind != "hopping" else max(size // random.choice((2, 3, 5)), 1)
     grace = random.choice((0, 0, 0, 1, 5, 20)) * unit
-    return Level(kind, size, advance, grace, keys, random.randint(1, 4))
+    is_suppressed = random.random() < 0.2
+    return Level(kind, size, advance, grace, keys, random.randint(1, 4), is_suppressed)
 
 
 def _join(random: Random, unit: int) -> Join:
@@ -138,19 +194,19 @@ def _join(random: Random, unit: int) -> Join:
         before = -random.randint(0, after)
         if random.random() < 0.5:
             before, after = after, before
-    kind = random.choice(("join", "left_join", "outer_join"))
+    kind = random.choice(("join", "left_join", "outer_join", SELF_JOIN))
     return Join(kind, before, after, grace, random.randint(1, 6), random.randint(1, 4))
 
 
 def _records(
-    random: Random, unit: int, disorder: int, first_id: int, most: int, drops: bool
+    random: Random, unit: int, disorder: int, most: int, first_ms: int, *, drops: bool
 ) -> list[Input]:
     """Return the records of a partition: few or many, some of them behind by up to `disorder`.
 
     Most partitions reach the same time in the end, as time waits for those that do not.
     """
     count = random.choice((random.randint(1, 5), random.randint(1, most)))
-    first, last = START_MS, START_MS + _SPAN * unit
+    first, last = first_ms, first_ms + _SPAN * unit
     if random.random() < _IRREGULAR:
         count = random.choice((0, count))
         first, last = sorted(random.randint(first, last) for _ in range(2))
@@ -159,10 +215,10 @@ def _records(
     behind = random.choice((0.1, 0.3, 0.7)) if disorder else 0.0
     times = sorted(random.randint(first, last) // grain * grain for _ in range(count - 1))
     records = []
-    for number, time in enumerate([*times, last][:count]):
+    for time in [*times, last][:count]:
         lag = random.randint(0, disorder) if random.random() < behind else 0
         is_kept = random.random() < stays
-        records.append(Input(random.randrange(12), first_id + number, time - lag, is_kept))
+        records.append(Input(random.randrange(12), 0, time - lag, is_kept))
     return records
 
 

@@ -20,7 +20,7 @@ from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.driving import Surroundings, TaskOwner, simulated
 from tests.memory.event_time_model import Input, Result, expected
-from tests.memory.event_time_plans import MODULE, draw, tasks_of
+from tests.memory.event_time_plans import MODULE, Records, draw, tasks_of
 from tests.memory.faults import CALM, Faults, Weather
 from tests.memory.link import Link, WorkerCrashedError
 from tests.user_code.timed_windows import OUT
@@ -84,14 +84,21 @@ class EventTimeWorld:
     """A run of a topology, from a seed."""
 
     def __init__(
-        self, seed: int, *, weather: Weather | None = None, state_dir: Path | None = None
+        self,
+        seed: int,
+        *,
+        weather: Weather | None = None,
+        state_dir: Path | None = None,
+        looks_up: bool = False,
     ) -> None:
         """Create the world; its stores are RocksDB's if `state_dir` is set, else in memory.
 
-        The seed decides about the weather, too, unless it is given.
+        The seed decides about the weather, too, unless it is given. Of tasks that look up rows of
+        each other (`looks_up`), the model knows no results.
         """
         self._random = random = Random(seed)
-        self.drawn = draw(random, becomes_idle=seed % _SEEDS_PER_IDLE_RUN == _IDLE_RUN)
+        becomes_idle = seed % _SEEDS_PER_IDLE_RUN == _IDLE_RUN
+        self.drawn = draw(random, becomes_idle=becomes_idle, looks_up=looks_up)
         if weather is not None:
             self.drawn = replace(self.drawn, weather=weather)
         self._faults = Faults(random, self.drawn.weather)
@@ -123,40 +130,51 @@ class EventTimeWorld:
         self._workers = [self._new_worker(tm_id) for tm_id in range(_TASK_MANAGERS)]
         self._haste = {place: random.choice(_HASTES) for place in inputs}
         """How soon the records of a partition arrive."""
-        self._arriving = {place: list(reversed(each)) for place, each in inputs.items()}
+        self._arriving: dict[Partition, list[Input]] = {place: [] for place in inputs}
         self._closing = {
-            place: Input(0, -1 - number, self.drawn.end_ms, random.random() < 0.5)
+            place: Input(number, -1 - number, self.drawn.end_ms, self._closing_stays())
             for number, place in enumerate(inputs)
         }
         self._has_troubles = random.random() < 0.6
         self._pace_s = random.choice(_PACES_S)
         self.broker.tell(str(self.drawn))
-        if not self.drawn.arrives:
-            for place in self._arriving:
-                while self._arriving[place]:
-                    self._write_next(place)
+
+    def _closing_stays(self) -> bool:
+        # Directly behind a source, only what reaches the windows closes them.
+        return self.drawn.plan.begins_with_windows or self._random.random() < 0.5
 
     def live(self) -> None:
         """Let things happen, then close all windows, and check the results."""
         with simulated(self._surroundings, self._disk):
             try:
-                self._run()
-                self._faults.weather = CALM
-                if self._random.random() < _RESTS_BEFORE_THE_END:
-                    self._come_to_rest()
+                for epoch in self.drawn.epochs:
+                    self._faults.weather = self.drawn.weather
+                    self._begin(epoch)
+                    self._run()
+                    self._faults.weather = CALM
+                    if self._random.random() < _RESTS_BEFORE_THE_END:
+                        self._come_to_rest()
                 for place, record in self._closing.items():
                     self._write(place, record)
                 self._come_to_rest()
             finally:
                 for owner in self._all_owners:
                     owner.end()
-        self.check()
+        if not self.drawn.plan.looks_up:
+            self.check()
 
     # What happens
 
+    def _begin(self, epoch: Records) -> None:
+        """Let the records of an epoch come at once, or from now on."""
+        for place, records in epoch.items():
+            self._arriving[place] = list(reversed(records))
+            while self._arriving[place] and not self.drawn.arrives:
+                self._write_next(place)
+
     def _run(self) -> None:
         random, drawn = self._random, self.drawn
-        acts = acts_in_all = random.randint(3, 40) * len(self._places)
+        acts = acts_in_all = random.randint(3, 40) * len(self._places) // len(drawn.epochs)
         writes = sum(map(len, self._arriving.values())) / _RECORDS_AT_ONCE
         while acts > 0 or (drawn.arrives and any(self._arriving.values())):
             acts -= 1

@@ -50,9 +50,16 @@ def test_the_same_with_stores_on_disk(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path)
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_tasks_that_look_up_rows_of_each_other_do_not_wait_for_ever(seed: int) -> None:
+    world = EventTimeWorld(seed, looks_up=True)
+    world.live()
+    assert world.results
+
+
 def test_partitions_that_were_idle_bring_older_records() -> None:
-    worlds = [EventTimeWorld(seed) for seed in range(4, 300, 5)]
-    for world in worlds:
+    for seed in range(4, 1000, 5):
+        world = EventTimeWorld(seed)
         world.live()
         if world.after_idle:
             return

@@ -8,7 +8,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from streams import Batch, BatchProcessor, Emit, Processor, Record, StreamsBuilder, serdes, windows
+from streams import (
+    Batch,
+    BatchProcessor,
+    Emit,
+    Processor,
+    Record,
+    StreamsBuilder,
+    Suppress,
+    serdes,
+    windows,
+)
 from streams.stores import Windowed
 from streams.topology import Topology
 
@@ -16,12 +26,17 @@ DROPPED = b"x"
 """The values of records that the step `filter` drops begin with this."""
 ALONE = b"-"
 """The place of a side in a result of a join without a partner."""
+SELF_JOIN = "self_join"
 OUT = "out"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Windows on close behind a repartition to `keys` keys; `size_ms` of sessions is their gap."""
+    """Windows behind a repartition to `keys` keys, with one result each.
+
+    `size_ms` of sessions is their gap, of sliding windows the difference. Results come on close, or
+    updates do that are `suppressed`.
+    """
 
     kind: str
     size_ms: int
@@ -29,6 +44,7 @@ class Level:
     grace_ms: int
     keys: int
     partitions: int
+    suppressed: bool = False
 
     @property
     def windows(self) -> Any:
@@ -40,6 +56,8 @@ class Level:
                 return windows.hopping(
                     self.size_ms, advance_ms=self.advance_ms, grace_ms=self.grace_ms
                 )
+            case "sliding":
+                return windows.sliding(self.size_ms, grace_ms=self.grace_ms)
             case _:
                 return windows.session(self.size_ms, grace_ms=self.grace_ms)
 
@@ -48,7 +66,7 @@ class Level:
 class Join:
     """A join of two streams by `keys` keys; both are spread over `partitions`.
 
-    `kind` is the name of the method.
+    `kind` is the name of the method, or `SELF_JOIN`.
     """
 
     kind: str
@@ -64,18 +82,22 @@ class Plan:
     """A topology: each source goes through its hops, then come a join and windows.
 
     Ahead of each repartition of a source are the steps that `steps` names. A hop is a repartition
-    without state, with so many partitions.
+    without state, with so many partitions. If it `begins_with_windows`, the first ones come without
+    a repartition. If it `looks_up`, there are neither, but `_looked_up`.
     """
 
     steps: tuple[tuple[str, ...], ...]
     hops: tuple[int, ...]
     join: Join | None
     levels: tuple[Level, ...]
+    begins_with_windows: bool = False
+    looks_up: bool = False
 
     @property
     def topics(self) -> tuple[str, ...]:
         """The sources."""
-        return ("in0",) if self.join is None else ("in0", "in1")
+        has_two = self.join is not None and self.join.kind != SELF_JOIN
+        return ("in0", "in1") if has_two or self.looks_up else ("in0",)
 
     @property
     def drops(self) -> bool:
@@ -95,6 +117,8 @@ class Plan:
             hops=tuple(found["hops"]),
             join=None if found["join"] is None else Join(**found["join"]),
             levels=tuple(Level(**each) for each in found["levels"]),
+            begins_with_windows=found["begins_with_windows"],
+            looks_up=found["looks_up"],
         )
 
 
@@ -120,6 +144,9 @@ def build(plan: str) -> Topology:
 def topology(plan: Plan) -> Topology:
     """Return the topology of a plan."""
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
+    if plan.looks_up:
+        _looked_up(builder)
+        return builder.build()
     sides = [
         _with_hops(builder.stream(topic, name=f"Read{number}"), plan, number)
         for number, topic in enumerate(plan.topics)
@@ -128,9 +155,24 @@ def topology(plan: Plan) -> Topology:
     if plan.join is not None:
         stream, number = _joined(plan.join, *sides), 1
     for level in plan.levels:
-        stream, number = _windowed(stream, level, number), number + 1
+        is_spread = number > 0 or not plan.begins_with_windows
+        stream, number = _windowed(stream, level, number, is_spread=is_spread), number + 1
     stream.to(OUT)
     return builder.build()
+
+
+def _looked_up(builder: StreamsBuilder) -> None:
+    """Look up rows of a table by key, and also by a foreign key, for which two tasks talk."""
+    table = builder.table("in1", name="Read1")
+    stream = builder.stream("in0", name="Read0")
+    stream.map(lambda key, value: (value, key)).join(table, _both, name="Found").to(OUT)
+    rows = stream.to_table(name="Rows")
+    referring = rows.join(table, _both, foreign_key=lambda value: value, name="Referring")
+    referring.to_stream().filter(lambda _, value: value is not None).to(OUT)
+
+
+def _both(left: bytes, right: bytes) -> bytes:
+    return b"%b,%b" % (left, right)
 
 
 def _with_hops(stream: Any, plan: Plan, source: int) -> Any:
@@ -143,12 +185,13 @@ def _with_hops(stream: Any, plan: Plan, source: int) -> Any:
     return stream
 
 
-def _joined(join: Join, left: Any, right: Any) -> Any:
-    left, right = (
+def _joined(join: Join, *sides: Any) -> Any:
+    left, *others = (
         side.select_key(_fewer(join.keys)).repartition(name=name, partitions=join.partitions)
-        for side, name in ((left, "Left"), (right, "Right"))
+        for side, name in zip(sides, ("Left", "Right"), strict=False)
     )
-    return getattr(left, join.kind)(
+    right = others[0] if others else left
+    return getattr(left, "join" if join.kind == SELF_JOIN else join.kind)(
         right,
         lambda one, other: b"%b+%b" % (one or ALONE, other or ALONE),
         windows.join(before_ms=join.before_ms, after_ms=join.after_ms, grace_ms=join.grace_ms),
@@ -156,15 +199,23 @@ def _joined(join: Join, left: Any, right: Any) -> Any:
     )
 
 
-def _windowed(stream: Any, level: Level, number: int) -> Any:
-    moved = stream.select_key(_fewer(level.keys))
-    grouped = moved.repartition(name=f"By{number}", partitions=level.partitions).group_by_key()
-    table = grouped.windowed_by(level.windows, emit=Emit.ON_WINDOW_CLOSE).aggregate(
-        lambda: b"",
-        lambda _, value, aggregate: b"%b,%b" % (aggregate, value) if aggregate else value,
-        merger=_merge if level.kind == "sessions" else None,
-        name=f"Windows{number}",
+def _windowed(stream: Any, level: Level, number: int, *, is_spread: bool) -> Any:
+    if is_spread:
+        moved = stream.select_key(_fewer(level.keys))
+        stream = moved.repartition(name=f"By{number}", partitions=level.partitions)
+    emit = Emit.ON_WINDOW_UPDATE if level.suppressed else Emit.ON_WINDOW_CLOSE
+    table = (
+        stream.group_by_key()
+        .windowed_by(level.windows, emit=emit)
+        .aggregate(
+            lambda: b"",
+            lambda _, value, aggregate: b"%b,%b" % (aggregate, value) if aggregate else value,
+            merger=_merge if level.kind == "sessions" else None,
+            name=f"Windows{number}",
+        )
     )
+    if level.suppressed:
+        table = table.suppress(Suppress.until_window_closes(), name=f"Last{number}")
     return table.to_stream().map(_shown)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streams.event_time.input_time import SOURCE, InputTime, Partition
-from streams.event_time.progress import Progress, combined
+from streams.event_time.input_time import SOURCE, InputTime, Mark, Partition
+from streams.event_time.progress import Part, Progress, combined, holding
 
 A, B = ("a", 0), ("b", 0)
 LIVE, IDLE = False, True
@@ -23,16 +23,21 @@ def update(
     )
 
 
+def part(time_ms: int, is_idle: bool, *origins: str, held_ms: int = 0) -> Part:
+    progress = Progress(time_ms, is_idle, time_ms).held_back(held_ms)
+    return Part(progress, frozenset(origins or "P"), has_all=bool(origins))
+
+
 def test_several_are_as_far_as_the_least_of_those_that_are_not_idle() -> None:
-    assert combined([Progress(5, LIVE), Progress(9, LIVE)]) == Progress(5, LIVE)
-    assert combined([Progress(5, IDLE), Progress(9, LIVE)]) == Progress(9, LIVE)
-    assert combined([Progress(5, IDLE), Progress(9, IDLE)]) == Progress(9, IDLE)
+    assert combined([part(5, LIVE), part(9, LIVE)]) == Progress(5, LIVE, 5)
+    assert combined([part(5, IDLE), part(9, LIVE)]) == Progress(9, LIVE, 9)
+    assert combined([part(5, IDLE), part(9, IDLE)]) == Progress(9, IDLE, 9)
     assert combined([]) == Progress(-1, IDLE)
 
 
 def test_a_mark_counts_once_the_records_before_it_are_processed() -> None:
     known = InputTime({A: 4}, 1000)
-    known.learn(A, 10, Progress(50))
+    known.learn({A: Mark(10, Progress(50))})
     assert update(known, reached={A: 9}) == -1
     assert not known.is_due(lambda _: 9, lambda _: 9)
     assert known.is_due(lambda _: 10, lambda _: 10)
@@ -43,22 +48,34 @@ def test_a_mark_counts_once_the_records_before_it_are_processed() -> None:
 def test_time_never_goes_back() -> None:
     known = InputTime({A: 4}, 1000, {A: Progress(70)})
     assert update(known) == 70
-    known.learn(A, 0, Progress(50))
+    known.learn({A: Mark(0, Progress(50))})
     assert update(known) == 70
 
 
 def test_the_same_mark_is_nothing_new() -> None:
     known = InputTime({A: 4}, 1000)
-    assert known.learn(A, 10, Progress(50))
+    known.learn({A: Mark(10, Progress(50))})
     update(known, reached={A: 10})
-    assert not known.learn(A, 10, Progress(50))
-    assert known.learn(A, 10, Progress(60))
+    known.learn({A: Mark(10, Progress(50))})
+    assert not known.is_due(lambda _: 10, lambda _: 0)
+    known.learn({A: Mark(10, Progress(60))})
+    assert known.is_due(lambda _: 10, lambda _: 0)
+
+
+def test_an_input_is_not_idle_as_long_as_something_may_be_ahead_of_a_mark() -> None:
+    known = InputTime({A: 2, B: 2}, 1000)
+    known.learn({A: Mark(10, Progress(50, IDLE)), B: Mark(10, Progress(50, IDLE))})
+    assert update(known, reached={A: 10, B: 10}) == 50
+    known.learn({A: Mark(12, Progress(60, IDLE)), B: Mark(11, Progress(90, LIVE))})
+    assert update(known, reached={A: 10, B: 11}) == 50
+    assert not known.known(A).is_idle
+    assert update(known, reached={A: 12, B: 11}) == 90
 
 
 def test_a_task_far_behind_keeps_few_marks_and_the_last_one() -> None:
     known = InputTime({A: 4}, 1000)
     for offset in range(1000):
-        known.learn(A, offset, Progress(offset))
+        known.learn({A: Mark(offset, Progress(offset))})
     assert update(known, reached={A: 999}) == 999
 
 
@@ -89,11 +106,49 @@ def test_a_source_partition_that_was_read_to_its_end_holds_for_a_while() -> None
 
 def test_what_was_only_read_lets_others_go_ahead() -> None:
     known = InputTime({A: 2, B: SOURCE}, 1000)
-    known.learn(A, 10, Progress(50))
+    known.learn({A: Mark(10, Progress(50))})
     known.read_up_to(A, 9)
     assert known.complete_until(A) == -1
     known.read_up_to(A, 10)
     assert known.complete_until(A) == 50
-    known.learn(A, 10, Progress(50, IDLE))
+    known.learn({A: Mark(10, Progress(50, IDLE))})
     known.read_up_to(A, 10)
     assert known.complete_until(A) > 2**62
+
+
+def test_idle_is_nobody_who_has_yet_to_learn_of_records_that_another_part_has() -> None:
+    windows, direct = part(50, IDLE, "P"), part(2000, LIVE)
+    assert holding([windows, direct]) == [windows, direct]
+    assert combined([windows, direct]) == Progress(50, LIVE, 50)
+    # However far it is behind the sources, it knows of all that they had.
+    windows = part(2000, IDLE, "P", held_ms=100)
+    assert combined([windows, direct]) == Progress(2000, LIVE, 2000)
+    # What is not of the same sources says nothing.
+    assert combined([part(50, IDLE, "Q"), direct]) == Progress(2000, LIVE, 2000)
+    both = part(60, IDLE, "P", "Q")
+    assert holding([both, part(50, IDLE, "Q")]) == []
+    assert holding([part(50, IDLE, "Q"), both]) == []
+    assert holding([both, part(61, IDLE, "Q")]) == [both]
+
+
+def test_a_record_waits_for_an_idle_input_that_has_yet_to_learn_of_it() -> None:
+    origins = {A: frozenset("P"), B: frozenset("P")}
+    known = InputTime({A: 2, B: 2}, 1000, origins=origins)
+    for each in (A, B):
+        known.learn({each: Mark(10, Progress(50, IDLE, 50))})
+        known.read_up_to(each, 10)
+    assert known.complete_until(A) > 2**62
+    # A record of B was read: of A, nothing is known that is newer.
+    known.read_up_to(B, 11)
+    assert known.complete_until(A) == 50
+    known.learn({B: Mark(11, Progress(90, IDLE, 90))})
+    known.read_up_to(B, 11)
+    assert known.complete_until(A) == 50
+    known.learn({A: Mark(10, Progress(70, IDLE, 90))})
+    known.read_up_to(A, 10)
+    assert known.complete_until(A) > 2**62
+    # What comes of elsewhere does not matter.
+    other = InputTime({A: 2, B: 2}, 1000, origins={A: frozenset("P"), B: frozenset("Q")})
+    other.learn({A: Mark(10, Progress(50, IDLE, 50))})
+    other.read_up_to(A, 10)
+    assert other.complete_until(A) > 2**62

@@ -17,7 +17,7 @@ from streams.engine.group_task import GroupTask
 from streams.engine.outputs import OutputColumns
 from streams.engine.record_queues import Partition
 from streams.engine.task_environment import TaskEnvironment
-from streams.event_time.input_time import InputTime
+from streams.event_time.input_time import InputTime, Mark
 from streams.event_time.progress import Progress
 from streams.partitioning import default_partition
 from streams.pipeline.units import group_of, settings_of
@@ -217,7 +217,7 @@ class Job:
         for unit in self._units:
             for topic in unit.in_topics:
                 partition = (topic, unit.task.partition)
-                self._input_times[str(unit.task)].learn(partition, self._commits, progress)
+                self._input_times[str(unit.task)].learn({partition: Mark(self._commits, progress)})
             self._process(unit, [])
 
     def wait(self, ms: int) -> None:
