@@ -24,13 +24,15 @@ class Writer:
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
     `inputs` has the number of partitions by topic. Those in `internal` are written by the job too,
-    and it has the processors that take what comes of them out of sources, sorted. `output` is the
-    place of the topic among the internal ones that it writes, by name.
+    and it has the processors that take what comes of them out of sources, sorted. What comes of
+    `feedback` may depend on records of the one who asks, who must not wait for that. `output` is
+    the place of the topic among the internal ones that it writes, by name.
     """
 
     processor: Name
     inputs: Mapping[Name, _Count] = field(hash=False)
     internal: Mapping[Name, tuple[Name, ...]] = field(default_factory=dict, hash=False)
+    feedback: tuple[Name, ...] = ()
     output: Annotated[int, AtLeast(0)] = 0
 
     @property
@@ -52,10 +54,15 @@ class EventTimeSpec:
 
     writers: Mapping[Name, tuple[Writer, ...]] = field(default_factory=dict, hash=False)
 
-    def origins(self, topic: str) -> frozenset[str]:
+    def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
         """Return the processors that take what comes of an internal topic out of sources."""
         return frozenset().union(
-            *(writer.origins(each) for writer in self.writers[topic] for each in writer.inputs)
+            *(
+                writer.origins(each)
+                for writer in self.writers[topic]
+                for each in writer.inputs
+                if with_feedback or each not in writer.feedback
+            )
         )
 
 
@@ -124,6 +131,13 @@ class _Flow:
                 processor=writer.id,
                 inputs=inputs,
                 internal=internal,
+                feedback=tuple(
+                    each
+                    for each in internal
+                    if not self._reached[processor.id].isdisjoint(
+                        writer.id for writer in self.written[each]
+                    )
+                ),
                 output=outputs.index(topic),
             )
 
@@ -151,11 +165,8 @@ class _Flow:
 
     def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
         return any(
-            writer is asker
-            or (
-                self._place[writer.id] >= self._place[reader.id]
-                and writer.id in self._reached[asker.id]
-            )
+            self._place[writer.id] >= self._place[reader.id]
+            and writer.id in self._reached[asker.id]
             for writer in self.written.get(topic, ())
         )
 

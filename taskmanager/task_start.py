@@ -22,7 +22,7 @@ from streams.engine.runtime import Call
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.user_errors import reason
 from streams.errors import StreamsError, SupplierError
-from streams.event_time.input_time import InputTime
+from streams.event_time.input_time import InputTime, Origins
 from streams.event_time.progress import Progress
 from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.stores.bytes_store import StoreBytes
@@ -221,7 +221,7 @@ class ProcessorStart(TaskStart):
             if at.progress is not None
         }
         origins = {
-            (topic, number): spec.origins(topic)
+            (topic, number): Origins(spec.origins(topic), spec.origins(topic, with_feedback=False))
             for topic, number in positions
             if topic in spec.writers
         }

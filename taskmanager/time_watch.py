@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -125,17 +125,17 @@ class TimeWatch:
                 marks[partition] = None
         answers = self._answers([w for each in topics.values() for w in each], marks)
         now_ms = int(self._clock() * 1000)
-        known: dict[str, Progress] = {}
+        known: dict[str, tuple[Progress, Progress]] = {}
         holders: dict[str, list[Holder]] = {}
         newest: dict[str, int] = {}
         for topic, writers in topics.items():
-            known[topic] = self._progress.of(writers, answers, now_ms)
+            known[topic] = self._known(writers, answers, now_ms)
             holders[topic] = self._progress.holders(writers, answers, now_ms)
             newest[topic] = _newest_ms(writers, answers)
         for task, watched in tasks.items():
             watched.input_time.learn(
                 {
-                    partition: Mark(answers.ends[partition], known[partition[0]])
+                    partition: Mark(answers.ends[partition], *known[partition[0]])
                     for partition in watched.writers
                     if partition in answers.ends
                 }
@@ -146,6 +146,14 @@ class TimeWatch:
                     held.sort(key=lambda each: each.time_ms)
                     self._holders[task] = tuple(held)
                     self._newest_ms[task] = max(newest[topic] for topic, _ in watched.writers)
+
+    def _known(
+        self, writers: Sequence[Writer], answers: Answers, now_ms: int
+    ) -> tuple[Progress, Progress]:
+        found = foreign = self._progress.of(writers, answers, now_ms)
+        if any(writer.feedback for writer in writers):
+            foreign = self._progress.of(writers, answers, now_ms, with_feedback=False)
+        return found, foreign
 
     def _answers(self, writers: Collection[Writer], marks: Collection[Partition]) -> Answers:
         inputs: dict[str, dict[Partition, None]] = {}

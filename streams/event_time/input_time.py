@@ -19,10 +19,24 @@ _END_OF_TIME = 2**63
 
 
 class Mark(NamedTuple):
-    """What is known of an internal input once all its records before `offset` were taken in."""
+    """What is known of an internal input once all its records before `offset` were taken in.
+
+    `foreign` is the same without what may depend on records of the task itself.
+    """
 
     offset: int
     progress: Progress
+    foreign: Progress
+
+
+class Origins(NamedTuple):
+    """The processors that took the records of an input out of sources; see `Part`.
+
+    `foreign` are those of what does not depend on records of the task itself.
+    """
+
+    all: frozenset[str]
+    foreign: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -30,15 +44,14 @@ class _Input:
     """A partition that the task reads, and how many tasks of the job write it."""
 
     writers: int
-    origins: frozenset[str]
-    """See `Part`."""
+    origins: Origins
     progress: Progress
     marks: deque[Mark] = field(default_factory=deque)
     """Those that the task has not passed: it has not processed all records before them."""
     unread: deque[Mark] = field(default_factory=deque)
     """The marks that the task has not read up to."""
     read: Progress = field(default_factory=Progress)
-    """What is known of the records to come that the task has not even read."""
+    """What is known of the foreign records to come that the task has not even read."""
     read_mark: int = 0
     """The offset of the last mark that the task has read up to."""
     is_covered: bool = False
@@ -62,14 +75,13 @@ class InputTime:
         writers: Mapping[Partition, int],
         idle_after_ms: int,
         known: Mapping[Partition, Progress] = {},
-        origins: Mapping[Partition, frozenset[str]] = {},
+        origins: Mapping[Partition, Origins] = {},
         *,
         passes_sources_on: bool = False,
     ) -> None:
         """`writers` has their number by partition; `known` is what was committed.
 
-        `origins` has the processors that took the records out of sources, see `Part`; those of a
-        partition that is not in it are no others'.
+        The origins of a partition that is not in `origins` are no others'.
 
         With `passes_sources_on`, time goes on with the records of a single source partition too,
         also with those that no step gets: results that are held back must not wait for others.
@@ -79,7 +91,7 @@ class InputTime:
         self._inputs = {
             partition: _Input(
                 count,
-                origins.get(partition, frozenset([str(partition)])),
+                origins.get(partition) or Origins(*[frozenset([str(partition)])] * 2),
                 (at := known.get(partition, Progress())),
                 read=at,
             )
@@ -119,17 +131,21 @@ class InputTime:
         self._take_news()
         each = self._inputs[partition]
         while each.unread and each.unread[0].offset <= offset:
-            each.read_mark = each.unread[0].offset
-            each.read = _passed(each.read, each.unread)
+            mark = each.unread.popleft()
+            each.read_mark = mark.offset
+            each.read = _later(each.read, mark.foreign, is_last=not each.unread)
         each.is_covered = offset <= each.read_mark
 
     def complete_until(self, partition: Partition) -> int:
-        """Return the time before which all records of an internal input were read."""
+        """Return the time before which all records of an internal input were read.
+
+        Those that may depend on records of the task itself do not count.
+        """
         asked = self._inputs[partition]
         if asked.read.is_idle and all(
             _knows_as_much(asked, each)
             for each in self._inputs.values()
-            if each is not asked and each.origins <= asked.origins
+            if each is not asked and each.origins.all <= asked.origins.foreign
         ):
             return _END_OF_TIME
         return asked.read.time_ms
@@ -153,10 +169,11 @@ class InputTime:
             elif each.marks:
                 offset = reached(partition)
                 while each.marks and each.marks[0].offset <= offset:
-                    each.progress = _passed(each.progress, each.marks)
+                    mark = each.marks.popleft()
+                    each.progress = _later(each.progress, mark.progress, is_last=not each.marks)
         if not self.follows_records or self._passes_sources_on:
             found = combined(
-                Part(each.progress, each.origins, has_all=each.writers != SOURCE)
+                Part(each.progress, each.origins.all, has_all=each.writers != SOURCE)
                 for each in self._inputs.values()
             )
             self._time_ms = max(self._time_ms, found.time_ms)
@@ -212,16 +229,15 @@ def _add(marks: deque[Mark], mark: Mark) -> None:
     marks.append(mark)
 
 
-def _passed(before: Progress, marks: deque[Mark]) -> Progress:
-    """Take out the next mark, and return what is known then. Time never goes back.
+def _later(before: Progress, found: Progress, *, is_last: bool) -> Progress:
+    """Return what is known after one more mark. Time never goes back.
 
-    As long as there is another mark, something may be ahead of that.
+    Unless it is the last one, something may be ahead of the next.
     """
-    time_ms, is_idle, sources_ms = marks.popleft().progress
     return Progress(
-        max(before.time_ms, time_ms),
-        is_idle and not marks,
-        max(before.sources_ms, sources_ms),
+        max(before.time_ms, found.time_ms),
+        found.is_idle and is_last,
+        max(before.sources_ms, found.sources_ms),
     )
 
 

@@ -54,12 +54,21 @@ class WriterProgress:
         self._read_since_ms: dict[tuple[str, Partition], int] = {}
         """Since when nothing is unread of an input, by processor and partition."""
 
-    def of(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> Progress:
+    def of(
+        self,
+        writers: Sequence[Writer],
+        answers: Answers,
+        now_ms: int,
+        *,
+        with_feedback: bool = True,
+    ) -> Progress:
         """Return how far a topic is that these processors write: what comes has a later clock.
 
-        `now_ms` comes from a clock that only goes forward.
+        `now_ms` comes from a clock that only goes forward. Without feedback, what may depend on
+        records of the one who asks is left out.
         """
-        return combined(part for _, part in self._parts(writers, answers, now_ms))
+        parts = self._parts(writers, answers, now_ms, with_feedback=with_feedback)
+        return combined(part for _, part in parts)
 
     def holders(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> list[Holder]:
         """Return the tasks that hold a topic back, those that are least far first."""
@@ -81,19 +90,24 @@ class WriterProgress:
         return sorted(found, key=lambda each: each.time_ms)
 
     def _parts(
-        self, writers: Sequence[Writer], answers: Answers, now_ms: int
+        self,
+        writers: Sequence[Writer],
+        answers: Answers,
+        now_ms: int,
+        *,
+        with_feedback: bool = True,
     ) -> Iterator[tuple[tuple[Writer, int], Part]]:
         """Yield how far each task is with each of its inputs, as seen behind it."""
         for writer in writers:
+            left_out = () if with_feedback else writer.feedback
             for number in range(writer.tasks):
-                yield from (
-                    ((writer, number), each)
-                    for each in self._of_task(writer, number, answers, now_ms)
-                )
+                for topic, part in self._of_task(writer, number, answers, now_ms):
+                    if topic not in left_out:
+                        yield (writer, number), part
 
     def _of_task(
         self, writer: Writer, number: int, answers: Answers, now_ms: int
-    ) -> Iterator[Part]:
+    ) -> Iterator[tuple[str, Part]]:
         committed = answers.committed.get(writer.processor, {})
         inputs = _inputs(writer, number)
         hold_ms = 0
@@ -110,10 +124,14 @@ class WriterProgress:
                 now_ms,
                 is_one=len(inputs) == 1,
             )
-            yield Part(
-                progress.held_back(hold_ms),
-                writer.origins(partition[0]),
-                has_all=partition[0] in writer.internal,
+            topic, _ = partition
+            yield (
+                topic,
+                Part(
+                    progress.held_back(hold_ms),
+                    writer.origins(topic),
+                    has_all=topic in writer.internal,
+                ),
             )
 
     def _of_input(

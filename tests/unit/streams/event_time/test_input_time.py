@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streams.event_time.input_time import SOURCE, InputTime, Mark, Partition
+from streams.event_time.input_time import SOURCE, InputTime, Mark, Origins, Partition
 from streams.event_time.progress import Part, Progress, combined, holding
 
 A, B = ("a", 0), ("b", 0)
@@ -28,6 +28,14 @@ def part(time_ms: int, is_idle: bool, *origins: str, held_ms: int = 0) -> Part:
     return Part(progress, frozenset(origins or "P"), has_all=bool(origins))
 
 
+def of(origin: str) -> Origins:
+    return Origins(frozenset(origin), frozenset(origin))
+
+
+def mark(offset: int, progress: Progress) -> Mark:
+    return Mark(offset, progress, progress)
+
+
 def test_several_are_as_far_as_the_least_of_those_that_are_not_idle() -> None:
     assert combined([part(5, LIVE), part(9, LIVE)]) == Progress(5, LIVE, 5)
     assert combined([part(5, IDLE), part(9, LIVE)]) == Progress(9, LIVE, 9)
@@ -37,7 +45,7 @@ def test_several_are_as_far_as_the_least_of_those_that_are_not_idle() -> None:
 
 def test_a_mark_counts_once_the_records_before_it_are_processed() -> None:
     known = InputTime({A: 4}, 1000)
-    known.learn({A: Mark(10, Progress(50))})
+    known.learn({A: mark(10, Progress(50))})
     assert update(known, reached={A: 9}) == -1
     assert not known.is_due(lambda _: 9, lambda _: 9)
     assert known.is_due(lambda _: 10, lambda _: 10)
@@ -48,25 +56,25 @@ def test_a_mark_counts_once_the_records_before_it_are_processed() -> None:
 def test_time_never_goes_back() -> None:
     known = InputTime({A: 4}, 1000, {A: Progress(70)})
     assert update(known) == 70
-    known.learn({A: Mark(0, Progress(50))})
+    known.learn({A: mark(0, Progress(50))})
     assert update(known) == 70
 
 
 def test_the_same_mark_is_nothing_new() -> None:
     known = InputTime({A: 4}, 1000)
-    known.learn({A: Mark(10, Progress(50))})
+    known.learn({A: mark(10, Progress(50))})
     update(known, reached={A: 10})
-    known.learn({A: Mark(10, Progress(50))})
+    known.learn({A: mark(10, Progress(50))})
     assert not known.is_due(lambda _: 10, lambda _: 0)
-    known.learn({A: Mark(10, Progress(60))})
+    known.learn({A: mark(10, Progress(60))})
     assert known.is_due(lambda _: 10, lambda _: 0)
 
 
 def test_an_input_is_not_idle_as_long_as_something_may_be_ahead_of_a_mark() -> None:
     known = InputTime({A: 2, B: 2}, 1000)
-    known.learn({A: Mark(10, Progress(50, IDLE)), B: Mark(10, Progress(50, IDLE))})
+    known.learn({A: mark(10, Progress(50, IDLE)), B: mark(10, Progress(50, IDLE))})
     assert update(known, reached={A: 10, B: 10}) == 50
-    known.learn({A: Mark(12, Progress(60, IDLE)), B: Mark(11, Progress(90, LIVE))})
+    known.learn({A: mark(12, Progress(60, IDLE)), B: mark(11, Progress(90, LIVE))})
     assert update(known, reached={A: 10, B: 11}) == 50
     assert not known.known(A).is_idle
     assert update(known, reached={A: 12, B: 11}) == 90
@@ -75,7 +83,7 @@ def test_an_input_is_not_idle_as_long_as_something_may_be_ahead_of_a_mark() -> N
 def test_a_task_far_behind_keeps_few_marks_and_the_last_one() -> None:
     known = InputTime({A: 4}, 1000)
     for offset in range(1000):
-        known.learn({A: Mark(offset, Progress(offset))})
+        known.learn({A: mark(offset, Progress(offset))})
     assert update(known, reached={A: 999}) == 999
 
 
@@ -106,12 +114,12 @@ def test_a_source_partition_that_was_read_to_its_end_holds_for_a_while() -> None
 
 def test_what_was_only_read_lets_others_go_ahead() -> None:
     known = InputTime({A: 2, B: SOURCE}, 1000)
-    known.learn({A: Mark(10, Progress(50))})
+    known.learn({A: mark(10, Progress(50))})
     known.read_up_to(A, 9)
     assert known.complete_until(A) == -1
     known.read_up_to(A, 10)
     assert known.complete_until(A) == 50
-    known.learn({A: Mark(10, Progress(50, IDLE))})
+    known.learn({A: mark(10, Progress(50, IDLE))})
     known.read_up_to(A, 10)
     assert known.complete_until(A) > 2**62
 
@@ -132,23 +140,34 @@ def test_idle_is_nobody_who_has_yet_to_learn_of_records_that_another_part_has() 
 
 
 def test_a_record_waits_for_an_idle_input_that_has_yet_to_learn_of_it() -> None:
-    origins = {A: frozenset("P"), B: frozenset("P")}
+    origins = dict.fromkeys((A, B), of("P"))
     known = InputTime({A: 2, B: 2}, 1000, origins=origins)
     for each in (A, B):
-        known.learn({each: Mark(10, Progress(50, IDLE, 50))})
+        known.learn({each: mark(10, Progress(50, IDLE, 50))})
         known.read_up_to(each, 10)
     assert known.complete_until(A) > 2**62
     # A record of B was read: of A, nothing is known that is newer.
     known.read_up_to(B, 11)
     assert known.complete_until(A) == 50
-    known.learn({B: Mark(11, Progress(90, IDLE, 90))})
+    known.learn({B: mark(11, Progress(90, IDLE, 90))})
     known.read_up_to(B, 11)
     assert known.complete_until(A) == 50
-    known.learn({A: Mark(10, Progress(70, IDLE, 90))})
+    known.learn({A: mark(10, Progress(70, IDLE, 90))})
     known.read_up_to(A, 10)
     assert known.complete_until(A) > 2**62
     # What comes of elsewhere does not matter.
-    other = InputTime({A: 2, B: 2}, 1000, origins={A: frozenset("P"), B: frozenset("Q")})
-    other.learn({A: Mark(10, Progress(50, IDLE, 50))})
+    other = InputTime({A: 2, B: 2}, 1000, origins={A: of("P"), B: of("Q")})
+    other.learn({A: mark(10, Progress(50, IDLE, 50))})
     other.read_up_to(A, 10)
     assert other.complete_until(A) > 2**62
+
+
+def test_no_record_waits_for_what_depends_on_it() -> None:
+    origins = {A: Origins(frozenset("PQ"), frozenset("Q")), B: of("P")}
+    known = InputTime({A: 2, B: 2}, 1000, origins=origins)
+    held, idle = Progress(50, LIVE, 50), Progress(20, IDLE, 20)
+    known.learn({A: Mark(10, held, idle), B: mark(10, Progress(90, LIVE, 90))})
+    for each in (A, B):
+        known.read_up_to(each, 10)
+    assert known.complete_until(A) > 2**62
+    assert update(known, reached={A: 10, B: 10}) == 50

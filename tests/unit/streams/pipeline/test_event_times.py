@@ -25,9 +25,11 @@ def test_two_that_answer_each_other_do_not_wait_for_each_other() -> None:
     asked = found["W-Found-source"]
     (rows,) = asked.writers["W_Joined-subscriptions-repartition_job"]
     assert rows.processor == "W-Rows-source"
-    assert rows.inputs == {"r": 2}
+    assert rows.inputs == {"r": 2, "W_Joined-answers-repartition_job": 2}
+    assert rows.feedback == ("W_Joined-answers-repartition_job",)
     (answering,) = found["W-Rows-source"].writers["W_Joined-answers-repartition_job"]
     assert answering.inputs == {"t": 2, "W_Enriched-by-key-repartition_job": 2}
+    assert answering.feedback == ()
     assert answering.internal == {"W_Enriched-by-key-repartition_job": ("W-s-source",)}
 
 
@@ -36,6 +38,8 @@ def test_origins_are_the_processors_that_read_sources() -> None:
     found = event_times(load(text, JOB))
     asked = found["W-Found-source"]
     assert asked.origins("W_Enriched-by-key-repartition_job") == {"W-s-source"}
-    assert asked.origins("W_Joined-subscriptions-repartition_job") == {"W-Rows-source"}
+    subscriptions = "W_Joined-subscriptions-repartition_job"
+    assert asked.origins(subscriptions, with_feedback=False) == {"W-Rows-source"}
+    assert asked.origins(subscriptions) == {"W-Rows-source", "W-Found-source", "W-s-source"}
     answers = found["W-Rows-source"].origins("W_Joined-answers-repartition_job")
     assert answers == {"W-Found-source", "W-s-source"}

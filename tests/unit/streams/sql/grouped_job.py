@@ -217,7 +217,9 @@ class Job:
         for unit in self._units:
             for topic in unit.in_topics:
                 partition = (topic, unit.task.partition)
-                self._input_times[str(unit.task)].learn({partition: Mark(self._commits, progress)})
+                self._input_times[str(unit.task)].learn(
+                    {partition: Mark(self._commits, progress, progress)}
+                )
             self._process(unit, [])
 
     def wait(self, ms: int) -> None:
