@@ -51,6 +51,7 @@ def main(words: Sequence[str] | None = None) -> None:
             config = Config(
                 server_ip=host,
                 server_port=int(port),
+                tm_number=1,
                 parallelism=1,
                 replication_factor=1,
                 source_topic="source",
@@ -72,7 +73,7 @@ def _measure(config: Config, processors: int, partitions: int, broker: int, seco
         _commit(config, f"P{number}", source, partitions)
     time.sleep(10)
     _, resting, _ = _shares(broker, seconds)
-    watch = TimeWatch(config, GroupPositions(config, admin))
+    watch = TimeWatch(config, GroupPositions(config))
     looks = 0
     look = watch.look
 

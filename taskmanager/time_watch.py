@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,12 +16,18 @@ from common.event_time import EventTimeSpec, Writer
 from common.kafka.clients import Partition
 from common.tasks import TaskId
 from streams.event_time.input_time import InputTime, Mark
-from streams.event_time.progress import UNKNOWN, Progress
-from streams.event_time.writer_progress import Answers, Holder, WriterProgress
+from streams.event_time.progress import UNKNOWN
+from streams.event_time.writer_progress import Answers, Holder, TopicProgress, WriterProgress
 
 LEAST_INTERVAL_S = 0.1
-_SHARE = 4
+_PAUSES = 4
 """A look is followed by a pause of at least this many times as long as it took."""
+_CPU_PAUSES = 85
+"""The pause is also this many times the CPU time of the look: the brokers have about as much of
+it, and neither is to spend more than 2 % of a core on event time, however many tasks there are."""
+
+_Topic = tuple[str, str]
+"""A processor and a topic that it reads; what others do with the topic may be seen differently."""
 
 logger = structlog.get_logger()
 
@@ -74,8 +80,8 @@ class TimeWatch:
         self._progress = WriterProgress(config.idle_after_ms)
         self._changing = threading.Lock()
         self._tasks: dict[TaskId, _Watched] = {}
-        self._holders: dict[TaskId, tuple[Holder, ...]] = {}
-        self._newest_ms: dict[TaskId, int] = {}
+        self._known: dict[_Topic, TopicProgress] = {}
+        self._newest_ms: dict[_Topic, int] = {}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -100,60 +106,47 @@ class TimeWatch:
             watched = self._tasks.get(task)
             if watched is not None and watched.input_time is input_time:
                 del self._tasks[task]
-                self._holders.pop(task, None)
-                self._newest_ms.pop(task, None)
 
     def holders(self, task: TaskId) -> tuple[Holder, ...]:
         """Return the tasks that held back the event time of a task at the last look."""
-        with self._changing:
-            return self._holders.get(task, ())
+        found = [each for topic in self._topics(task) for each in self._known[topic].holders]
+        return tuple(sorted(found, key=lambda each: each.time_ms))
 
     def newest_ms(self, task: TaskId) -> int:
         """Return the largest timestamp that writers of a task's input have processed, or -1."""
+        return max((self._newest_ms[topic] for topic in self._topics(task)), default=UNKNOWN)
+
+    def _topics(self, task: TaskId) -> list[_Topic]:
+        """Return the topics that a task reads, as far as a look has seen them."""
         with self._changing:
-            return self._newest_ms.get(task, UNKNOWN)
+            watched = self._tasks.get(task)
+        topics = [(task.processor, topic) for topic, _ in watched.writers] if watched else []
+        return [each for each in topics if each in self._known and each in self._newest_ms]
 
     def look(self) -> None:
         """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
         with self._changing:
             tasks = dict(self._tasks)
-        topics: dict[str, tuple[Writer, ...]] = {}
+        topics: dict[_Topic, tuple[Writer, ...]] = {}
         marks: dict[Partition, None] = {}
-        for watched in tasks.values():
+        for task, watched in tasks.items():
             for partition, writers in watched.writers.items():
-                topics[partition[0]] = writers
+                topics[task.processor, partition[0]] = writers
                 marks[partition] = None
         answers = self._answers([w for each in topics.values() for w in each], marks)
         now_ms = int(self._clock() * 1000)
-        known: dict[str, tuple[Progress, Progress]] = {}
-        holders: dict[str, list[Holder]] = {}
-        newest: dict[str, int] = {}
-        for topic, writers in topics.items():
-            known[topic] = self._known(writers, answers, now_ms)
-            holders[topic] = self._progress.holders(writers, answers, now_ms)
-            newest[topic] = _newest_ms(writers, answers)
+        known = {
+            topic: self._progress.of(writers, answers, now_ms) for topic, writers in topics.items()
+        }
+        self._newest_ms = {each: _newest_ms(topics[each], answers) for each in topics}
+        self._known = known
         for task, watched in tasks.items():
-            watched.input_time.learn(
-                {
-                    partition: Mark(answers.ends[partition], *known[partition[0]])
-                    for partition in watched.writers
-                    if partition in answers.ends
-                }
-            )
-            held = [each for topic, _ in watched.writers for each in holders[topic]]
-            with self._changing:
-                if task in self._tasks:
-                    held.sort(key=lambda each: each.time_ms)
-                    self._holders[task] = tuple(held)
-                    self._newest_ms[task] = max(newest[topic] for topic, _ in watched.writers)
-
-    def _known(
-        self, writers: Sequence[Writer], answers: Answers, now_ms: int
-    ) -> tuple[Progress, Progress]:
-        found = foreign = self._progress.of(writers, answers, now_ms)
-        if any(writer.feedback for writer in writers):
-            foreign = self._progress.of(writers, answers, now_ms, with_feedback=False)
-        return found, foreign
+            new = {}
+            for partition in watched.writers:
+                if (end := answers.ends.get(partition)) is not None:
+                    at = known[task.processor, partition[0]]
+                    new[partition] = Mark(end, at.progress, at.foreign)
+            watched.input_time.learn(new)
 
     def _answers(self, writers: Collection[Writer], marks: Collection[Partition]) -> Answers:
         inputs: dict[str, dict[Partition, None]] = {}
@@ -176,13 +169,13 @@ class TimeWatch:
 
     def _run(self) -> None:
         while True:
-            began_s = self._clock()
+            began_s, cpu_began_s = self._clock(), time.thread_time()
             try:
                 self.look()
             except Exception:
                 logger.exception("event time is not known")
-            took_s = self._clock() - began_s
-            if self._stopped.wait(max(LEAST_INTERVAL_S, _SHARE * took_s)):
+            took_s, cpu_s = self._clock() - began_s, time.thread_time() - cpu_began_s
+            if self._stopped.wait(max(LEAST_INTERVAL_S, _PAUSES * took_s, _CPU_PAUSES * cpu_s)):
                 return
 
 

@@ -61,7 +61,7 @@ def run(settings: ThreadSettings) -> None:
         clients,
         GlobalStores(settings.config, tm_id, thread, clients, resources),
         LagWatch(settings.config, Offsets(settings.config, admin)),
-        TimeWatch(settings.config, GroupPositions(settings.config, admin)),
+        TimeWatch(settings.config, GroupPositions(settings.config)),
         RemoteQueries(settings.queries, settings.authkey),
         resources,
         UserErrorLog(with_values=settings.config.log_record_values),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from common.committed import Committed
 from common.config import Config
 from common.errors import EngineError
-from common.kafka.admin import Admin
 from common.kafka.clients import Partition, client_config
 from common.kafka.lifeline import Lifeline, connect_with_lifeline
 
@@ -33,9 +31,8 @@ class GroupPositions:
     gets what was committed last, and does not wait for a transaction that is about to commit.
     """
 
-    def __init__(self, config: Config, admin: Admin) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._admin = admin
         self._askers: dict[str, _Asker] = {}
 
     def committed(
@@ -60,15 +57,30 @@ class GroupPositions:
 
     def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the high watermarks of partitions, open transactions included."""
-        with suppress(EngineError):
-            return self._admin.high_watermarks(list(partitions)) if partitions else {}
-        return {}
+        return self._offsets(partitions, OFFSET_END)
 
     def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the offsets of the oldest records of partitions."""
-        with suppress(EngineError):
-            return self._admin.oldest_offsets(list(partitions)) if partitions else {}
-        return {}
+        return self._offsets(partitions, OFFSET_BEGINNING)
+
+    def _offsets(self, partitions: Collection[Partition], which: int) -> dict[Partition, int]:
+        """Ask for offsets by "time": the protocol has two times that mean the ends (ListOffsets).
+
+        The admin client would make a future for each partition, which costs more than all else.
+        """
+        asker = next(iter(self._askers.values()), None)
+        if asker is None or not partitions:
+            return {}
+        wanted = [TopicPartition(*partition, which) for partition in partitions]
+        try:
+            found = asker.consumer.offsets_for_times(wanted, timeout=_ANSWER_S)
+        except KafkaException:
+            return {}
+        return {
+            (entry.topic, entry.partition): entry.offset
+            for entry in found
+            if entry.error is None and entry.offset >= 0
+        }
 
     def keep_only(self, groups: Collection[str]) -> None:
         """Close the consumers of all other groups."""

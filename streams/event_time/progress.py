@@ -21,7 +21,7 @@ class Progress(NamedTuple):
 
     def held_back(self, hold_ms: int) -> Progress:
         """Return the progress behind a node that holds records back for that long."""
-        return self._replace(time_ms=max(self.time_ms - hold_ms, UNKNOWN))
+        return self._replace(time_ms=max(self.time_ms - hold_ms, UNKNOWN)) if hold_ms else self
 
 
 class Part(NamedTuple):

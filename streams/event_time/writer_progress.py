@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from common.committed import Committed, InputProgress
@@ -39,6 +40,55 @@ class Holder(NamedTuple):
     unread: int | None
 
 
+class TopicProgress:
+    """How far a topic is that some processors write: what comes has a later clock."""
+
+    def __init__(self, inputs: Sequence[_TaskInput], answers: Answers) -> None:
+        self._inputs = inputs
+        self._answers = answers
+        self.progress = combined([each.part for each in inputs])
+        """The least of the tasks' that hold others back."""
+        self.foreign = self.progress
+        """The same without what may depend on records of the one who asks."""
+        foreign = [each.part for each in inputs if not each.is_feedback]
+        if len(foreign) < len(inputs):
+            self.foreign = combined(foreign)
+
+    @cached_property
+    def holders(self) -> list[Holder]:
+        """The tasks that hold the topic back, those that are least far first."""
+        held = set(map(id, holding([each.part for each in self._inputs])))
+        found: dict[TaskId, Holder] = {}
+        for each in self._inputs:
+            if id(each.part) not in held:
+                continue
+            task = TaskId(each.writer.processor, each.number)
+            time_ms = each.part.progress.time_ms
+            if task in found:
+                time_ms = min(time_ms, found[task].time_ms)
+            found[task] = Holder(task, time_ms, self._unread(each.writer, each.number))
+        return sorted(found.values(), key=lambda each: each.time_ms)
+
+    def _unread(self, writer: Writer, number: int) -> int | None:
+        committed = self._answers.committed.get(writer.processor)
+        if committed is None:
+            return None
+        counts = [
+            _unread(committed.get(partition), partition, self._answers)
+            for partition in _inputs(writer, number)
+        ]
+        return None if None in counts else sum(filter(None, counts))
+
+
+class _TaskInput(NamedTuple):
+    """How far a task that writes a topic is with one of its inputs, as seen behind it."""
+
+    writer: Writer
+    number: int
+    part: Part
+    is_feedback: bool
+
+
 class WriterProgress:
     """Finds out how far the writers of topics are. For one thread at a time.
 
@@ -54,60 +104,22 @@ class WriterProgress:
         self._read_since_ms: dict[tuple[str, Partition], int] = {}
         """Since when nothing is unread of an input, by processor and partition."""
 
-    def of(
-        self,
-        writers: Sequence[Writer],
-        answers: Answers,
-        now_ms: int,
-        *,
-        with_feedback: bool = True,
-    ) -> Progress:
-        """Return how far a topic is that these processors write: what comes has a later clock.
+    def of(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> TopicProgress:
+        """Return how far a topic is that these processors write.
 
-        `now_ms` comes from a clock that only goes forward. Without feedback, what may depend on
-        records of the one who asks is left out.
+        `now_ms` comes from a clock that only goes forward.
         """
-        parts = self._parts(writers, answers, now_ms, with_feedback=with_feedback)
-        return combined(part for _, part in parts)
-
-    def holders(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> list[Holder]:
-        """Return the tasks that hold a topic back, those that are least far first."""
-        tasks, parts = [], []
-        for task, part in self._parts(writers, answers, now_ms):
-            tasks.append(task)
-            parts.append(part)
-        held = set(map(id, holding(parts)))
-        least_ms: dict[tuple[Writer, int], int] = {}
-        for task, part in zip(tasks, parts, strict=True):
-            if id(part) in held:
-                least_ms[task] = min(
-                    part.progress.time_ms, least_ms.get(task, part.progress.time_ms)
-                )
-        found = [
-            Holder(TaskId(writer.processor, number), ms, self._unread(writer, number, answers))
-            for (writer, number), ms in least_ms.items()
+        inputs = [
+            each
+            for writer in writers
+            for number in range(writer.tasks)
+            for each in self._of_task(writer, number, answers, now_ms)
         ]
-        return sorted(found, key=lambda each: each.time_ms)
-
-    def _parts(
-        self,
-        writers: Sequence[Writer],
-        answers: Answers,
-        now_ms: int,
-        *,
-        with_feedback: bool = True,
-    ) -> Iterator[tuple[tuple[Writer, int], Part]]:
-        """Yield how far each task is with each of its inputs, as seen behind it."""
-        for writer in writers:
-            left_out = () if with_feedback else writer.feedback
-            for number in range(writer.tasks):
-                for topic, part in self._of_task(writer, number, answers, now_ms):
-                    if topic not in left_out:
-                        yield (writer, number), part
+        return TopicProgress(inputs, answers)
 
     def _of_task(
         self, writer: Writer, number: int, answers: Answers, now_ms: int
-    ) -> Iterator[tuple[str, Part]]:
+    ) -> Iterator[_TaskInput]:
         committed = answers.committed.get(writer.processor, {})
         inputs = _inputs(writer, number)
         hold_ms = 0
@@ -125,14 +137,9 @@ class WriterProgress:
                 is_one=len(inputs) == 1,
             )
             topic, _ = partition
-            yield (
-                topic,
-                Part(
-                    progress.held_back(hold_ms),
-                    writer.origins(topic),
-                    has_all=topic in writer.internal,
-                ),
-            )
+            has_all = topic in writer.internal
+            part = Part(progress.held_back(hold_ms), writer.origins(topic), has_all)
+            yield _TaskInput(writer, number, part, topic in writer.feedback)
 
     def _of_input(
         self,
@@ -157,16 +164,6 @@ class WriterProgress:
         is_idle = now_ms - since_ms >= least_ms
         is_idle |= known.is_idle and not is_one
         return Progress(known.time_ms, is_idle, known.sources_ms)
-
-    def _unread(self, writer: Writer, number: int, answers: Answers) -> int | None:
-        committed = answers.committed.get(writer.processor)
-        if committed is None:
-            return None
-        counts = [
-            _unread(committed.get(partition), partition, answers)
-            for partition in _inputs(writer, number)
-        ]
-        return None if None in counts else sum(filter(None, counts))
 
 
 def _inputs(writer: Writer, number: int) -> list[Partition]:
