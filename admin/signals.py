@@ -6,10 +6,12 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from common.errors import ControlFlow
+
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Interrupted(BaseException):
+class Interrupted(ControlFlow):
     """A signal asks this process to end; `number` says which."""
 
     def __init__(self, number: int) -> None:

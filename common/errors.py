@@ -10,7 +10,8 @@ The number is the exit code of a command that ends with the error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -52,6 +53,46 @@ class PipelineError(OwnError):
     """Base of all errors meant for users; `str(error)` is the whole message."""
 
     exit_code: ClassVar[int] = 1
+
+
+class ControlFlow(BaseException):
+    """Base of what ends or interrupts something of this engine on purpose; it is no error."""
+
+
+class EscapedError(OwnError):
+    """User code raised what is not an `Exception`: `SystemExit`, or the panic of an extension."""
+
+
+def as_exception(error: BaseException) -> Exception:
+    """Return what user code has raised as an error that `on_error` can decide on.
+
+    Extensions in Rust raise panics that are not an `Exception` (PyO3 3918), and libraries call
+    `sys.exit`. Raises what is no error: Ctrl-C and what this engine does on purpose.
+    """
+    if isinstance(error, KeyboardInterrupt | GeneratorExit | ControlFlow):
+        raise error
+    return escaped(error)
+
+
+@contextmanager
+def nothing_escapes() -> Iterator[None]:
+    """Raise what user code raises as `as_exception` has it."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException as error:
+        raise as_exception(error) from error
+
+
+def escaped(error: BaseException) -> Exception:
+    """Return an error as one that ends neither a thread nor an event loop, whatever it is."""
+    if isinstance(error, Exception):
+        return error
+    shown = f"{type(error).__name__}, which is not an Exception"
+    found = EscapedError(f"{shown}: {error}" if str(error) else shown, shown=shown)
+    found.__cause__ = error
+    return found.with_traceback(error.__traceback__)
 
 
 @dataclass(frozen=True, slots=True)

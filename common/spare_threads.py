@@ -42,7 +42,7 @@ class SpareThreads:
     def _make(self, call: Callable[[], T], future: Future[T], jobs: _Jobs) -> None:
         try:
             result = call()
-        except Exception as error:
+        except BaseException as error:
             self._await_next(jobs)
             future.set_exception(error)
         else:

@@ -12,7 +12,7 @@ from typing import Any
 
 from common.config import Config
 from common.engine_code import ENGINE_FOLDER, ENGINE_PACKAGES
-from common.errors import ConfigError
+from common.errors import ConfigError, as_exception
 from common.user_frames import described
 
 _FORM = "write it as package.module:Name"
@@ -144,5 +144,6 @@ def _import(module: str) -> ModuleType:
             f'module "{module}" cannot be imported, as it needs "{error.name}", which is not '
             "installed here"
         ) from error
-    except Exception as error:
-        raise ConfigError(f'module "{module}" cannot be imported: {described(error)}') from error
+    except BaseException as raised:
+        caught = as_exception(raised)
+        raise ConfigError(f'module "{module}" cannot be imported: {described(caught)}') from caught

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -113,6 +114,17 @@ def is_engine(frame: FrameType) -> bool:
 def place_of(error: BaseException) -> str:
     """Return `shop.py:17 in process`: the innermost line of user code; "" if there is none."""
     frames = Trace.of(error).user_frames
+    return str(frames[-1]) if frames else ""
+
+
+def place_in(thread: int) -> str:
+    """Return the innermost line of user code that a thread is at now, as `place_of` has it."""
+    found = []
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        found.append((frame, frame.f_lineno))
+        frame = frame.f_back
+    frames = Trace(RuntimeError(), tuple(reversed(found))).user_frames
     return str(frames[-1]) if frames else ""
 
 

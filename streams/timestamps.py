@@ -21,6 +21,7 @@ import structlog
 
 from common.clock import wall_clock_ms
 from common.error_words import described
+from common.errors import as_exception
 from common.record_batch import KafkaHeaders, RecordBatch
 from streams.errors import InvalidArgumentError, StreamsError
 
@@ -305,7 +306,8 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
         timestamp = extractor.extract(record, partition_time)
     except StreamsError:
         raise
-    except Exception as error:
+    except BaseException as raised:
+        error = as_exception(raised)
         failed = f"the timestamp extractor failed on {_place(record)}"
         raise StreamsError(
             f"{failed}: {described(error, with_values=True)}",

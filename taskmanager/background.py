@@ -10,6 +10,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from common.errors import escaped
+from common.user_frames import place_in
 from taskmanager.user_thread import Job, UserThread
 
 PARALLEL_CALLS = 16
@@ -75,8 +77,8 @@ class Background:
         def job() -> None:
             try:
                 result = work()
-            except Exception as error:
-                result = error
+            except BaseException as error:
+                result = escaped(error)
             self._done.put(partial(self._end, operation, result))
 
         operation.job = job
@@ -98,6 +100,11 @@ class Background:
     def wake(self, call: Callable[[], None]) -> None:
         """Have `run_callbacks` make a call; any thread may call this method."""
         self._done.put(call)
+
+    @property
+    def user_line(self) -> str:
+        """The line of user code that the user thread is at now, such as `shop.py:17 in process`."""
+        return place_in(self._user_thread.ident)
 
     def abandon(self, operation: Operation) -> bool:
         """Stop waiting for an operation; another user thread takes over the work that follows.

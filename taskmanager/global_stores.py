@@ -12,7 +12,7 @@ import structlog
 
 from common.clock import wall_clock_ms
 from common.config import Config
-from common.errors import UnavailableError
+from common.errors import UnavailableError, as_exception
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.kafka.data import Fetched
 from common.kafka.read_to_end import read_to_end
@@ -176,7 +176,8 @@ class _Copy:
         try:
             self._store.require_open()
             self._take(self._reader.fetch(max_records, 0))
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             self.failure = error
 
     def close(self) -> None:
@@ -189,7 +190,8 @@ class _Copy:
         if task is not None:
             try:
                 task.close()
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 self._log.warning("a processor did not close cleanly", reason=self._why(error))
         elif store is not None:
             store.close()

@@ -9,6 +9,7 @@ from collections import deque
 
 import structlog
 
+from common.errors import as_exception
 from common.messages import ProcessorReplica
 from common.monitoring.memory import resident_bytes
 from common.status import TaskStatus
@@ -190,7 +191,8 @@ class PipelineThread:
             try:
                 deliver()
                 fed[task_id] = running
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 self._dependency_failed(task_id, error)
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
@@ -212,11 +214,13 @@ class PipelineThread:
             self._operations.update_global_stores()
 
     def _calls(self) -> tuple[Call, ...]:
-        return tuple(
-            Call(task_id, call.place, int(call.since_s * 1000))
-            for task_id, task in self._tasks.items()
-            if (call := task.call) is not None
-        )
+        found = []
+        for task_id, task in self._tasks.items():
+            if (call := task.call) is not None:
+                is_in_user_code = task_id == self._state.on_user_thread
+                line = self._background.user_line if is_in_user_code else ""
+                found.append(Call(task_id, call.place, int(call.since_s * 1000), line))
+        return tuple(found)
 
     def _check(self, now_s: float) -> None:
         """Check the tasks on which no operation runs.

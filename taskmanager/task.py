@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from common.committed import Committed, InputProgress, offsets_of
+from common.errors import as_exception
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.messages import ProcessorReplica
@@ -302,7 +303,8 @@ class Task(RunningTask):
         try:
             with log_context(self._replica.task):
                 self._nodes.close()
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             self._context.user_errors.record(error, self._log)
             with_values = self._context.config.log_record_values
             why = reason(error, with_values=with_values)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from common.errors import EngineError
+from common.errors import EngineError, as_exception
 from common.kafka.clients import MissingRightError
 from common.tasks import TaskId
 from taskmanager.assigned_task import AssignedTask
@@ -220,5 +220,5 @@ def attempt(action: Callable[[], Any]) -> Any:
     """Return what an action returns, or the error that it raises."""
     try:
         return action()
-    except Exception as error:
-        return error
+    except BaseException as raised:
+        return as_exception(raised)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from common.clock import wall_clock_ms
 from common.committed import Committed, offsets_of
-from common.errors import ConfigError, EngineError, PipelineError
+from common.errors import ConfigError, EngineError, PipelineError, as_exception
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.messages import ProcessorReplica
@@ -281,7 +281,8 @@ class ProcessorStart(TaskStart):
                 yield
         except (EngineError, PipelineError):
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             is_user_error = self._context.user_errors.record(error, self._log)
             if is_user_error or isinstance(error, StreamsError):
                 # What the engine itself refuses to run now, it would refuse at the next start too.

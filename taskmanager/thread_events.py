@@ -37,11 +37,15 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of user code that has not returned yet."""
+    """A call of user code that has not returned yet.
+
+    `line` is the line of user code that it is at, "" if nobody knows.
+    """
 
     task: TaskId
     place: str
     since_ms: int
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)

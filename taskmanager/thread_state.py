@@ -202,6 +202,11 @@ class PipelineThreadState:
             entry.wake_ms, entry.is_ready = None, True
         self._consider(entry)
 
+    @property
+    def on_user_thread(self) -> TaskId | None:
+        """The task whose user code runs now, or is to be the next to run."""
+        return self._on_user_thread
+
     def _watch_call(self, entry: TaskEntry, call: Call, passed_ms: int) -> None:
         """Give up a call that takes too long, and FAIL its task."""
         if entry.call_since_ms != call.since_ms:
@@ -217,7 +222,8 @@ class PipelineThreadState:
             return
         limit = f"max_process_time_ms ({entry.max_process_time_ms})"
         taken_s = entry.call_age_ms / 1000
-        self._fail(entry, f"{call.place} takes longer than {limit}: {taken_s:.0f} s so far")
+        at = f", at {call.line}" if call.line else ""
+        self._fail(entry, f"{call.place} takes longer than {limit}: {taken_s:.0f} s so far{at}")
 
     def _watch_commits(self, passed_ms: int) -> None:
         """End the process if a commit exceeds all time limits, because librdkafka hangs then."""

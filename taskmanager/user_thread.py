@@ -22,6 +22,12 @@ class UserThread:
         self._thread = threading.Thread(target=self._run, name="user-code", daemon=True)
         self._thread.start()
 
+    @property
+    def ident(self) -> int:
+        """Python's number of the thread."""
+        assert self._thread.ident is not None, "it was started"
+        return self._thread.ident
+
     def submit(self, job: Job) -> None:
         """Run a job after all jobs that were submitted before it."""
         self._jobs.put(job)

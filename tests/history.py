@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from common.config import Config
+from common.errors import ControlFlow
 from streams.backfill.plan import make_plan
 from streams.backfill.run import Result, default_work, run_backfill
 from streams.backfill.tasks import BackfillTask, Done, Failed
@@ -38,7 +39,7 @@ Row = tuple[bytes | None, bytes | None, int, Sequence[tuple[str, bytes | None]]]
 """Key, value, timestamp and headers."""
 
 
-class Interrupted(BaseException):
+class Interrupted(ControlFlow):
     """What ends a backfill in the middle."""
 
 

@@ -11,7 +11,7 @@ import structlog
 from common.config import Config
 from common.counted_log import CountedLog
 from common.error_words import class_name
-from common.errors import ConfigError, UnavailableError
+from common.errors import ConfigError, UnavailableError, as_exception
 from common.kafka_settings import OAUTH_CALLBACK
 from common.user_code import UserCode
 from common.user_frames import place_of
@@ -74,7 +74,8 @@ class TokenCallback:
     def _ask(self, config: str) -> tuple[Any, ...]:
         try:
             found = self._function(config)
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             place = f" at {where}" if (where := place_of(error)) else ""
             raise UnavailableError(
                 f"{self._what} raised {class_name(error)}{place}, so there is no token for Kafka. "

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
-from common.errors import ConfigError, EngineError, PipelineError
+from common.errors import ConfigError, EngineError, PipelineError, as_exception
 from common.suggest import counted
 from streams.backfill.outputs import count_runs
 from streams.engine.figures import Figures
@@ -100,13 +100,14 @@ def run(task: BackfillTask, *, with_values: bool = False) -> Done | Failed:
         return Failed(str(error) if with_values else error.shown, error.exit_code)
     except ProcessingFailedError as error:
         return Failed(f"{task.folder.name}: {error}. {_WHAT_NEXT}", PipelineError.exit_code)
-    except Exception as error:
-        if isinstance(error, _KNOWN) and not isinstance(error, SupplierError):
-            why = words_of(error, with_values=with_values) or type(error).__name__
+    except BaseException as raised:
+        caught = as_exception(raised)
+        if isinstance(caught, _KNOWN) and not isinstance(caught, SupplierError):
+            why = words_of(caught, with_values=with_values) or type(caught).__name__
         else:
             # From user code, such as `init`, or from this program: only the traceback shows where.
-            why = traceback_of(error, with_values=with_values)
-        hint = f"; {HOW_TO_SHOW}" if hides_words(error, with_values=with_values) else ""
+            why = traceback_of(caught, with_values=with_values)
+        hint = f"; {HOW_TO_SHOW}" if hides_words(caught, with_values=with_values) else ""
         return Failed(f"{task.folder.name}: {why}{hint}", PipelineError.exit_code)
     finally:
         shutil.rmtree(path, ignore_errors=True)

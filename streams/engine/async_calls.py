@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from common.errors import escaped
 from common.record_batch import RecordBatch
 from streams.engine.event_loop import EventLoop
 from streams.engine.record_queues import Partition
@@ -194,8 +195,9 @@ class AsyncCalls:
                     f'processor "{self.name}" took longer than its timeout_ms '
                     f"({round(self._timeout_s * 1000)})"
                 )
-        except Exception as error:
-            entry.error = error
+        except BaseException as error:
+            # A CancelledError too: of those that the engine causes, nobody takes the result.
+            entry.error = escaped(error)
         entry.is_done = True
         if (self._by_key or self.oldest is entry) and not self._has_results.is_set():
             self._has_results.set()

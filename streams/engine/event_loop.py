@@ -7,7 +7,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+import structlog
+
+from common.error_words import class_name
+
 T = TypeVar("T")
+
+logger = structlog.get_logger()
 
 
 class EventLoop:
@@ -55,5 +61,11 @@ async def _end() -> None:
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    loop.run_forever()
+    while True:
+        try:
+            loop.run_forever()
+        except BaseException as error:  # asyncio lets SystemExit of a task end its loop
+            logger.warning("user code raised in a coroutine of its own", error=class_name(error))
+        else:
+            break
     loop.close()

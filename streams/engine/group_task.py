@@ -10,7 +10,7 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from common.errors import EngineError, PipelineError
+from common.errors import EngineError, PipelineError, as_exception
 from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
@@ -477,7 +477,8 @@ class GroupTask:
             action()
         except (EngineError, PipelineError):
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             self._on_user_error(error)
             why = reason(error, with_values=self._with_values)
             raise ProcessingFailedError(f"{what}: {why}", error) from error

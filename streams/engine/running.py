@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from common.errors import OwnError
+from common.errors import OwnError, as_exception
 from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
 from common.record_size import MAX_OVERHEAD, record_size, size_bound, sizes
@@ -352,7 +352,8 @@ class RunningSource:
             if batch.error:
                 raise RecordRejectedError(batch.error) from batch.cause
             return Entry(batch, index, self.record(batch, index))
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             return Entry(batch, index, None, error)
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from common.errors import EngineError, PipelineError
+from common.errors import EngineError, PipelineError, as_exception, nothing_escapes
 from streams.engine.context import RunningContext, TaskView
 from streams.engine.event_loop import EventLoop
 from streams.engine.mixed import MixedProcessor
@@ -107,7 +107,8 @@ class RunningGroup:
         for node in reversed(self._nodes.values()):
             try:
                 node.close()
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 first = first or error
         self._nodes.clear()
         if self._environment.loop is None:
@@ -168,7 +169,8 @@ class RunningGroup:
         context = RunningContext(self._task, node.name, children, stores, hold_ms)
         self._contexts.append(context)
         running.context = context
-        running.processor.init(context)
+        with nothing_escapes():
+            running.processor.init(context)
         return running
 
     def _make_async(
@@ -182,7 +184,8 @@ class RunningGroup:
         wake = self._environment.wake
         running = RunningAsync(node.name, processor, self._loop, wake, children)
         self.asynchronous.append(running)
-        running.init(AsyncContext(self._task.application_id, self._task.task_id))
+        with nothing_escapes():
+            running.init(AsyncContext(self._task.application_id, self._task.task_id))
         return running
 
     @staticmethod
@@ -191,7 +194,8 @@ class RunningGroup:
             return node.supplier()
         except (EngineError, PipelineError, StreamsError):
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             raise SupplierError(
                 f'the supplier of processor "{node.name}" failed: {type(error).__name__}: {error}'
             ) from error

@@ -9,7 +9,7 @@ from math import inf
 from time import monotonic
 from typing import TypeGuard, TypeVar
 
-from common.errors import EngineError, PipelineError
+from common.errors import EngineError, PipelineError, as_exception
 from common.record_batch import RecordBatch
 from streams.engine.async_calls import Entry
 from streams.engine.call_size import CallSize
@@ -162,7 +162,8 @@ class GroupRuntime:
             node.emit(entry.results)
         except (EngineError, PipelineError):
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             self._undo(mark)
             return error
         finally:
@@ -213,7 +214,7 @@ class GroupRuntime:
         mark = len(self.outputs)
         try:
             return action()
-        except Exception:
+        except BaseException:
             self._undo(mark)
             raise
         finally:
@@ -278,7 +279,8 @@ class GroupRuntime:
                     return stop, None
                 except (EngineError, PipelineError):
                     raise
-                except Exception as error:
+                except BaseException as raised:
+                    error = as_exception(raised)
                     if _is_exact(error, batch):
                         return error.index, error
                     self._undo(mark)
@@ -347,7 +349,8 @@ class GroupRuntime:
                     receive(record)
             except (EngineError, PipelineError):
                 raise
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 self._undo(mark)
                 return count, error
             count += 1
@@ -387,7 +390,8 @@ class GroupRuntime:
                 return stop
             except (EngineError, PipelineError):
                 raise
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 if _is_exact(error, columns) and len(source.batch_receivers) == 1:
                     return Rejection(start + error.index, error)
                 self._undo(mark)

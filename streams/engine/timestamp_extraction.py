@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.errors import EngineError, PipelineError
+from common.errors import EngineError, PipelineError, as_exception
 from common.record_batch import KafkaHeaders, RecordBatch
 from streams.engine.running import RunningSource
 from streams.engine.task_time import TaskTime
@@ -52,7 +52,8 @@ def timed(
         extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
     except (EngineError, PipelineError):
         raise
-    except Exception as error:
+    except BaseException as raised:
+        error = as_exception(raised)
         if len(batch) > 1:
             parts = (batch.part(index, index + 1) for index in range(len(batch)))
             return [

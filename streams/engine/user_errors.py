@@ -11,7 +11,7 @@ from types import FrameType
 from typing import Any
 
 from common.error_words import HOW_TO_SHOW, class_name, words_of
-from common.errors import shorten
+from common.errors import EscapedError, shorten
 from common.user_frames import Trace, is_engine
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.nodes import NamedPart, ProcessorNode
@@ -80,7 +80,7 @@ class Explanation:
         """
         error, words = self.error, self._words
         is_whole = self._with_values or words == str(error)
-        if not isinstance(error, StreamsError) or not words:
+        if not isinstance(error, StreamsError | EscapedError) or not words:
             kind = type(error).__name__
             words = f"{kind}: {words}" if words else kind
         place = "" if isinstance(error, RecordRejectedError) else self.where

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from common.errors import ConfigError
+from common.errors import ConfigError, as_exception
 from common.user_code import UserCode
 from common.user_frames import place_of
 from streams.sql.columns import lookup_schema, schema_of, versions_schema
@@ -310,7 +310,8 @@ class QuerySession:
         function = self._code.load(spec.function)
         try:
             frame = function(records, **spec.config)
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             place = place_of(error)
             failed, at = f"{spec.function} fails: ", f" ({place})" if place else ""
             raise QueryError(

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from common.config import Config, load_config
-from common.errors import ConfigError
+from common.errors import ConfigError, as_exception
 from common.messages import replicas
 from common.pipeline import Pipeline
 from common.processors import SOURCE, PipelineProcessor
@@ -404,7 +404,8 @@ class TopologyTestDriver(StoreGetters):
                 else:
                     reader, batch = self._pending.popleft()
                     reader.take(batch)
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 first = first or error
         if first is not None:
             raise first
@@ -426,6 +427,7 @@ def start_problem(processor: PipelineProcessor, config: Config) -> str:
         TopologyTestDriver._of_pipeline(pipeline, config).close()
     except ConfigError as error:
         return str(error)
-    except Exception as error:
-        return reason(error, with_values=True)
+    except BaseException as raised:
+        caught = as_exception(raised)
+        return reason(caught, with_values=True)
     return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from common.config import load_config
-from common.errors import ConfigError, UnavailableError
+from common.errors import ConfigError, UnavailableError, as_exception
 from common.fields import Fields
 from common.keys import Choice, Free, Number, Schema, Section, Text
 from common.processors import SINK, SOURCE
@@ -138,7 +138,8 @@ class _Suite:
                 problem = self._problem(driver, steps)
         except (ConfigError, UnavailableError):
             raise
-        except Exception as error:
+        except BaseException as raised:
+            error = as_exception(raised)
             # From a processor's constructor, `init` or `close`; the problem of a step comes first.
             problem = problem or f"{self._path}: {_told(error)}"
         return TestResult(name, problem)
@@ -184,7 +185,8 @@ class _Suite:
                 problems.raise_if_any()
             except (ConfigError, UnavailableError):
                 raise
-            except Exception as error:
+            except BaseException as raised:
+                error = as_exception(raised)
                 return f"{self._path}:{step.at.line}: {step.key}: {_told(error)}"
         return ""
 

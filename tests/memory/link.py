@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from common.errors import ControlFlow
 from common.kafka.clients import translate
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
@@ -18,7 +19,7 @@ _RETRY_S = 0.02
 _WORTH_A_RETRY = frozenset({KafkaError.CONCURRENT_TRANSACTIONS, KafkaError.UNSTABLE_OFFSET_COMMIT})
 
 
-class WorkerCrashedError(BaseException):
+class WorkerCrashedError(ControlFlow):
     """The worker has ended in the middle of a call; nothing in the worker may handle this."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from common.config import Config
-from common.errors import ConfigError
+from common.errors import ConfigError, as_exception
 from common.fields import Fields
 from common.keys import Key, Text
 from common.names import name_problem
@@ -152,7 +152,8 @@ def build_topology(code: UserCode, spec: TopologySpec) -> Topology:
         built = function(**spec.config)
     except StreamsError:
         raise
-    except Exception as error:
+    except BaseException as raised:
+        error = as_exception(raised)
         raise ConfigError(f"{spec.code} fails: {described(error)}") from error
     if isinstance(built, TopologyBuilder | StreamsBuilder):
         built = built.build()

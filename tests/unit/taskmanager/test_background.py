@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import EscapedError
 from taskmanager.background import Background, Pool
 
 TIMEOUT_S = 20
@@ -65,3 +66,36 @@ def test_what_waits_for_a_thread_that_is_abandoned_never_begins(background: Back
     run_until(background, lambda: done == ["hanging"])
     assert not background.is_busy
     assert not background.abandon(waiting[1])
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+def test_the_thread_of_user_code_survives_whatever_is_raised(
+    background: Background, raised: BaseException
+) -> None:
+    results: list[Any] = []
+
+    def leave() -> None:
+        raise raised
+
+    background.submit(Pool.USER, leave, results.append)
+    background.submit(Pool.USER, lambda: "next", results.append)
+    run_until(background, lambda: len(results) == 2)
+    assert isinstance(results[0], EscapedError)
+    assert results[0].__cause__ is raised
+    assert results[1] == "next"
+
+
+def test_the_line_of_user_code_that_hangs_is_known(background: Background) -> None:
+    may_return, begun = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        may_return.wait(TIMEOUT_S)
+
+    done: list[Any] = []
+    background.submit(Pool.USER, hang, done.append)
+    assert begun.wait(TIMEOUT_S)
+    assert "test_background.py:" in background.user_line
+    assert background.user_line.endswith(" in hang")
+    may_return.set()
+    run_until(background, lambda: done == [None])
