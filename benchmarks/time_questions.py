@@ -103,7 +103,7 @@ def _measure(config: Config, processors: int, partitions: int, broker: int, seco
 def _commit(config: Config, processor: str, topic: str, partitions: int) -> None:
     group = config.topic_names.consumer_group(processor)
     consumer = Consumer(client_config(config, "consumer", group_id=group))
-    at = Committed(0, 1, progress=InputProgress(0, 1, 1, holds_ms=(0,)))
+    at = Committed(0, 1, progress=InputProgress(0, 1, 1))
     offsets = [TopicPartition(topic, n, 0, metadata=at.metadata) for n in range(partitions)]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Hashable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -16,7 +17,7 @@ _TIME = "(-1|[0-9]{1,18})"
 _METADATA = re.compile(
     rf"(?:1:{_NUMBER}|{_VERSION}:{_TIME}:{_NUMBER}:{_NUMBER}"
     rf"|{_WITH_EVENT_TIME}:{_TIME}:{_NUMBER}:{_NUMBER}"
-    rf":{_NUMBER}:{_TIME}:{_TIME}:([01]):([0-9,]{{0,2000}}))\Z",
+    rf":{_NUMBER}:{_TIME}:{_TIME}:([01]):((?:[0-9a-f]{{8}}=[0-9]{{1,18}},?){{0,100}}))\Z",
     re.ASCII,
 )
 
@@ -27,15 +28,15 @@ class InputProgress(NamedTuple):
     Every record that it takes in after the offset has a clock of `time_ms` or later, -1 if that is
     unknown. `sources_ms` is the same but for what is held back ahead of the input. If `is_idle`,
     those that write the input had nothing to come. `end` is the offset up to which nothing was
-    there to read. `holds_ms` says, for each internal topic that the task writes (`Writer.output`),
-    by how much of event time what it sends may be older than what it takes in.
+    there to read. `holds` says, for each internal topic that the task writes (`topic_mark`), by how
+    much of event time in ms what it sends may be older than what it takes in, if that is possible.
     """
 
     end: int
     time_ms: int = _UNKNOWN_TIME
     sources_ms: int = _UNKNOWN_TIME
     is_idle: bool = False
-    holds_ms: tuple[int, ...] = ()
+    holds: tuple[tuple[str, int], ...] = ()
 
 
 class Committed(NamedTuple):
@@ -56,16 +57,16 @@ class Committed(NamedTuple):
     def metadata(self) -> str:
         """The rest as brokers keep it: `2:1732280000000:0:12`, where 2 is the version; may be "".
 
-        With the progress, it is `3:1732280000000:0:12:907:1732280000000:1732280000000:0:60001`. The
-        formats are a contract: a change of them needs a new version.
+        With the progress, the version is 3, and `:907:1732280000000:1732280000000:0:9f0a1b2c=60001`
+        follows. The formats are a contract: a change of them needs a new version.
         """
         if self == Committed(self.offset):
             return ""
         counts = f"{self.time_ms}:{self.skipped}:{self.dead_letters}"
         if self.progress is None:
             return f"{_VERSION}:{counts}"
-        end, time_ms, sources_ms, is_idle, holds_ms = self.progress
-        holds = ",".join(map(str, holds_ms))
+        end, time_ms, sources_ms, is_idle, found = self.progress
+        holds = ",".join(f"{mark}={hold_ms}" for mark, hold_ms in found)
         return f"{_WITH_EVENT_TIME}:{counts}:{end}:{time_ms}:{sources_ms}:{int(is_idle)}:{holds}"
 
     def moved(self, offset: int) -> Committed:
@@ -90,9 +91,15 @@ class Committed(NamedTuple):
         if holds is None:
             return cls(offset, time_ms, skipped, dead_letters)
         end, event_ms, sources_ms, is_idle = given[3:]
-        holds_ms = tuple(map(int, filter(None, holds.split(","))))
-        progress = InputProgress(end, event_ms, sources_ms, bool(is_idle), holds_ms)
+        pairs = (each.split("=") for each in holds.split(",") if each)
+        known = tuple((mark, int(hold_ms)) for mark, hold_ms in pairs)
+        progress = InputProgress(end, event_ms, sources_ms, bool(is_idle), known)
         return cls(offset, time_ms, skipped, dead_letters, progress)
+
+
+def topic_mark(topic: str) -> str:
+    """Return what stands for a topic in metadata, which must be short: its CRC-32, as 8 digits."""
+    return f"{zlib.crc32(topic.encode()):08x}"
 
 
 def offsets_of(positions: Mapping[P, Committed]) -> dict[P, int]:

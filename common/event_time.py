@@ -25,15 +25,13 @@ class Writer:
 
     `inputs` has the number of partitions by topic. Those in `internal` are written by the job too,
     and it has the processors that take what comes of them out of sources, sorted. What comes of
-    `feedback` may depend on records of the one who asks, who must not wait for that. `output` is
-    the place of the topic among the internal ones that it writes, by name.
+    `feedback` may depend on records of the one who asks, who must not wait for that.
     """
 
     processor: Name
     inputs: Mapping[Name, _Count] = field(hash=False)
     internal: Mapping[Name, tuple[Name, ...]] = field(default_factory=dict, hash=False)
     feedback: tuple[Name, ...] = ()
-    output: Annotated[int, AtLeast(0)] = 0
 
     @property
     def tasks(self) -> int:
@@ -126,7 +124,6 @@ class _Flow:
                 for each in inputs
                 if each in self.written
             }
-            outputs = sorted(set(self._pipeline.out_topics(writer)) & self.written.keys())
             yield Writer(
                 processor=writer.id,
                 inputs=inputs,
@@ -138,7 +135,6 @@ class _Flow:
                         writer.id for writer in self.written[each]
                     )
                 ),
-                output=outputs.index(topic),
             )
 
     def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:

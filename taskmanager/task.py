@@ -96,13 +96,13 @@ class Task(RunningTask):
         stores: TaskStores,
         nodes: GroupTask,
         input_time: InputTime | None,
-        holds_ms: tuple[int, ...],
+        holds: tuple[tuple[str, int], ...],
         positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
         """`input_time` is the event time of the inputs if it matters to this task, or after it.
 
-        Records may wait in the nodes for as much of it as `holds_ms` says, for each arc by name.
+        Records may wait in the nodes for as much of it as `holds` says, see `InputProgress`.
         """
         super().__init__(offsets_of(positions), stores)
         self._replica = replica
@@ -112,7 +112,7 @@ class Task(RunningTask):
         self._producer = producer
         self._nodes = nodes
         self._input_time = input_time
-        self._holds_ms = holds_ms
+        self._holds = holds
         self._tells_progress = input_time is not None and bool(replica.arcs)
         self._group_metadata = group_metadata
         self._sends_early = kind_of(replica.spec).is_inline
@@ -383,9 +383,7 @@ class Task(RunningTask):
             return None
         reached = max(self._nodes.reached(partition, ends), self._positions[partition].offset)
         found = self._nodes.progress(partition)
-        return InputProgress(
-            reached, found.time_ms, found.sources_ms, found.is_idle, self._holds_ms
-        )
+        return InputProgress(reached, found.time_ms, found.sources_ms, found.is_idle, self._holds)
 
     def _begin(self) -> None:
         self._producer.begin()

@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
 from common.clock import wall_clock_ms
-from common.committed import Committed, offsets_of
+from common.committed import Committed, offsets_of, topic_mark
 from common.errors import ConfigError, EngineError, PipelineError, as_exception
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
@@ -190,7 +190,11 @@ class ProcessorStart(TaskStart):
             stores=stores,
             nodes=nodes,
             input_time=input_time,
-            holds_ms=tuple(map(group.hold_ms_to, sorted(replica.arcs))),
+            holds=tuple(
+                (topic_mark(topic), hold_ms)
+                for topic in sorted(replica.arcs)
+                if (hold_ms := group.hold_ms_to(topic))
+            ),
             positions=positions,
             group_metadata=group_metadata,
         )

@@ -136,7 +136,8 @@ class TimeWatch:
         answers = self._answers([w for each in topics.values() for w in each], marks)
         now_ms = int(self._clock() * 1000)
         known = {
-            topic: self._progress.of(writers, answers, now_ms) for topic, writers in topics.items()
+            topic: self._progress.of(topic[1], writers, answers, now_ms)
+            for topic, writers in topics.items()
         }
         self._newest_ms = {each: _newest_ms(topics[each], answers) for each in topics}
         self._known = known

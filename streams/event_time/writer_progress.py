@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from common.committed import Committed, InputProgress
+from common.committed import Committed, InputProgress, topic_mark
 from common.event_time import Writer
 from common.tasks import TaskId
 from streams.event_time.progress import Part, Progress, combined, holding
@@ -104,21 +104,24 @@ class WriterProgress:
         self._read_since_ms: dict[tuple[str, Partition], int] = {}
         """Since when nothing is unread of an input, by processor and partition."""
 
-    def of(self, writers: Sequence[Writer], answers: Answers, now_ms: int) -> TopicProgress:
+    def of(
+        self, topic: str, writers: Sequence[Writer], answers: Answers, now_ms: int
+    ) -> TopicProgress:
         """Return how far a topic is that these processors write.
 
         `now_ms` comes from a clock that only goes forward.
         """
+        mark = topic_mark(topic)
         inputs = [
             each
             for writer in writers
             for number in range(writer.tasks)
-            for each in self._of_task(writer, number, answers, now_ms)
+            for each in self._of_task(writer, number, mark, answers, now_ms)
         ]
         return TopicProgress(inputs, answers)
 
     def _of_task(
-        self, writer: Writer, number: int, answers: Answers, now_ms: int
+        self, writer: Writer, number: int, mark: str, answers: Answers, now_ms: int
     ) -> Iterator[_TaskInput]:
         committed = answers.committed.get(writer.processor, {})
         inputs = _inputs(writer, number)
@@ -126,7 +129,7 @@ class WriterProgress:
         for partition in inputs:
             known = committed.get(partition)
             if known is not None and known.progress is not None:
-                hold_ms = max(hold_ms, *known.progress.holds_ms[writer.output :][:1], 0)
+                hold_ms = max(hold_ms, dict(known.progress.holds).get(mark, 0))
         for partition in inputs:
             progress = self._of_input(
                 writer,

@@ -113,7 +113,7 @@ def foreign_state(rig: Rig) -> None:
     assert running, "none of the stores was opened"
     for store in running:
         # The reason may also be another kind of store, or a file that RocksDB cannot open.
-        wiped = rf"state wiped: .*{re.escape(str(store))}(/|$)"
+        wiped = rf"state wiped: .*{re.escape(str(store))}(/|\s|$)"
         assert any(re.search(wiped, line) for line in lines), (
             f"{store} was used though it is another's"
         )

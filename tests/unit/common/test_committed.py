@@ -17,9 +17,9 @@ def test_position_is_read_as_it_was_written(time_ms: int, counts: tuple[int, int
 def test_format_is_a_contract() -> None:
     assert Committed(7, 1_732_280_000_000, 3, 12).metadata == "2:1732280000000:3:12"
     assert Committed(7).metadata == ""
-    progress = InputProgress(9, 1_732_280_060_000, 1_732_280_120_000, True, (0, 60_001))
+    progress = InputProgress(9, 1_732_280_060_000, 1_732_280_120_000, True, (("0a1b2c3d", 60_001),))
     known = Committed(7, 1_732_280_000_000, 3, 12, progress)
-    assert known.metadata == ("3:1732280000000:3:12:9:1732280060000:1732280120000:1:0,60001")
+    assert known.metadata == ("3:1732280000000:3:12:9:1732280060000:1732280120000:1:0a1b2c3d=60001")
     assert Committed.read(7, known.metadata) == known
     assert Committed.read(7, "1:1732280000000") == Committed(7, 1_732_280_000_000)
 
