@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from common.specs import Name
+from common.specs import Name, ProcessorSpec, SparkSpec, TopologySpec
 from common.typed_json import AtLeast
 
 if TYPE_CHECKING:
@@ -173,7 +173,14 @@ class _Flow:
             return True
         topics = self._pipeline.in_topics(processor)
         waits_for_another = len(topics) > 1 and any(topic in self.written for topic in topics)
-        return waits_for_another and processor.is_stateful
+        return waits_for_another and processor.is_stateful and _may_look_up(processor.spec)
+
+
+def _may_look_up(spec: ProcessorSpec) -> bool:
+    """Return whether records of a processor may look up rows, which wait for other inputs."""
+    return isinstance(spec, TopologySpec) or (
+        isinstance(spec, SparkSpec) and bool(spec.topic_tables)
+    )
 
 
 def _closure(after: Mapping[str, set[str]], start: str) -> set[str]:

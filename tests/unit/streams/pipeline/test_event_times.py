@@ -19,6 +19,15 @@ def test_processors_without_windows_or_joins_need_no_time() -> None:
     assert event_times(load(topology("counted_words", "lines: l, words: w"), JOB)) == {}
 
 
+def test_only_what_looks_up_rows_waits_for_another_input() -> None:
+    text = """
+- {id: A, type: forward, to: [P]}
+- {id: B, type: forward, to: [P]}
+- {id: P, type: "tests.user_code.keepers:Keeper", stores: [{name: s, value: json}], to: [sink]}
+"""
+    assert event_times(load(text, JOB)) == {}
+
+
 def test_two_that_answer_each_other_do_not_wait_for_each_other() -> None:
     text = topology("enriched", "stream: s, table: t, rows: r, out: o")
     found = event_times(load(text, JOB))
