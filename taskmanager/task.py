@@ -203,7 +203,7 @@ class Task(RunningTask):
     @property
     def is_time_due(self) -> bool:
         """Whether a turn would let event time go on, even if no record waits."""
-        return self._nodes.is_time_due(self._ends_reached())
+        return self._nodes.is_time_due(self._ends_taken_in())
 
     @property
     def needs_refresh(self) -> bool:
@@ -217,7 +217,7 @@ class Task(RunningTask):
             return False
         age_s = time.monotonic() - self._committed_at_s
         if self._tells_progress and age_s >= TELL_INTERVAL_S:
-            ends = self._ends_reached()
+            ends = self._ends_taken_in()
             if any(self._progress(p, ends) != self._positions[p].progress for p in self.partitions):
                 return True
         return age_s > REFRESH_INTERVAL_S
@@ -363,7 +363,7 @@ class Task(RunningTask):
         before = self._memory.figures
         skipped = before.skipped + self._figures.skipped
         dead_letters = before.dead_letters + self._figures.dead_letters
-        ends = self._ends_reached()
+        ends = self._ends_taken_in()
         for partition in self.partitions:
             position, former = self._nodes.position(partition), self._positions[partition]
             progress = self._progress(partition, ends)
@@ -423,6 +423,15 @@ class Task(RunningTask):
     def _ends_reached(self) -> dict[Partition, int]:
         """Return the ends of the partitions that were read up to the last known one."""
         return {p: end for p, at in self.read.items() if (end := self._ends.get(p, -1)) >= at}
+
+    def _ends_taken_in(self) -> dict[Partition, int]:
+        """Return those of the ends before which no record is in the inbox any more.
+
+        Records may come while a turn goes on, or while the task waits for one. Their ends are
+        looked up first: an end arrives after all records before it.
+        """
+        ends = self._ends_reached()
+        return {p: end for p, end in ends.items() if self._arrived[p] == self._taken_in[p]}
 
 
 def _monotonic_ms() -> int:

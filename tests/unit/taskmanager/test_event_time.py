@@ -137,3 +137,27 @@ def test_the_newest_record_of_the_writers_counts_too(
     start(assigned)
     monkeypatch.setattr(assigned._context.time_watch, "newest_ms", lambda _: LATER_MS)
     assert rig.status(assigned).gauge("newest_record_ms") == LATER_MS
+
+
+def told_end(task: Task) -> int:
+    """Return the offset before which the task has committed that everything was read."""
+    progress = task._positions["in", 0].progress
+    assert progress is not None
+    return progress.end
+
+
+def test_records_that_wait_for_a_turn_are_not_told_as_read(rig: Rig) -> None:
+    """While another task has the thread for user code, those who ask must not take it for idle."""
+    assigned = rig.assigned(EventTimeSpec())
+    replica = replace(assigned.replica, arcs={"arc": 1})
+    task = start(AssignedTask(replica, assigned._context, 0))
+    process(task, LATER_MS)
+    task.refresh()
+    assert told_end(task) == 1
+    task.add(replace(batch(0, offset=1), timestamps=[LATER_MS]))
+    task.reached_end(("in", 0), 2)
+    task.refresh()
+    assert told_end(task) == 1
+    task.turn(inf)
+    task.refresh()
+    assert told_end(task) == 2
