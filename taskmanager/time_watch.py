@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import structlog
@@ -109,19 +110,21 @@ class TimeWatch:
 
     def holders(self, task: TaskId) -> tuple[Holder, ...]:
         """Return the tasks that held back the event time of a task at the last look."""
-        found = [each for topic in self._topics(task) for each in self._known[topic].holders]
-        return tuple(sorted(found, key=lambda each: each.time_ms))
+        known = self._known
+        found = [at.holders for topic in self._topics(task) if (at := known.get(topic)) is not None]
+        return tuple(sorted(chain.from_iterable(found), key=lambda each: each.time_ms))
 
     def newest_ms(self, task: TaskId) -> int:
         """Return the largest timestamp that writers of a task's input have processed, or -1."""
-        return max((self._newest_ms[topic] for topic in self._topics(task)), default=UNKNOWN)
+        newest_ms = self._newest_ms
+        found = (newest_ms.get(topic, UNKNOWN) for topic in self._topics(task))
+        return max(found, default=UNKNOWN)
 
     def _topics(self, task: TaskId) -> list[_Topic]:
-        """Return the topics that a task reads, as far as a look has seen them."""
+        """Return the internal topics that a task reads."""
         with self._changing:
             watched = self._tasks.get(task)
-        topics = [(task.processor, topic) for topic, _ in watched.writers] if watched else []
-        return [each for each in topics if each in self._known and each in self._newest_ms]
+        return [(task.processor, topic) for topic, _ in watched.writers] if watched else []
 
     def look(self) -> None:
         """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
