@@ -271,6 +271,7 @@ class TaskOwner(Owner):
         self._since_s: float | None = None
         """When the first uncommitted work began."""
         self._wants_commit = self._has_more = False
+        self._occupied_until_s = 0.0
 
     @property
     def is_busy(self) -> bool:
@@ -331,7 +332,11 @@ class TaskOwner(Owner):
             if self._task is not None and not self._attempt(partial(task.lose_input, reason)):
                 return
         self._loop.run_once()
-        if self._turn(task):
+        now_s = self._clock.now_s
+        if self._occupied_until_s <= now_s:
+            self._occupied_until_s = now_s + self._faults.occupied_s()
+        is_occupied = self._occupied_until_s > now_s
+        if is_occupied or self._turn(task):
             self._pause_full(task)
             self._commit_if_due(task)
 

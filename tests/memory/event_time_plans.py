@@ -239,6 +239,7 @@ def _weather(random: Random) -> Weather:
         bad_commit=choose((0, 0, 0.1, 0.3)),
         broken_connection=choose((0, 0, 0, 0.01)),
         crash=choose((0, 0, 0, 0.005)),
+        occupied_thread=choose((0, 0, 0.3)),
     )
 
 

@@ -12,6 +12,7 @@ from streams.engine import running
 from streams.event_time.input_time import InputTime
 from streams.event_time.progress import Progress
 from streams.event_time.writer_progress import Answers, WriterProgress
+from taskmanager.task import Task
 from taskmanager.time_watch import TimeWatch
 from tests.memory.broker import Broker
 from tests.memory.clients import MemoryPositions
@@ -94,6 +95,11 @@ def idle_at_once(patch: pytest.MonkeyPatch) -> None:
     _instead_of(patch, WriterProgress, "__init__", init)
 
 
+def what_waits_for_a_turn_counts_as_read(patch: pytest.MonkeyPatch) -> None:
+    """A task tells that it has read what is in its inbox."""
+    patch.setattr(Task, "_ends_taken_in", Task._ends_reached)
+
+
 SABOTAGES: tuple[Sabotage, ...] = (
     the_maximum_is_the_time,
     clocks_do_not_travel,
@@ -103,6 +109,7 @@ SABOTAGES: tuple[Sabotage, ...] = (
     open_transactions_count,
     nothing_is_held_back,
     idle_at_once,
+    what_waits_for_a_turn_counts_as_read,
 )
 
 HARSH_WEATHER: Mapping[Sabotage, Weather] = dict.fromkeys(

@@ -60,6 +60,8 @@ class Weather:
     """Others act during a call of user code, including the loop of its own thread."""
     stuck_call: float = 0.0
     """A call of user code, or an answer, takes longer than allowed."""
+    occupied_thread: float = 0.0
+    """A task gets no turn for a while, since another one has the thread; records come meanwhile."""
 
 
 CALM = Weather()
@@ -99,6 +101,11 @@ class Faults:
     def answer_s(self) -> float:
         """Return how long the answer to an asynchronous call takes."""
         return self._up_to(self.weather.answer_ms)
+
+    def occupied_s(self) -> float:
+        """Return for how long another task has the thread; mostly 0."""
+        is_occupied = self.happens(self.weather.occupied_thread)
+        return self.random.choice((0.5, 2, 10, 30)) if is_occupied else 0.0
 
     def is_stuck(self) -> bool:
         """Return whether a call of user code takes longer than allowed."""

@@ -50,6 +50,11 @@ class BackgroundInTurn(Background):
         return bool(self._open)
 
     @property
+    def user_line(self) -> str:
+        """See `Background.user_line`; there is no thread for user code."""
+        return ""
+
+    @property
     def can_run(self) -> bool:
         """Whether any work can begin now."""
         return bool(self._ready())
