@@ -268,10 +268,9 @@ class TaskOwner(Owner):
         group = self._config.topic_names.fetch_group
         self._reader = self.clients.reader(group, is_watched=True)
         self._task: RunningTask | None = None
-        self._since_s: float | None = None
-        """When the first uncommitted work began."""
-        self._wants_commit = self._has_more = False
+        self._since_s: float | None = None  # when the first uncommitted work began
         self._occupied_until_s = 0.0
+        self._wants_commit = self._has_more = False
 
     @property
     def is_busy(self) -> bool:
@@ -332,11 +331,9 @@ class TaskOwner(Owner):
             if self._task is not None and not self._attempt(partial(task.lose_input, reason)):
                 return
         self._loop.run_once()
-        now_s = self._clock.now_s
-        if self._occupied_until_s <= now_s:
-            self._occupied_until_s = now_s + self._faults.occupied_s()
-        is_occupied = self._occupied_until_s > now_s
-        if is_occupied or self._turn(task):
+        if self._occupied_until_s <= self._clock.now_s:
+            self._occupied_until_s = self._clock.now_s + self._faults.occupied_s()
+        if self._occupied_until_s > self._clock.now_s or self._turn(task):
             self._pause_full(task)
             self._commit_if_due(task)
 
@@ -365,8 +362,7 @@ class TaskOwner(Owner):
     def _commit_if_due(self, task: RunningTask) -> None:
         age_s = 0.0 if self._since_s is None else self._clock.now_s - self._since_s
         is_due = (
-            task.is_at_its_end
-            or self._wants_commit
+            (task.is_at_its_end or self._wants_commit)
             or age_s >= self._config.commit_interval_ms / 1000
             or self._faults.happens(_EARLY_COMMIT)
         )
