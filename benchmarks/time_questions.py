@@ -9,19 +9,15 @@ broker, as shares of one core. At rest, the broker does the same without questio
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from admin.broker.local_cluster import LocalCluster
-from benchmarks.resources import cpu_s
+from benchmarks.bench import Bench, bench
 from common.committed import Committed, InputProgress
 from common.config import Config
 from common.event_time import EventTimeSpec, Writer
-from common.kafka.admin import Admin
 from common.kafka.clients import client_config
 from common.kafka.group_positions import GroupPositions
 from common.tasks import TaskId
@@ -41,38 +37,20 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", type=int, default=400, help="of all processors")
     parser.add_argument("--seconds", type=float, default=30)
     arguments = parser.parse_args(words)
-    with tempfile.TemporaryDirectory() as folder:
-        cluster = LocalCluster(Path(folder, "kafka"))
-        cluster.start()
-        broker = cluster.process(1)
-        assert broker is not None
-        try:
-            host, _, port = cluster.bootstrap_servers.partition(":")
-            config = Config(
-                server_ip=host,
-                server_port=int(port),
-                tm_number=1,
-                parallelism=1,
-                replication_factor=1,
-                source_topic="source",
-                sink_topic="sink",
-                job_name="questions",
-            )
-            partitions = arguments.tasks // arguments.processors
-            _measure(config, arguments.processors, partitions, broker.pid, arguments.seconds)
-        finally:
-            cluster.stop()
+    partitions = arguments.tasks // arguments.processors
+    with bench(partitions=partitions) as made:
+        _measure(made, arguments.processors, arguments.seconds)
 
 
-def _measure(config: Config, processors: int, partitions: int, broker: int, seconds: float) -> None:
+def _measure(made: Bench, processors: int, seconds: float) -> None:
+    config, partitions = made.config, made.partitions
     sources = [f"source_{number}" for number in range(processors)]
     arcs = [f"arc_{number}" for number in range(processors)]
-    admin = Admin(config)
-    admin.ensure_topics([TopicSpec(each, partitions, 1) for each in (*sources, *arcs)])
+    made.admin.ensure_topics([TopicSpec(each, partitions, 1) for each in (*sources, *arcs)])
     for number, source in enumerate(sources):
         _commit(config, f"P{number}", source, partitions)
     time.sleep(10)
-    _, resting, _ = _shares(broker, seconds)
+    _, resting, _ = _shares(made, seconds)
     watch = TimeWatch(config, GroupPositions(config))
     looks = 0
     look = watch.look
@@ -92,7 +70,7 @@ def _measure(config: Config, processors: int, partitions: int, broker: int, seco
     watch.start()
     time.sleep(5)
     looks = 0
-    own, asked, passed_s = _shares(broker, seconds)
+    own, asked, passed_s = _shares(made, seconds)
     watch.close()
     print(
         f"{processors * partitions} tasks of {processors} processors: {looks / passed_s:.1f} looks "
@@ -109,14 +87,14 @@ def _commit(config: Config, processor: str, topic: str, partitions: int) -> None
     consumer.close()
 
 
-def _shares(broker: int, seconds: float) -> tuple[float, float, float]:
+def _shares(made: Bench, seconds: float) -> tuple[float, float, float]:
     """Return the shares of a core that this process and the broker take, and the seconds."""
-    own, others, began_s = time.process_time(), cpu_s([broker]), time.monotonic()
+    own, others, began_s = time.process_time(), made.broker_cpu_s(), time.monotonic()
     time.sleep(seconds)
     passed_s = time.monotonic() - began_s
     return (
         (time.process_time() - own) / passed_s,
-        (cpu_s([broker]) - others) / passed_s,
+        (made.broker_cpu_s() - others) / passed_s,
         passed_s,
     )
 

@@ -98,7 +98,7 @@ class Committed(NamedTuple):
 
 
 def topic_mark(topic: str) -> str:
-    """Return what stands for a topic in metadata, which must be short: its CRC-32, as 8 digits."""
+    """Return a short name of a topic, for metadata: its CRC-32, as 8 hexadecimal digits."""
     return f"{zlib.crc32(topic.encode()):08x}"
 
 

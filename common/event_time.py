@@ -100,6 +100,8 @@ class _Flow:
                     after[writer.id].add(each.id)
         self._reached = {each: _closure(after, each) for each in after}
         """The processors that records may come to from each one, itself included."""
+        self._known_origins: dict[tuple[str, str], frozenset[str]] = {}
+        """What `_origins` has found."""
 
     def passes_time(self, processor: PipelineProcessor) -> bool:
         """Return whether a processor, or one after it, needs event time."""
@@ -138,18 +140,22 @@ class _Flow:
             )
 
     def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
-        """Yield the topics of which a writer's progress hangs on, for the one who asks."""
+        """Yield the topics that a writer's progress depends on, for the one who asks."""
         for topic in self._pipeline.in_topics(writer):
             if not self._is_answer(topic, writer, asker):
                 yield topic
 
-    def _origins(self, processor: PipelineProcessor, topic: str) -> set[str]:
+    def _origins(self, processor: PipelineProcessor, topic: str) -> frozenset[str]:
         """Return the processors that take what comes of an internal topic out of sources."""
         found: set[str] = set()
         seen = {(processor.id, topic)}
         waiting = [(processor, topic)]
         while waiting:
             asker, asked = waiting.pop()
+            known = self._known_origins.get((asker.id, asked))
+            if known is not None:
+                found |= known
+                continue
             for writer in self.written[asked]:
                 for each in self._inputs(writer, asker):
                     if each not in self.written:
@@ -157,7 +163,8 @@ class _Flow:
                     elif (writer.id, each) not in seen:
                         seen.add((writer.id, each))
                         waiting.append((writer, each))
-        return found
+        origins = self._known_origins[processor.id, topic] = frozenset(found)
+        return origins
 
     def _is_answer(self, topic: str, reader: PipelineProcessor, asker: PipelineProcessor) -> bool:
         return any(

@@ -205,7 +205,9 @@ class PipelineThread:
         now_s = time.monotonic()
         is_check = now_s >= self._check_at_s
         heard_ms = int(self._channel.last_heard_s * 1000)
-        self._handle(ThreadTick(int(now_s * 1000), heard_ms, self._calls() if is_check else None))
+        self._handle(
+            ThreadTick(int(now_s * 1000), heard_ms, self._calls(now_s) if is_check else None)
+        )
         if is_check:
             self._check_at_s = now_s + CHECK_INTERVAL_S
             self._check(now_s)
@@ -213,11 +215,12 @@ class PipelineThread:
             self._update_at_s = now_s + GLOBAL_STORES_INTERVAL_S
             self._operations.update_global_stores()
 
-    def _calls(self) -> tuple[Call, ...]:
+    def _calls(self, now_s: float) -> tuple[Call, ...]:
         found = []
         for task_id, task in self._tasks.items():
             if (call := task.call) is not None:
-                is_in_user_code = task_id == self._state.on_user_thread
+                is_too_long = (now_s - call.since_s) * 1000 > task.max_process_time_ms
+                is_in_user_code = is_too_long and task_id == self._state.on_user_thread
                 line = self._background.user_line if is_in_user_code else ""
                 found.append(Call(task_id, call.place, int(call.since_s * 1000), line))
         return tuple(found)

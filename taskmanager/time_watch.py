@@ -82,7 +82,6 @@ class TimeWatch:
         self._changing = threading.Lock()
         self._tasks: dict[TaskId, _Watched] = {}
         self._known: dict[_Topic, TopicProgress] = {}
-        self._newest_ms: dict[_Topic, int] = {}
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -110,21 +109,19 @@ class TimeWatch:
 
     def holders(self, task: TaskId) -> tuple[Holder, ...]:
         """Return the tasks that held back the event time of a task at the last look."""
-        known = self._known
-        found = [at.holders for topic in self._topics(task) if (at := known.get(topic)) is not None]
-        return tuple(sorted(chain.from_iterable(found), key=lambda each: each.time_ms))
+        found = chain.from_iterable(at.holders for at in self._topics(task))
+        return tuple(sorted(found, key=lambda each: each.time_ms))
 
     def newest_ms(self, task: TaskId) -> int:
         """Return the largest timestamp that writers of a task's input have processed, or -1."""
-        newest_ms = self._newest_ms
-        found = (newest_ms.get(topic, UNKNOWN) for topic in self._topics(task))
-        return max(found, default=UNKNOWN)
+        return max((at.newest_ms for at in self._topics(task)), default=UNKNOWN)
 
-    def _topics(self, task: TaskId) -> list[_Topic]:
-        """Return the internal topics that a task reads."""
+    def _topics(self, task: TaskId) -> list[TopicProgress]:
+        """Return how far the internal topics were that a task reads, at the last look."""
         with self._changing:
-            watched = self._tasks.get(task)
-        return [(task.processor, topic) for topic, _ in watched.writers] if watched else []
+            watched, known = self._tasks.get(task), self._known
+        topics = [(task.processor, topic) for topic, _ in watched.writers] if watched else []
+        return [known[topic] for topic in topics if topic in known]
 
     def look(self) -> None:
         """Ask the brokers. Blocks for some milliseconds, for seconds if they are slow."""
@@ -142,7 +139,6 @@ class TimeWatch:
             topic: self._progress.of(topic[1], writers, answers, now_ms)
             for topic, writers in topics.items()
         }
-        self._newest_ms = {each: _newest_ms(topics[each], answers) for each in topics}
         self._known = known
         for task, watched in tasks.items():
             new = {}
@@ -181,9 +177,3 @@ class TimeWatch:
             took_s, cpu_s = self._clock() - began_s, time.thread_time() - cpu_began_s
             if self._stopped.wait(max(LEAST_INTERVAL_S, _PAUSES * took_s, _CPU_PAUSES * cpu_s)):
                 return
-
-
-def _newest_ms(writers: Collection[Writer], answers: Answers) -> int:
-    """Return the largest timestamp that the tasks of some processors have processed."""
-    committed = [answers.committed.get(writer.processor, {}) for writer in writers]
-    return max((at.time_ms for found in committed for at in found.values()), default=UNKNOWN)

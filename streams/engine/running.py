@@ -352,9 +352,8 @@ class RunningSource:
             if batch.error:
                 raise RecordRejectedError(batch.error) from batch.cause
             return Entry(batch, index, self.record(batch, index))
-        except BaseException as raised:
-            error = as_exception(raised)
-            return Entry(batch, index, None, error)
+        except BaseException as error:
+            return Entry(batch, index, None, as_exception(error))
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from common.committed import Committed, InputProgress, topic_mark
 from common.event_time import Writer
 from common.tasks import TaskId
-from streams.event_time.progress import Part, Progress, combined, holding
+from streams.event_time.progress import UNKNOWN, Part, Progress, combined, holding
 
 _MOST_SILENT = 10
 
@@ -53,6 +53,13 @@ class TopicProgress:
         foreign = [each.part for each in inputs if not each.is_feedback]
         if len(foreign) < len(inputs):
             self.foreign = combined(foreign)
+
+    @cached_property
+    def newest_ms(self) -> int:
+        """The largest timestamp that the writers have processed, -1 if unknown."""
+        processors = {each.writer.processor for each in self._inputs}
+        committed = [self._answers.committed.get(each, {}) for each in processors]
+        return max((at.time_ms for found in committed for at in found.values()), default=UNKNOWN)
 
     @cached_property
     def holders(self) -> list[Holder]:

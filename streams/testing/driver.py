@@ -427,7 +427,6 @@ def start_problem(processor: PipelineProcessor, config: Config) -> str:
         TopologyTestDriver._of_pipeline(pipeline, config).close()
     except ConfigError as error:
         return str(error)
-    except BaseException as raised:
-        caught = as_exception(raised)
-        return reason(caught, with_values=True)
+    except BaseException as error:
+        return reason(as_exception(error), with_values=True)
     return ""

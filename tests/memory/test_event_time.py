@@ -1,7 +1,7 @@
 """Real tasks of whole topologies on brokers in memory: what is late hangs on the source alone.
 
 Windows and joins behind one to three repartitions must have the results of a model that looks at
-each source partition by itself, however fast the tasks are, and whoever runs them. A failure prints
+each source partition by itself, however fast the tasks are and wherever they run. A failure prints
 its seed, the topology and the story; replay it with
 `pytest tests/memory/test_event_time.py --seed N`.
 """

@@ -27,10 +27,16 @@ def answers(committed: dict[int, Committed], ends: dict[int, int], **more: int) 
     )
 
 
+def progress(
+    known: WriterProgress, found: Answers, now_ms: int = 0, writer: Writer = ONE
+) -> Progress:
+    return known.of("out", [writer], found, now_ms).progress
+
+
 def test_the_least_of_the_tasks_that_have_something_unread_counts() -> None:
     known = WriterProgress(IDLE_MS)
     found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 6, 1: 10})
-    assert known.of("out", [ONE], found, 0).progress == Progress(50)
+    assert progress(known, found) == Progress(50)
     assert known.of("out", [ONE], found, 0).holders == [
         Holder(TaskId("P", 0), 50, 1),
         Holder(TaskId("P", 1), 90, 1),
@@ -40,54 +46,39 @@ def test_the_least_of_the_tasks_that_have_something_unread_counts() -> None:
 def test_what_was_read_to_its_end_holds_for_a_while() -> None:
     known = WriterProgress(IDLE_MS)
     found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 10})
-    assert known.of("out", [ONE], found, 0).progress == Progress(50)
-    assert known.of("out", [ONE], found, 999).progress == Progress(50)
-    assert known.of("out", [ONE], found, 1000).progress == Progress(90)
+    assert progress(known, found) == Progress(50)
+    assert progress(known, found, 999) == Progress(50)
+    assert progress(known, found, 1000) == Progress(90)
     # As soon as Kafka has a record of it, it counts again.
-    assert (
-        known.of("out", [ONE], answers({0: at(5, 50), 1: at(9, 90)}, {0: 6, 1: 10}), 1001).progress[
-            0
-        ]
-        == 50
-    )
-    assert known.of("out", [ONE], found, 1500).progress == Progress(50)
+    more = answers({0: at(5, 50), 1: at(9, 90)}, {0: 6, 1: 10})
+    assert progress(known, more, 1001) == Progress(50)
+    assert progress(known, found, 1500) == Progress(50)
 
 
 def test_markers_after_the_last_record_are_not_unread() -> None:
     known = WriterProgress(0)
-    assert (
-        known.of(
-            "out", [ONE], answers({0: at(5, 50, end=6), 1: at(9, 90)}, {0: 6, 1: 10}), 0
-        ).progress[0]
-        == 90
-    )
+    found = answers({0: at(5, 50, end=6), 1: at(9, 90)}, {0: 6, 1: 10})
+    assert progress(known, found)[0] == 90
 
 
 def test_all_idle_are_as_far_as_the_first_of_them() -> None:
     known = WriterProgress(0)
-    assert known.of("out", [ONE], answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 9}), 0).progress[
-        :2
-    ] == (
-        90,
-        True,
-    )
+    found = answers({0: at(5, 50), 1: at(9, 90)}, {0: 5, 1: 9})
+    assert progress(known, found) == Progress(90, True)
 
 
 def test_a_task_that_never_committed_holds_if_there_is_something_to_read() -> None:
     known = WriterProgress(0)
-    assert known.of("out", [ONE], answers({1: at(9, 90)}, {0: 3, 1: 10}), 0).progress == Progress(
-        -1
-    )
+    assert progress(known, answers({1: at(9, 90)}, {0: 3, 1: 10})) == Progress(-1)
     # Everything was deleted by retention, or nothing was ever there.
-    assert known.of(
-        "out", [ONE], answers({1: at(9, 90)}, {0: 3, 1: 10}, start=3), 0
-    ).progress == Progress(90)
+    found = answers({1: at(9, 90)}, {0: 3, 1: 10}, start=3)
+    assert progress(known, found) == Progress(90)
 
 
 @pytest.mark.parametrize("found", [Answers({}, {}, {}), answers({0: at(5, 50), 1: at(9, 90)}, {})])
 def test_nothing_is_idle_while_brokers_do_not_answer(found: Answers) -> None:
     known = WriterProgress(0)
-    assert not known.of("out", [ONE], found, 0).progress.is_idle
+    assert not progress(known, found).is_idle
     assert known.of("out", [ONE], found, 0).holders[0].unread is None
 
 
@@ -95,7 +86,7 @@ def test_what_is_held_back_is_subtracted() -> None:
     known = WriterProgress(0)
     holds = ((topic_mark("out"), 100),)
     found = answers({0: at(5, 500, holds=holds), 1: at(9, 900, holds=holds)}, {0: 6, 1: 10})
-    assert known.of("out", [ONE], found, 0).progress == Progress(400)
+    assert progress(known, found) == Progress(400)
     # Not for the topic of another step of the task.
     assert known.of("another", [ONE], found, 0).progress == Progress(500)
 
@@ -103,19 +94,13 @@ def test_what_is_held_back_is_subtracted() -> None:
 def test_of_an_internal_input_only_the_task_says_whether_it_is_idle() -> None:
     inner = Writer(processor="P", inputs={"in": 1}, internal={"in": ("W",)})
     known = WriterProgress(0)
-    assert known.of("out", [inner], answers({0: at(5, 50)}, {0: 5}), 10_000).progress == Progress(
-        50
-    )
-    assert known.of("out", [inner], answers({0: at(5, 50, is_idle=True)}, {0: 5}), 0).progress[
-        :2
-    ] == (
-        50,
-        True,
-    )
+    found = answers({0: at(5, 50)}, {0: 5})
+    assert progress(known, found, 10_000, inner) == Progress(50)
+    found = answers({0: at(5, 50, is_idle=True)}, {0: 5})
+    assert progress(known, found, 0, inner) == Progress(50, True)
     # A version that knew nothing of event time has committed this.
-    assert known.of("out", [inner], answers({0: Committed(5, 50)}, {0: 6}), 0).progress == Progress(
-        -1
-    )
+    found = answers({0: Committed(5, 50)}, {0: 6})
+    assert progress(known, found, 0, inner) == Progress(-1)
 
 
 def test_of_several_inputs_the_task_says_so_unless_it_is_silent() -> None:
@@ -123,9 +108,9 @@ def test_of_several_inputs_the_task_says_so_unless_it_is_silent() -> None:
     known = WriterProgress(IDLE_MS)
     positions = {("in", 0): at(5, 50), ("other", 0): at(7, 70)}
     found = Answers({"P": positions}, {}, {("in", 0): 5, ("other", 0): 8})
-    assert known.of("out", [both], found, 0).progress == Progress(50)
-    assert known.of("out", [both], found, 5000).progress == Progress(50)
-    assert known.of("out", [both], found, 10_000).progress == Progress(70)
+    assert progress(known, found, 0, both) == Progress(50)
+    assert progress(known, found, 5000, both) == Progress(50)
+    assert progress(known, found, 10_000, both) == Progress(70)
 
 
 def test_who_knows_less_than_others_of_the_same_sources_was_idle_before() -> None:
