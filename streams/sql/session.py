@@ -38,14 +38,20 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
     With a local master, what Spark spills is in a folder that only this user can enter: those that
     Spark makes are open to all. It is encrypted, too, and PySpark sends batches over a socket then.
     Without `spark.io.encryption.enabled`, it would write each of them to a file.
+
+    A process has one JVM: PySpark keeps to the first one, so a second would serve nobody.
     """
     private = ""
     is_local = settings["spark.master"].startswith("local")
     if is_local and _FOLDER not in settings and _FOLDER_VARIABLE not in os.environ:
         private = tempfile.mkdtemp(prefix="pipeline-spark-")
         settings = {**settings, _FOLDER: private}
-    with without_incubator_module():
-        gateway = launch_gateway(_conf(without_secrets(settings)))  # type: ignore[no-untyped-call]
+    gateway = SparkContext._gateway
+    if gateway is None:  # else the JVM of a session that has stopped still runs
+        with without_incubator_module():
+            gateway = launch_gateway(  # type: ignore[no-untyped-call]
+                _conf(without_secrets(settings))
+            )
     context = _Context(conf=_conf(settings), gateway=gateway)
     java: Any = context._jvm
     java.java.lang.System.setProperty(*NO_EXTERNAL_DTD)

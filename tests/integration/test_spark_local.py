@@ -80,3 +80,33 @@ def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
         )
         assert expected in done.stdout, done.stderr
         assert done.stderr == ""
+
+
+TWICE = """
+import subprocess
+from streams.sql.environment import LOCAL, QUIET, set_environment
+from streams.sql.session import start_session
+set_environment([])
+jvms = []
+launch = subprocess.Popen.__init__
+def counted(self, *arguments, **options):
+    jvms.append(arguments)
+    launch(self, *arguments, **options)
+subprocess.Popen.__init__ = counted
+for name in ("first", "second"):
+    settings = {**QUIET, **LOCAL, "spark.master": "local[1]", "spark.app.name": name}
+    session = start_session(settings)
+    print(name, session.sparkContext.appName, session.range(3).count(), len(jvms))
+    session.stop()
+"""
+
+
+def test_a_second_session_runs_in_the_jvm_of_the_first() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", TWICE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.stdout.splitlines() == ["first first 3 1", "second second 3 1"], done.stderr
