@@ -66,6 +66,9 @@ class AssignedTask:
         self.running: RunningTask | None = None
         self.operation: Operation | None = None
         """The task's operation on another thread, if there is one."""
+        self.event_loop = context.new_event_loop()
+        """Runs the calls of `AsyncProcessor`s; its own, so one that blocks holds up no other task.
+        """
         self.refreshed_s = time.monotonic()
         """When the task's offsets were last committed again since it FAILED."""
         config = context.config
@@ -90,10 +93,16 @@ class AssignedTask:
             return self.running.call
         return None if self.start is None else self.start.call
 
+    @property
+    def hangs(self) -> bool:
+        """Whether user code goes on though the task does not run."""
+        is_abandoned = self.operation is not None and self.operation.is_abandoned
+        return self.running is None and (is_abandoned or self.event_loop.hangs)
+
     def new_start(self, wake: Callable[[], None] = lambda: None) -> TaskStart:
         """Return the next start; see `TaskStart`."""
         make = StandbyStart if self.replica.task.standby else ProcessorStart
-        self.start = make(self.replica, self._context, self.memory, self.log, wake)
+        self.start = make(self.replica, self._context, self.memory, self.log, self.event_loop, wake)
         return self.start
 
     def failure_of(self, error: Exception) -> Failure:

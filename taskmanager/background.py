@@ -40,6 +40,8 @@ class Operation:
     pool: Pool
     late: Callable[[Any], None] = field(default=lambda _: None)
     job: Job = field(default=lambda: None)
+    is_abandoned: bool = False
+    """Whether nobody waits for it any more, although it has not ended."""
 
 
 class Background:
@@ -115,12 +117,14 @@ class Background:
         if operation not in self._under_way:
             return False
         self._under_way.discard(operation)
+        operation.is_abandoned = True
         if operation.pool is not Pool.USER:
             return True
         dropped = self._user_thread.abandon()
         self._user_thread = UserThread()
         self._under_way = {each for each in self._under_way if each.job not in dropped}
-        return operation.job not in dropped
+        operation.is_abandoned = operation.job not in dropped
+        return operation.is_abandoned
 
     def close(self) -> None:
         """End the threads: wait for commits, at most a second for user code, never for starts."""
@@ -133,4 +137,5 @@ class Background:
             self._under_way.discard(operation)
             operation.then(result)
         else:
+            operation.is_abandoned = False
             self._pools[Pool.START].submit(operation.late, result)

@@ -136,11 +136,18 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Ending:
+    """The worker ends itself now, without closing anything."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
-ToDriver = Hello | Status | Measured | Answer | Closed | Stopped
+ToDriver = Hello | Status | Measured | Answer | Closed | Ending | Stopped
 
 ChannelMessage = ToWorker | ToDriver
 
@@ -187,6 +194,8 @@ def encode(message: ChannelMessage) -> bytes:
             return _dump("answer", number=number, status=status, body=dict(body))
         case Closed(task):
             return _dump("closed", task=str(task))
+        case Ending(reason):
+            return _dump("ending", reason=reason)
         case Stopped():
             return _dump("stopped")
 
@@ -251,6 +260,8 @@ def _read(kind: str, fields: JsonObject) -> ChannelMessage:
             return Answer(fields.integer("number"), status, fields.object("body"))
         case "closed":
             return Closed(TaskId.parse(fields.text("task")))
+        case "ending":
+            return Ending(fields.text("reason"))
         case "stopped":
             return Stopped()
     raise ValueError("unknown type")

@@ -55,6 +55,7 @@ from taskmanager.events import (
     StopThread,
     TaskClosed,
     ThreadConnected,
+    ThreadEnding,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
@@ -276,6 +277,8 @@ class TaskManagerDaemon:
             case channel_messages.Closed(task):
                 self._measured.forget_task(thread, task)
                 self._events.put(TaskClosed(thread, task))
+            case channel_messages.Ending(reason):
+                self._events.put(ThreadEnding(thread, reason))
             case channel_messages.Stopped():
                 self._events.put(ThreadStopped(thread))
 

@@ -49,6 +49,14 @@ class ThreadStopped:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadEnding:
+    """A PipelineThread's worker ends itself, to be started again; `ThreadLost` follows."""
+
+    thread: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadLost:
     """A PipelineThread ended unasked: its worker died or raised."""
 
@@ -66,6 +74,7 @@ Event = (
     | ThreadReported
     | TaskClosed
     | ThreadStopped
+    | ThreadEnding
     | ThreadLost
     | StopRequested
     | Sos

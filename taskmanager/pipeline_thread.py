@@ -149,8 +149,8 @@ class PipelineThread:
             if task.start is not None:
                 task.start.cancel()
         self._background.close()
-        self._context.event_loop.close()
         for task in self._tasks.values():
+            task.event_loop.close()
             if task.running is not None:
                 task.running.release()
         self._consumers.close()
@@ -175,7 +175,8 @@ class PipelineThread:
                 case channel_messages.Stop():
                     self._handle(StopRequested())
         if revoked:
-            self._handle(Revoked(tuple(revoked)))
+            hanging = [each for each in revoked if each in self._tasks and self._tasks[each].hangs]
+            self._handle(Revoked(tuple(revoked), frozenset(hanging)))
 
     def _assign(self, replica: ProcessorReplica, epoch: int) -> None:
         if replica.task in self._tasks or self._state.is_stopping:
@@ -219,9 +220,10 @@ class PipelineThread:
         found = []
         for task_id, task in self._tasks.items():
             if (call := task.call) is not None:
-                is_too_long = (now_s - call.since_s) * 1000 > task.max_process_time_ms
-                is_in_user_code = is_too_long and task_id == self._state.on_user_thread
-                line = self._background.user_line if is_in_user_code else ""
+                line = ""
+                if (now_s - call.since_s) * 1000 > task.max_process_time_ms:
+                    is_turn = task_id == self._state.on_user_thread
+                    line = self._background.user_line if is_turn else task.event_loop.line
                 found.append(Call(task_id, call.place, int(call.since_s * 1000), line))
         return tuple(found)
 
@@ -296,8 +298,9 @@ class PipelineThread:
                 self._report_at_s = 0.0
             case ForgetTask(reason=reason):
                 self._forget(task, reason)
-            case EndProcess():
-                task.log.error("a commit hangs: the worker is restarted")
+            case EndProcess(reason=reason):
+                task.log.error("the worker is ended, and started again", reason=reason)
+                self._channel.send(channel_messages.Ending(reason))
                 faulthandler.dump_traceback(all_threads=True)
                 os._exit(1)
 
@@ -306,6 +309,7 @@ class PipelineThread:
         if reason:
             task.log.warning("task given up", reason=reason)
         del self._tasks[task_id]
+        task.event_loop.close()
         self._context.lag_watch.forget(task_id)
         self._reported.pop(task_id, None)
         self._channel.send(channel_messages.Closed(task_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,8 +45,7 @@ class TaskContext:
     store_resources: StoreResources = field(default_factory=StoreResources)
     """The resources that all stores share, including those of `global_stores`."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
-    event_loop: EventLoop = field(default_factory=EventLoop)
-    """Runs the calls of `AsyncProcessor`s."""
+    new_event_loop: Callable[[], EventLoop] = EventLoop
 
 
 @dataclass(slots=True)

@@ -32,6 +32,7 @@ from taskmanager.events import (
     StopThread,
     TaskClosed,
     ThreadConnected,
+    ThreadEnding,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
@@ -65,6 +66,8 @@ class _Thread:
     failures: int = 0
     hang_steps: int = 0
     """How far the reaction to a hang has got: its stacks are requested first, then it is killed."""
+    ends_since: str = ""
+    """Why its worker ends itself, if it does."""
 
 
 @dataclass(slots=True)
@@ -187,6 +190,8 @@ class TaskManagerState:
             case ThreadStopped(thread):
                 self._threads[thread].state = ThreadState.DEAD
                 self._leave_if_done()
+            case ThreadEnding(thread, reason):
+                self._threads[thread].ends_since = reason
             case ThreadLost(thread):
                 self._on_lost(thread)
             case StopRequested():
@@ -381,6 +386,8 @@ class TaskManagerState:
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
         thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
         end = "hung and was ended" if thread.hang_steps else "died"
+        if thread.ends_since:
+            end = f"was ended, since {thread.ends_since}"
         reason = f"its PipelineThread {end}, and is started again"
         for task_id, task in list(self._tasks.items()):
             if task.thread != number:
@@ -396,7 +403,7 @@ class TaskManagerState:
     def _launch(self, number: int) -> None:
         thread = self._threads[number]
         thread.launch_at_ms = None
-        thread.hang_steps = 0
+        thread.hang_steps, thread.ends_since = 0, ""
         thread.state, thread.waits = ThreadState.STARTING, False
         thread.start_by_ms = self._now_ms + START_TIMEOUT_BEATS * self._interval_ms
         self._commands.append(LaunchThread(number))

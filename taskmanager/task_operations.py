@@ -160,6 +160,7 @@ class TaskOperations:
         if task.operation.pool is Pool.USER:
             self._update = None
         self._calling.discard(task.replica.task)
+        task.event_loop.close()
         task.start = None  # an abandoned start must not be cancelled: its call goes on
         if task.running is not None:
             self._consumers.remove(task.replica.task, task.running)

@@ -16,6 +16,7 @@ from common.kafka.clients import NonRetriableError, Partition, TransactionFailed
 from common.messages import ProcessorReplica
 from common.status import TaskState
 from common.user_code import UserCode
+from streams.engine.event_loop import EventLoop
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.runtime import Call
@@ -56,7 +57,8 @@ class TaskStart(ABC):
         context: TaskContext,
         memory: TaskMemory,
         log: Any,
-        wake: Callable[[], None] = lambda: None,
+        event_loop: EventLoop,
+        wake: Callable[[], None],
     ) -> None:
         """Prepare the start. The task calls `wake`, on any thread, when one of its calls ends."""
         self.state = TaskState.STARTING
@@ -71,6 +73,7 @@ class TaskStart(ABC):
         self._context = context
         self._memory = memory
         self._log = log
+        self._event_loop = event_loop
         self._wake = wake
         self._is_cancelled = False
         self._restore_began_s = 0.0
@@ -256,7 +259,7 @@ class ProcessorStart(TaskStart):
                     output_topics=OutputTopics(producer, self._context.clients.brokers),
                     clock_ms=wall_clock_ms,
                     global_stores=global_stores,
-                    loop=self._context.event_loop,
+                    loop=self._event_loop,
                     log_record_values=self._context.config.log_record_values,
                     wake=self._wake,
                     clocked_topics=() if input_time is None else replica.arcs.keys(),

@@ -75,9 +75,13 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The driver takes tasks back; they are to be committed and closed."""
+    """The driver takes tasks back; they are to be committed and closed.
+
+    User code of those in `hanging` goes on, although they do not run.
+    """
 
     tasks: tuple[TaskId, ...]
+    hanging: frozenset[TaskId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,9 +268,13 @@ class ForgetTask:
 
 @dataclass(frozen=True, slots=True)
 class EndProcess:
-    """End the worker's process at once, because the commit of a task does not end."""
+    """End the worker's process at once; the driver starts another one in its place.
+
+    Nothing else stops a commit or a call of user code that does not end.
+    """
 
     task: TaskId
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

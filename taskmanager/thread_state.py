@@ -129,10 +129,10 @@ class PipelineThreadState:
                 self._on_commit_ended(self._entries[event.task], event)
             case Assigned():
                 self._on_assigned(event)
-            case Revoked(tasks):
+            case Revoked(tasks, hanging):
                 for task in tasks:
                     if task in self._entries:
-                        self._release(self._entries[task], Release())
+                        self._on_revoked(self._entries[task], hangs=task in hanging)
             case StopRequested():
                 self.is_stopping = True
                 for entry in list(self._entries.values()):
@@ -218,7 +218,7 @@ class PipelineThreadState:
             self._on_user_thread = None
         self._commands.append(AbandonCall(entry.task))
         if isinstance(entry.end, Release):
-            self._forget(entry, entry.end.reason)
+            self._end_hanging(entry, entry.end.reason)
             return
         limit = f"max_process_time_ms ({entry.max_process_time_ms})"
         taken_s = entry.call_age_ms / 1000
@@ -232,7 +232,8 @@ class PipelineThreadState:
                 continue
             entry.commit_age_ms += passed_ms
             if entry.commit_age_ms > self._commit_limit_ms:
-                self._commands.append(EndProcess(entry.task))
+                reason = f"a commit of {entry.task} does not end"
+                self._commands.append(EndProcess(entry.task, reason))
 
     # Assignments, starts and releases
 
@@ -259,6 +260,23 @@ class PipelineThreadState:
         self._move(entry, Phase.STARTING, Phase.CLOSING)
         entry.end = failure
         self._on_closed(entry)
+
+    def _on_revoked(self, entry: TaskEntry, *, hangs: bool) -> None:
+        if hangs and entry.phase in (Phase.WAITING, Phase.FAILED):
+            self._end_hanging(entry)
+        else:
+            self._release(entry, Release())
+
+    def _end_hanging(self, entry: TaskEntry, reason: str = "") -> None:
+        """End the process for a call that was abandoned: it keeps a core busy, and the stores open.
+
+        Until the task is taken away, its siblings go on beside the call.
+        """
+        if self.is_stopping:
+            self._forget(entry, reason)
+            return
+        why = f"a call of {entry.task} does not return"
+        self._commands.append(EndProcess(entry.task, why))
 
     def _release(self, entry: TaskEntry, end: Release) -> None:
         """Close a task once no thread works on it."""

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import structlog
 
 from common.error_words import class_name
+from common.user_frames import place_in
+from streams.errors import StreamsError
 
 T = TypeVar("T")
 
@@ -22,6 +24,23 @@ class EventLoop:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed: list[threading.Thread] = []
+        """The threads that were told to end."""
+
+    @property
+    def line(self) -> str:
+        """The line of user code that the loop is at now, such as `shop.py:17 in process`.
+
+        It is "" while the loop waits for something, as it should most of the time.
+        """
+        thread = self._thread
+        return "" if thread is None or thread.ident is None else place_in(thread.ident)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether coroutines go on although the loop is closed, or although nobody needs it now."""
+        return bool(self.line) or any(thread.is_alive() for thread in self._closed)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Schedule a callback on the loop's thread; any thread may call this."""
@@ -30,14 +49,26 @@ class EventLoop:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run a coroutine and wait for its result. Raises what the coroutine raises.
 
-        Raises `TimeoutError` after `timeout_s`, if that is given.
+        Raises `TimeoutError` after `timeout_s`, if that is given, and `StreamsError` instead if the
+        loop is blocked by code that does not wait with `await`.
         """
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result(timeout_s)
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._running())
+        try:
+            return future.result(timeout_s)
+        except TimeoutError as error:
+            if future.done() or not (line := self.line):
+                raise
+            raise StreamsError(
+                f"a coroutine blocks the event loop at {line}: use `await` for what takes time"
+            ) from error
 
     def close(self) -> None:
         """Cancel running coroutines, and end the thread once they have ended; does not block."""
         with self._lock:
             loop, self._loop = self._loop, None
+            if self._thread is not None:
+                self._closed = [*filter(threading.Thread.is_alive, self._closed), self._thread]
+                self._thread = None
         if loop is not None:
             asyncio.run_coroutine_threadsafe(_end(), loop)
 
@@ -45,10 +76,10 @@ class EventLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                thread = threading.Thread(
+                self._thread = threading.Thread(
                     target=_run, args=(self._loop,), name="event-loop", daemon=True
                 )
-                thread.start()
+                self._thread.start()
             return self._loop
 
 

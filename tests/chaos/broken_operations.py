@@ -29,6 +29,15 @@ RENAMED = START.replace("id: Counter,", "id: Tally, was: Counter,").replace("Cou
 BACK = START.replace("id: Counter,", "id: Counter, was: Tally,")
 
 
+_BEHIND = "Wait until these tasks have caught up"
+"""What an operator is told who wants windows of tasks together that are far apart in time."""
+
+
+def command(rig: Rig, name: str, *arguments: str) -> str:
+    """Run a `pipeline` command to its end; return what it prints."""
+    return _run(rig, _words(rig, name, *arguments))
+
+
 def _words(rig: Rig, name: str, *arguments: str) -> list[str]:
     files = [str(rig.engine.config_file)]
     return [str(command_path("pipeline")), *name.split(), *files, *arguments]
@@ -51,8 +60,11 @@ def _kill_in_the_middle(rig: Rig, words: list[str], most_s: float) -> None:
     rig.job_manager = rig.start_job_manager(with_pipeline=False)
 
 
-def _run(rig: Rig, words: list[str], already: str = "") -> str:
-    """Run a command to its end; return what it prints. It may say that all is done `already`."""
+def _run(rig: Rig, words: list[str], *may_say: str) -> str:
+    """Run a command to its end; return what it prints.
+
+    It may fail if it prints something of `may_say`, such as that all is done already.
+    """
     done = subprocess.run(
         words,
         cwd=rig.folder,
@@ -62,7 +74,7 @@ def _run(rig: Rig, words: list[str], already: str = "") -> str:
         timeout=COMMAND_TIMEOUT_S,
         check=False,
     )
-    is_done = done.returncode == 0 or (already and already in done.stdout)
+    is_done = done.returncode == 0 or any(each in done.stdout for each in may_say)
     assert is_done, f"{words[1:3]} ended with {done.returncode}: {done.stdout}"
     return done.stdout
 
@@ -86,7 +98,7 @@ def savepoint(rig: Rig) -> None:
     folder = _new_folder(rig, "savepoint")
     words = _words(rig, "savepoint create", str(folder))
     _kill_in_the_middle(rig, words, 5)
-    _run(rig, words, already=f"{folder} exists already")
+    _run(rig, words, f"{folder} exists already")
     rig.mark()
     _run(rig, _words(rig, "resume"))
     seconds = rig.wait_for_flow()
@@ -195,7 +207,10 @@ def rescale(rig: Rig) -> None:
         options = ("--parallelism", str(parallelism), "--savepoint", str(folder), "--yes")
         words = _words(rig, "rescale", *options, "--by-key", "Pairer")
         _kill_in_the_middle(rig, words, 10)
-        _run(rig, words, already=f"the parallelism of this job is {parallelism} already")
+        already = f"the parallelism of this job is {parallelism} already"
+        while _BEHIND in _run(rig, words, already, _BEHIND):
+            rig.say("rescale is refused: tasks are behind others")
+            rig.wait_for_flow()
         rig.mark()
         ids = {node.id for node in rig.engine.pipeline.processors}
         outer = ids & READERS_OF_SOURCE

@@ -26,7 +26,8 @@ _REQUEST_TIMEOUT_S = 30
 Pair = tuple[bytes | None, bytes | None]
 
 
-def _write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
+def write(rig: Rig, key: bytes | None, value: bytes | None) -> None:
+    """Write a record to the source, among the others."""
     rig.load.add([(key, value)])
 
 
@@ -36,7 +37,7 @@ def _expect_result(rig: Rig, wanted: Pair) -> None:
     eventually(lambda: rig.ledger.others[wanted], ARRIVAL_TIMEOUT_S, what)
 
 
-def _expect_dead_letter(
+def expect_dead_letter(
     rig: Rig, processor: str, wanted: Pair, headers: Sequence[bytes] = ()
 ) -> None:
     """Wait for a dead letter; it must come once, with these strings in its headers."""
@@ -68,17 +69,18 @@ def _short(pair: Pair) -> str:
     return f"{pair[0]!r}: {(pair[1] or b'')[:40]!r}"
 
 
-def _key(rig: Rig, kind: str) -> bytes:
+def some_key(rig: Rig, kind: str) -> bytes:
+    """Return a new key that begins with `kind`."""
     return b"%s-%d" % (kind.encode(), rig.random.randrange(10**12))
 
 
 @fault("poison-record")
 def poison_record(rig: Rig) -> None:
     """A value that is not a number: to Adder's dead letters, and counted by Counter."""
-    key = _key(rig, "poison")
-    _write(rig, key, b"poison")
+    key = some_key(rig, "poison")
+    write(rig, key, b"poison")
     rig.mark()
-    _expect_dead_letter(rig, "Adder", (key, b"poison"), [b"the value is not an integer"])
+    expect_dead_letter(rig, "Adder", (key, b"poison"), [b"the value is not an integer"])
     _expect_result(rig, (key, b"1"))
     rig.say(f"poison record put aside; all keys flow after {rig.wait_for_flow():.1f} s")
 
@@ -87,20 +89,20 @@ def poison_record(rig: Rig) -> None:
 def keyless_record(rig: Rig) -> None:
     """A record without key: added up, but to Counter's dead letters."""
     number = rig.random.randrange(10**6, 10**9)
-    _write(rig, None, b"%d" % number)
+    write(rig, None, b"%d" % number)
     rig.mark()
     _expect_result(rig, (None, b"%d" % (number + 1)))
-    _expect_dead_letter(rig, "Counter", (None, b"%d" % number))
+    expect_dead_letter(rig, "Counter", (None, b"%d" % number))
     rig.say(f"record without key dealt with; all keys flow after {rig.wait_for_flow():.1f} s")
 
 
 @fault("large-record")
 def large_record(rig: Rig) -> None:
     """A record of 1 MB that is not a number: forwarded, counted, and whole in the dead letters."""
-    key, value = _key(rig, "large"), b"x" * LARGE_BYTES
-    _write(rig, key, value)
+    key, value = some_key(rig, "large"), b"x" * LARGE_BYTES
+    write(rig, key, value)
     rig.mark()
-    _expect_dead_letter(rig, "Adder", (key, value))
+    expect_dead_letter(rig, "Adder", (key, value))
     _expect_result(rig, (key, b"1"))
     rig.say(f"record of 1 MB dealt with; all keys flow after {rig.wait_for_flow():.1f} s")
 
@@ -108,14 +110,14 @@ def large_record(rig: Rig) -> None:
 @fault("oversize-output")
 def oversize_output(rig: Rig) -> None:
     """An output topic's limit is lowered: what it refuses goes to the dead letters, once."""
-    key, value = _key(rig, "oversize"), b"y" * (2 * LOWERED_LIMIT_BYTES)
+    key, value = some_key(rig, "oversize"), b"y" * (2 * LOWERED_LIMIT_BYTES)
     names = rig.engine.names
     arc = names.arc("Splitter", "Adder")
     limit = Admin(rig.engine.config).size_limits([arc])[arc]
     _set_limit(rig, arc, LOWERED_LIMIT_BYTES)
-    _write(rig, key, value)
+    write(rig, key, value)
     rig.mark()
-    _expect_dead_letter(rig, "Splitter", (key, value), [b"larger"])
+    expect_dead_letter(rig, "Splitter", (key, value), [b"larger"])
     seconds = rig.wait_for_flow()
     _set_limit(rig, arc, limit)
     rig.settle()

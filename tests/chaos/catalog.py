@@ -40,6 +40,7 @@ _MODULES = (
     "broken_links",
     "broken_state",
     "broken_records",
+    "broken_user_code",
     "broken_topics",
 )
 

@@ -142,10 +142,11 @@ sinks: {copied: copies_chaos, dated: dated_copies_chaos}
 processors:"""
 
 
-def pipeline(start: str, kind: Kind, gate: Path, brake: Path) -> str:
+def pipeline(start: str, kind: Kind, gate: Path, brake: Path, may_hang: Path) -> str:
     """Return a whole pipeline that begins with `start`.
 
     The pairer rejects keys that begin with "gated" as long as the file `gate` does not exist. The
+    Its calls for some keys hang while the file `may_hang` exists. The
     file `brake` slows a task in front of a repartition down, if the pipeline has one; see `Brake`.
     """
     if kind is Kind.SLOW:
@@ -157,7 +158,8 @@ def pipeline(start: str, kind: Kind, gate: Path, brake: Path) -> str:
 - id: Pairer
   type: tests.user_code.pairing:Pairing
   to: [sink]
-  config: {{base: {BASE}, gate: {gate}}}
+  config: {{base: {BASE}, gate: {gate}, may_hang: {may_hang}}}
+  max_process_time_ms: 5000
   stores: [{{name: Waiting, value: json}}]
   on_error: dead_letter
 {_MORE.get(kind, "").replace(_BRAKE, str(brake))}

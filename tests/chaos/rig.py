@@ -203,7 +203,7 @@ class Rig:
 
     def pipeline(self, start: str) -> str:
         """Return a whole pipeline that begins with `start`."""
-        return pipeline(start, self.kind, self.gate, self.brake)
+        return pipeline(start, self.kind, self.gate, self.brake, self.may_hang)
 
     def _settings(self, task_managers: int) -> dict[str, object]:
         return {
@@ -232,6 +232,11 @@ class Rig:
     def gate(self) -> Path:
         """The file without which the pairer rejects keys that begin with "gated"."""
         return self.folder / "gate"
+
+    @property
+    def may_hang(self) -> Path:
+        """The file without which no record makes user code hang; see `tests/user_code/wild.py`."""
+        return self.folder / "may_hang"
 
     @property
     def brake(self) -> Path:

@@ -49,7 +49,7 @@ from tests.memory.clients import MemoryClients, MemoryPositions
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk
 from tests.memory.faults import Faults
-from tests.memory.in_turn import BackgroundInTurn, EventLoopInTurn
+from tests.memory.in_turn import BackgroundInTurn, EventLoopsInTurn
 from tests.memory.link import WorkerCrashedError
 from tests.memory.pipelines import MAX_PROCESS_TIME_MS
 from tests.user_code import folding
@@ -144,7 +144,7 @@ class Owner(ABC):
         self._faults = world.faults
         self._clock = broker.clock
         self._tell: Callable[[str], None] = lambda what: broker.tell(f"{name} {what}")
-        self._loop = EventLoopInTurn(broker.clock)
+        self._loop = EventLoopsInTurn(broker.clock)
         self._context = TaskContext(
             config,
             tm_id,
@@ -154,7 +154,7 @@ class Owner(ABC):
             GlobalStores(config, tm_id, 0, self.clients),
             LagWatch(config, _NoAnswers(), broker.clock.monotonic, broker.clock.wall_clock_ms),
             TimeWatch(config, MemoryPositions(self.clients.link), broker.clock.monotonic),
-            event_loop=self._loop,
+            new_event_loop=self._loop.new,
         )
         self._tell("begins")
 

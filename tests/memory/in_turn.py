@@ -143,6 +143,7 @@ class EventLoopInTurn(EventLoop):
     """An event loop that only advances when `run_once` is called, and uses the shared clock."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__()
         self._clock = clock
         self._events: asyncio.AbstractEventLoop | None = None
 
@@ -186,3 +187,31 @@ class EventLoopInTurn(EventLoop):
             self._events = asyncio.new_event_loop()
             self._events.time = self._clock.monotonic  # type: ignore[method-assign]
         return self._events
+
+
+class EventLoopsInTurn:
+    """The event loops of a worker's tasks."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._loops: list[EventLoopInTurn] = []
+
+    def new(self) -> EventLoopInTurn:
+        """Return the event loop of one more task."""
+        self._loops.append(EventLoopInTurn(self._clock))
+        return self._loops[-1]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether anything runs on them."""
+        return any(loop.is_running for loop in self._loops)
+
+    def run_once(self) -> None:
+        """Run all callbacks that are ready."""
+        for loop in list(self._loops):
+            loop.run_once()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for loop in self._loops:
+            loop.close()

@@ -16,6 +16,7 @@ from taskmanager.events import (
     StopThread,
     TaskClosed,
     ThreadConnected,
+    ThreadEnding,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
@@ -65,6 +66,8 @@ FED_OF = 5
 FAILED_STARTS = 0.02
 SLOW = 0.125
 """The share of operations that take any time; the others end within a step."""
+HANGING_CALLS = 0.5
+"""The share of abandoned calls that never return."""
 SLOW_CALLS = 0.02
 """The same share for user code, whose tasks wait for each other."""
 
@@ -107,6 +110,7 @@ class FakePipelineThread:
     ) -> None:
         self.number = number
         self.tasks: dict[TaskId, TaskInstance] = {}
+        self._hanging: set[TaskId] = set()
         self._inbox: deque[AssignTask | RevokeTask | StopThread] = deque()
         self.events: list[DriverEvent] = []
         self.alive = True
@@ -238,7 +242,7 @@ class FakePipelineThread:
                 case StopThread():
                     self._handle(StopRequested())
         if revoked:
-            self._handle(Revoked(tuple(revoked)))
+            self._handle(Revoked(tuple(revoked), frozenset(self._hanging)))
 
     def _settle(self) -> None:
         """End the operations that are due; those that need Kafka may have to wait for it."""
@@ -289,6 +293,8 @@ class FakePipelineThread:
             case AbandonCall(task):
                 self._running.remove(self.tasks[task])
                 del self._calls[task]
+                if self._random.random() < HANGING_CALLS:
+                    self._hanging.add(task)
                 self._operations = [o for o in self._operations if o.instance.task != task]
                 self._end_run(self.tasks[task])
             case RestartTask(task) | ReportFailed(task):
@@ -299,7 +305,8 @@ class FakePipelineThread:
                 assert not self._fences.is_open(instance), f"{task} is not closed"
                 self._changed.pop(task, None)
                 self.events.append(TaskClosed(self.number, task))
-            case EndProcess():
+            case EndProcess(reason=reason):
+                self.events.append(ThreadEnding(self.number, reason))
                 self.die()
             case EndThread():
                 self.events.append(ThreadStopped(self.number))

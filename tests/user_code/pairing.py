@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from streams import Processor, ProcessorContext, Record, RecordRejectedError
+from tests.user_code.wild import misbehave
 
 Ranges = list[list[int]]
 """Numbers as ranges, `[first, last]` each, which do not meet."""
@@ -17,12 +18,14 @@ class Pairing(Processor):
     One input has `n` (`count`), the other `base + n + 1` (`sum` of `base + n`). The numbers that
     wait for the other one are kept in the store `Waiting`, under the key of the record.
 
-    Keys that begin with "gated" are rejected as long as the file `gate` does not exist.
+    Keys that begin with "gated" are rejected as long as the file `gate` does not exist. For the
+    keys of `misbehave`, it misbehaves.
     """
 
-    def __init__(self, base: int, gate: str) -> None:
+    def __init__(self, base: int, gate: str, may_hang: str) -> None:
         self._base = base
         self._gate = Path(gate)
+        self._may_hang = Path(may_hang)
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
@@ -33,6 +36,7 @@ class Pairing(Processor):
             return
         if record.key.startswith(b"gated") and not self._gate.exists():
             raise RecordRejectedError("the gate is shut")
+        misbehave(record.key, self._may_hang)
         number = int(record.value)
         mine, other = _COUNTS, _SUMS
         if number > self._base:

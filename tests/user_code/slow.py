@@ -48,6 +48,8 @@ class AsyncSum(AsyncProcessor):
     async def process(self, record: Record) -> Record:
         """Wait, then return the sum."""
         await asyncio.sleep(self._seconds)
+        if record.key is not None and record.key.startswith(b"cancel"):
+            raise asyncio.CancelledError
         try:
             number = int(record.value)
         except (TypeError, ValueError):

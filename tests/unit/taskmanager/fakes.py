@@ -283,7 +283,7 @@ class FakeStart(TaskStart):
     """A start that gives the test's task."""
 
     def __init__(self, task: FakeTask) -> None:
-        super().__init__(replica(0), cast(Any, None), TaskMemory(), None)
+        super().__init__(replica(0), cast(Any, None), TaskMemory(), None, EventLoop(), lambda: None)
         self._task = task
 
     def run(self) -> RunningTask:
@@ -321,7 +321,7 @@ class Rig:
             thread=0,
             clients=FakeClients(None, lambda: self.reader),
             global_stores=stores,
-            event_loop=EventLoop(),
+            new_event_loop=EventLoop,
             user_errors=UserErrorLog(self.clock.monotonic),
         )
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]

@@ -20,6 +20,7 @@ from taskmanager.channel_messages import (
     Closed,
     Die,
     Dump,
+    Ending,
     Hello,
     Measured,
     Ping,
@@ -56,6 +57,7 @@ messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     ),
     st.builds(Answer, numbers, st.integers(100, 599), st.dictionaries(texts, json_values)),
     st.builds(Closed, tasks),
+    st.builds(Ending, texts),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
 EXAMPLES: dict[str, ChannelMessage] = {
@@ -69,6 +71,7 @@ EXAMPLES: dict[str, ChannelMessage] = {
     "status": Status((RUNNING,)),
     "measured": Measured(4096, {TaskId("Counter", 0): TaskTimes(Times(), Times(sum_us=7))}),
     "closed": Closed(TaskId("Counter", 0, 1)),
+    "ending": Ending("a call of Counter#0 does not return"),
     "stopped": Stopped(),
     "ask": Ask(7, "get", TaskId("Counter", 0), "counts", {"key": "k"}),
     "answer": Answer(7, 200, {"entries": []}),

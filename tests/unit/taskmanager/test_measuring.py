@@ -11,6 +11,7 @@ import pytest
 
 from common.kafka.clients import TransactionFailedError
 from common.monitoring.memory import resident_bytes
+from streams.engine.event_loop import EventLoop
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.channel_messages import Measured, Status
 from taskmanager.task_entry import Phase
@@ -88,7 +89,9 @@ def test_without_a_port_for_metrics_nothing_is_sent(monkeypatch: pytest.MonkeyPa
 
 
 def test_sizes_are_figures_of_the_status(rig: Rig) -> None:
-    context: Any = SimpleNamespace(config=CONFIG, tm_id=0, thread=0, lag_watch=rig.lag_watch)
+    context: Any = SimpleNamespace(
+        config=CONFIG, tm_id=0, thread=0, lag_watch=rig.lag_watch, new_event_loop=EventLoop
+    )
     task = AssignedTask(replica(0), context, epoch=0)
     assert task.status(Phase.IDLE, 0, "").figures == {}
     task.memory.fetched_bytes, task.memory.state_bytes = 8, 0

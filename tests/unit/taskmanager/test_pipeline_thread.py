@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
@@ -168,6 +169,32 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     rig.step_until(lambda: sibling.committed == 2)
     assert rig.reader.assigned == set(sibling.partitions)
     assert hanging.committed == 0
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_the_process_ends_as_a_task_is_revoked_whose_call_does_not_return(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, returns: bool
+) -> None:
+    exits: list[int] = []
+    monkeypatch.setattr(os, "_exit", exits.append)
+    (hanging,) = rig.run(0, spec=USER)
+    may_return = threading.Event()
+    hanging.on_turn = lambda: may_return.wait(TIMEOUT_S)
+    feed(rig, hanging)
+    rig.step_until(lambda: hanging.turns == 1)
+    hanging.calls.append(Call("`process` of in[0]@7", rig.clock.now_s))
+    while rig.status(hanging).state is not TaskState.FAILED:
+        rig.clock.now_s += 1
+        rig.step()
+    if returns:
+        may_return.set()
+        rig.step_until(lambda: hanging.is_ended)
+    rig.revoke(hanging)
+    rig.step()
+    said = channel_messages.Ending(f"a call of {hanging.task_id} does not return")
+    assert exits == ([] if returns else [1])
+    assert (said in rig.channel.sent) is not returns
+    may_return.set()
 
 
 def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_closed(rig: Rig) -> None:

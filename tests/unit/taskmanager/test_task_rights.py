@@ -18,6 +18,7 @@ from common.specs import ClassSpec, CountSpec, ForwardSpec, ProcessorSpec, Topol
 from common.status import TaskState
 from common.tasks import TaskId
 from common.topic_names import TopicNames
+from streams.engine.event_loop import EventLoop
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.task_rights import named, topic_rights
 from taskmanager.task_start import ProcessorStart, Wait
@@ -160,7 +161,11 @@ def test_a_long_wait_for_a_coordinator_is_told(monkeypatch: pytest.MonkeyPatch) 
     now_s = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now_s)
     context: Any = SimpleNamespace(
-        config=CONFIG, tm_id=0, thread=0, lag_watch=SimpleNamespace(figures=lambda _: {})
+        config=CONFIG,
+        tm_id=0,
+        thread=0,
+        lag_watch=SimpleNamespace(figures=lambda _: {}),
+        new_event_loop=EventLoop,
     )
     assigned = AssignedTask(replica(0, CountSpec()), context, 0)
     start = assigned.new_start()

@@ -15,6 +15,7 @@ from taskmanager.events import (
     StopRequested,
     TaskClosed,
     ThreadConnected,
+    ThreadEnding,
     ThreadLost,
     ThreadReported,
 )
@@ -231,6 +232,16 @@ def test_thread_that_died_by_itself_does_not_count_as_hung_after_one_that_did() 
     host.take(ThreadConnected(0))
     (report,) = reports(host.turn(ThreadLost(0)))
     assert "died" in report.tasks[0].reason
+
+
+def test_a_thread_that_ends_itself_says_why() -> None:
+    host = running_host(assign=[0])
+    host.take(ThreadEnding(0, "a call of P#7 does not return"), ThreadLost(0))
+    reason = "was ended, since a call of P#7 does not return, and is started again"
+    assert reason in host.state.everything().tasks[0].reason
+    host.tick()
+    host.take(ThreadConnected(0), ThreadLost(0))
+    assert "died" in host.state.everything().tasks[0].reason
 
 
 def test_started_again_thread_is_not_killed_in_the_place_of_its_predecessor() -> None:

@@ -25,6 +25,7 @@ from taskmanager.thread_events import (
     Started,
     StartFailed,
     StartTask,
+    StopRequested,
 )
 from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.thread_host import (
@@ -363,7 +364,7 @@ def test_a_commit_that_never_ends_ends_the_process() -> None:
     host.take(fed(), ended(is_at_its_end=True))
     assert host.take(host.tick(1000 * TIMEOUT_MS)) == []
     assert host.work(2 * TIMEOUT_MS + 10_000 - 1000) == []
-    assert host.work(1) == [EndProcess(task(0))]
+    assert host.work(1) == [EndProcess(task(0), "a commit of P_0 does not end")]
 
 
 def test_each_commit_has_the_whole_time() -> None:
@@ -389,4 +390,38 @@ def test_a_task_that_is_wanted_back_is_given_back_though_its_call_never_returns(
     host.take(fed(), Revoked((task(0),)))
     call = Call(task(0), "`process` of in[0]@7", host.now_ms)
     said = host.work(MAX_PROCESS_MS + 1, call)
-    assert said == [AbandonCall(task(0)), ForgetTask(task(0))]
+    assert said == [AbandonCall(task(0)), ENDS]
+
+
+ENDS = EndProcess(task(0), "a call of P_0 does not return")
+
+
+def hanging() -> Host:
+    host = running(range(2))
+    host.take(fed())
+    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    host.work(MAX_PROCESS_MS + 1, call)
+    assert host.phase() is Phase.FAILED
+    return host
+
+
+def test_a_call_that_never_returns_is_ended_with_the_process_when_its_task_is_taken_away() -> None:
+    """It keeps a core busy and the stores open, wherever the task starts again."""
+    assert hanging().take(Revoked((task(0),), frozenset({task(0)}))) == [ENDS]
+
+
+def test_a_call_that_returned_after_all_ends_no_process() -> None:
+    assert hanging().take(Revoked((task(0),))) == [ForgetTask(task(0))]
+
+
+def test_user_code_that_runs_as_its_task_is_taken_away_ends_no_process() -> None:
+    """It is about to end, as far as anybody knows."""
+    host = running()
+    host.take(fed())
+    assert host.take(Revoked((task(0),), frozenset({task(0)}))) == []
+
+
+def test_a_call_that_never_returns_does_not_keep_a_sibling_from_its_last_commit() -> None:
+    host = hanging()
+    host.take(fed(1), ended(1, has_uncommitted=True))
+    assert host.take(StopRequested()) == [ForgetTask(task(0)), CommitTask(task(1))]

@@ -1,0 +1,84 @@
+"""User code that ends or holds its thread: it is to harm nothing but its own records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from common.cluster_status import ClusterStatus
+from common.status import TaskState
+from tests.chaos.broken_operations import command
+from tests.chaos.broken_records import expect_dead_letter, some_key, write
+from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.pipelines import Kind
+from tests.chaos.rig import Rig, require_unaffected
+
+_NUMBER = 7
+_PAIR = (b"%d" % (_NUMBER + 1), b"1")
+"""What the pairer gets for a record with that number: its sum and its count."""
+
+
+def _is_rejected(rig: Rig, kind: str, why: bytes) -> None:
+    """Write a record that the pairer must reject, as its code raises something unusual."""
+    before, key = rig.now(), some_key(rig, kind)
+    write(rig, key, b"%d" % _NUMBER)
+    rig.mark()
+    _expect(rig, "Pairer", key, _PAIR, why)
+    seconds = rig.wait_for_flow()
+    require_unaffected(before, rig.now())
+    rig.say(f"{why.decode()} put its records aside; all keys flow after {seconds:.1f} s")
+
+
+def _expect(rig: Rig, processor: str, key: bytes, values: Sequence[bytes], why: bytes) -> None:
+    for value in values:
+        expect_dead_letter(rig, processor, (key, value), [why])
+
+
+@fault("user-panic")
+def user_panic(rig: Rig) -> None:
+    """User code raises what is no `Exception`, as extensions in Rust do: its record is rejected."""
+    _is_rejected(rig, "panic", b"Panic")
+
+
+@fault("user-exit")
+def user_exit(rig: Rig) -> None:
+    """User code calls `sys.exit`: its record is rejected, and nothing ends."""
+    _is_rejected(rig, "exit", b"SystemExit")
+
+
+@fault("user-cancel")
+def user_cancel(rig: Rig) -> None:
+    """A coroutine of an `AsyncProcessor` is cancelled by its own code: its record is rejected."""
+    if rig.kind is not Kind.SLOW:
+        raise SkippedError("only --kind slow has an AsyncProcessor")
+    before, key, why = rig.now(), some_key(rig, "cancel"), b"CancelledError"
+    write(rig, key, b"%d" % _NUMBER)
+    rig.mark()
+    _expect(rig, "Auditor", key, [b"%d" % _NUMBER], why)
+    _expect(rig, "Pairer", key, _PAIR, why)
+    seconds = rig.wait_for_flow()
+    require_unaffected(before, rig.now())
+    rig.say(f"a cancelled call put its record aside; all keys flow after {seconds:.1f} s")
+
+
+@fault("user-hang")
+def user_hang(rig: Rig) -> None:
+    """A call of user code never returns: its task FAILS, and runs again after a restart."""
+    key = some_key(rig, "hang")
+    rig.may_hang.touch()
+    write(rig, key, b"%d" % _NUMBER)
+
+    def has_failed(status: ClusterStatus) -> bool:
+        return any(t.status and t.status.state is TaskState.FAILED for t in status.tasks)
+
+    status = rig.engine.wait_until(has_failed)
+    (failed,) = (t for t in status.tasks if t.status and t.status.state is TaskState.FAILED)
+    assert failed.owner is not None
+    assert failed.status is not None
+    assert "wild.py" in failed.status.reason, failed.status.reason
+    worker = rig.worker_pid(failed.owner)
+    rig.may_hang.unlink()
+    rig.mark()
+    command(rig, "restart", failed.task.processor)
+    seconds = rig.wait_for_flow()
+    assert rig.worker_pid(failed.owner) != worker, "the call still keeps a core busy"
+    rig.say(f"{failed.task} hung and was started again; all keys flow after {seconds:.1f} s")

@@ -1,0 +1,46 @@
+"""The event loop of a task, and what blocks it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from streams.engine.event_loop import EventLoop
+from streams.errors import StreamsError
+
+LONG_S = 10.0
+
+
+@pytest.fixture
+def may_return() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+async def block(may_return: threading.Event) -> None:
+    may_return.wait(LONG_S)
+
+
+def test_a_coroutine_that_blocks_is_named_with_its_line(may_return: threading.Event) -> None:
+    loop = EventLoop()
+    with pytest.raises(StreamsError, match=r"blocks the event loop at .*py:\d+ in block: use"):
+        loop.run(block(may_return), 0.2)
+    loop.close()
+    assert loop.hangs
+    assert loop.run(asyncio.sleep(0, "goes on")) == "goes on", "on another thread"
+    may_return.set()
+    while loop.hangs:
+        threading.Event().wait(0.01)
+    loop.close()
+
+
+def test_a_coroutine_that_waits_for_too_long_is_no_block() -> None:
+    loop = EventLoop()
+    with pytest.raises(TimeoutError):
+        loop.run(asyncio.sleep(LONG_S), 0.1)
+    assert (loop.line, loop.hangs) == ("", False)
+    loop.close()
