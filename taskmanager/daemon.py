@@ -37,6 +37,7 @@ from common.tasks import TaskId
 from common.tick import Tick
 from common.topics import control_topics
 from common.user_code import UserCode
+from streams.engine.code_snapshot import snapshot
 from streams.engine.user_files import code_fingerprints
 from streams.sql.access import Readable
 from taskmanager import channel_messages
@@ -68,7 +69,7 @@ from taskmanager.query_channel import QueryServer
 from taskmanager.spark import SparkRunner
 from taskmanager.state import TaskManagerState
 from taskmanager.state_server import StateServer
-from taskmanager.task_stores import check_writable
+from taskmanager.task_stores import check_writable, code_directory
 from taskmanager.worker import ThreadSettings, spark_body
 
 POLL_S = 0.05
@@ -86,11 +87,16 @@ class TaskManagerDaemon:
         signals: StopSignals,
         monitoring: Monitoring,
     ) -> None:
-        """Import the user's code, connect to Kafka and start Spark.
+        """Copy and import the user's code, connect to Kafka and start Spark.
 
-        Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka or
-        Spark is not available.
+        Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka,
+        Spark or the state directory is not available.
         """
+        if config.spark.is_local:
+            check_writable(config)
+            # Workers that start later must run the same, whatever is in the folders by then.
+            code_path = snapshot(config.python_path, code_directory(config, tm_id))
+            config = replace(config, python_path=code_path)
         code = UserCode.of(config)
         code.import_all()
         self._config = config
@@ -102,8 +108,6 @@ class TaskManagerDaemon:
         self._open_files = OpenFiles(threads, raise_limit())
         # Bound to the logger: messages also come from threads that do not share this context.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
-        if config.spark.is_local:
-            check_writable(config)
         admin = Admin(config)
         admin.check_broker()
         admin.ensure_topics(control_topics(config))

@@ -174,6 +174,11 @@ def job_directory(config: Config, tm_id: int) -> Path:
     return config.state_dir / job / f"taskmanager_{tm_id}"
 
 
+def code_directory(config: Config, tm_id: int) -> Path:
+    """Return where a TaskManager keeps the code that it runs."""
+    return job_directory(config, tm_id) / "code"
+
+
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:
     """Return what the content of a task's stores belongs to, in addition to their topics.
 

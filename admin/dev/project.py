@@ -14,10 +14,12 @@ import yaml
 from admin.broker.ports import find_free
 from common.config import Config, load_config
 from common.errors import ConfigError, UnavailableError
+from streams.engine.code_snapshot import snapshot
 from streams.engine.user_files import source_files
 
 _CONFIG = "config.yaml"
 _WORK = ".pipeline-dev"
+_CODE, _NEXT = "code", "next-code"
 _TOP = "# Made by `pipeline dev`, which writes it again at each start.\n"
 _DEFAULTS: Mapping[str, Any] = {
     "job_name": "dev",
@@ -37,6 +39,14 @@ class Saved:
     pipeline: object
     own_config: object
     code: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The folders that the user's code is in, and its modules; `None` for all in the folder."""
+
+    folders: tuple[Path, ...]
+    modules: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,11 @@ class Project:
         return self.folder / f"{_WORK}.yaml"
 
     @property
+    def next_config_file(self) -> Path:
+        """The config.yaml with which code is checked before daemons run it."""
+        return self.folder / f"{_WORK}-next.yaml"
+
+    @property
     def work_dir(self) -> Path:
         """The folder with the broker's data, the local state and the logs."""
         return self.folder / _WORK
@@ -84,10 +99,21 @@ class Project:
         """Return where a process writes its log."""
         return self.work_dir / f"{name.replace(' ', '_')}.log"
 
-    def write_config(self, places: Places) -> Config:
-        """Write the config.yaml of the daemons; return its content.
+    def code(self) -> Code:
+        """Return where the user's code is.
 
-        Raises `ConfigError` if the user's own is wrong.
+        Raises `ConfigError` if the user's own config.yaml is wrong.
+        """
+        if self.own_config is None:
+            return Code((self.folder,), None)
+        config = load_config(self.own_config)
+        return Code(config.python_path, config.modules)
+
+    def write_config(self, places: Places, code: Code) -> Config:
+        """Write the config.yaml of the daemons, and copy the code for them; return its content.
+
+        Raises `ConfigError` if the user's own is wrong, and `UnavailableError` if the code cannot
+        be copied.
         """
         settings = self._settings()
         settings |= {
@@ -103,9 +129,45 @@ class Project:
         }
         if places.console_port is not None:
             settings["console_port"] = places.console_port
-        text = _TOP + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-        self.config_file.write_text(text, encoding="utf-8")
+        self._write(self.config_file, settings, self._copy(code, _CODE))
         return load_config(self.config_file)
+
+    def prepare(self, code: Code) -> Path:
+        """Copy the code as it is now; return a config.yaml with which it can be checked.
+
+        What is checked is what runs after `adopt`, although more may be saved in the meantime.
+        Raises `UnavailableError` if it cannot be copied.
+        """
+        self._write(self.next_config_file, self._written(), self._copy(code, _NEXT))
+        return self.next_config_file
+
+    def adopt(self, code: Code) -> None:
+        """Let daemons that start from now on run what was prepared."""
+        shutil.rmtree(self.work_dir / _CODE)
+        (self.work_dir / _NEXT).rename(self.work_dir / _CODE)
+        self._write(self.config_file, self._written(), self._copies(code, _CODE))
+
+    def _copy(self, code: Code, name: str) -> list[str]:
+        try:
+            snapshot(code.folders, self.work_dir / name)
+        except OSError as error:
+            raise UnavailableError(f"the code cannot be copied: {error}") from error
+        return self._copies(code, name)
+
+    @staticmethod
+    def _copies(code: Code, name: str) -> list[str]:
+        return [f"{_WORK}/{name}/{number}" for number in range(len(code.folders))]
+
+    def _written(self) -> dict[str, Any]:
+        """Return the daemons' settings, with the modules that there are now."""
+        settings: dict[str, Any] = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        return settings if self.own_config else settings | {"modules": self._own_modules()}
+
+    @staticmethod
+    def _write(file: Path, settings: Mapping[str, Any], python_path: list[str]) -> None:
+        settings = {**settings, "python_path": python_path}
+        text = _TOP + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+        file.write_text(text, encoding="utf-8")
 
     def forget(self) -> None:
         """Delete the data of former runs, unless one still holds the folder's lock."""
@@ -115,7 +177,7 @@ class Project:
 
     def _settings(self) -> dict[str, Any]:
         if self.own_config is None:
-            return {**_DEFAULTS, "modules": self._own_modules(), "python_path": ["."]}
+            return {**_DEFAULTS, "modules": self._own_modules()}
         config = load_config(self.own_config)
         given = yaml.safe_load(self.own_config.read_text(encoding="utf-8"))
         if isinstance(given, list):  # the original's form: a list of maps with one key each
@@ -127,20 +189,16 @@ class Project:
             settings["spark"] = {key: value for key, value in spark.items() if key != "master"}
         return settings
 
-    def look(self, config: Config) -> Saved:
+    def look(self, code: Code) -> Saved:
         """Return what is saved now, as far as times and sizes of files show.
 
-        Equal values mean that nothing was saved in between. Without a config.yaml of the user's,
-        modules that are new next to the pipeline are included.
+        Equal values mean that nothing was saved in between.
         """
-        modules = self._own_modules() if self.own_config is None else config.modules
+        modules = self._own_modules() if code.modules is None else code.modules
         return Saved(
             _stamp(self.pipeline_file),
             _stamp(self.own_config) if self.own_config else None,
-            {
-                name: _stamp(file)
-                for name, file in source_files(modules, config.python_path).items()
-            },
+            {name: _stamp(file) for name, file in source_files(modules, code.folders).items()},
         )
 
     def _own_modules(self) -> list[str]:

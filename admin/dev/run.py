@@ -15,7 +15,7 @@ from admin.daemons import Daemon, command_path
 from admin.dev.guard import Guard
 from admin.dev.hints import hints
 from admin.dev.log import OWN, DevLog
-from admin.dev.project import Places, Project, Saved
+from admin.dev.project import Code, Places, Project, Saved
 from admin.locks import exclusive
 from admin.signals import Signals
 from common.config import Config
@@ -97,9 +97,10 @@ class DevRun:
         broker = LocalCluster(broker_dir)
         project = self._project
         places = Places.choose(broker.nodes[0].port, self._options.task_managers)
-        config = project.write_config(places)
+        code = project.code()
         # So that nothing saved from now on is missed.
-        saved = project.look(config)
+        saved = project.look(code)
+        config = project.write_config(places, code)
         pipeline = load_pipeline(project.pipeline_file, config)
         self._log.say("starting Kafka, and checking the pipeline meanwhile")
         check = self._start(OWN, "pipeline", "validate", *self._files)
@@ -110,7 +111,7 @@ class DevRun:
         self._start_task_managers()
         self._start("jobmanager", "jobmanager", *self._files, "--allow-removal")
         self._greet(config, hints(pipeline, self._shown(project.config_file)))
-        self._follow(places, config, saved)
+        self._follow(code, saved)
 
     @property
     def _files(self) -> tuple[Path, Path]:
@@ -124,7 +125,7 @@ class DevRun:
             self._log.say(f"  {command}", "")
         self._log.say("what you save is applied; Ctrl-C ends everything")
 
-    def _follow(self, places: Places, config: Config, saved: Saved) -> None:
+    def _follow(self, code: Code, saved: Saved) -> None:
         """Apply what is saved, until something is raised."""
         self._runs = saved
         next_look_s = 0.0
@@ -132,17 +133,15 @@ class DevRun:
             self._turn()
             if time.monotonic() < next_look_s:
                 continue
-            now = self._project.look(config)
+            now = self._project.look(code)
             if now != saved:
                 # Editors write several files, or one in several steps: wait until they are done.
                 time.sleep(_TURN_S)
-                if now == self._project.look(config):
+                if now == self._project.look(code):
                     if now.own_config != saved.own_config:
                         self._say_config_changed()
                     saved = now
-                    if self._project.own_config is None:
-                        config = self._project.write_config(places)
-                    self._reload(now)
+                    self._reload(code, now)
             next_look_s = time.monotonic() + _LOOK_S
 
     def _say_config_changed(self) -> None:
@@ -152,7 +151,7 @@ class DevRun:
             "yellow",
         )
 
-    def _reload(self, now: Saved) -> None:
+    def _reload(self, code: Code, now: Saved) -> None:
         """Have the job run what is saved, if it is right. What was refused before counts again."""
         runs = self._runs
         changed = sorted(
@@ -162,9 +161,13 @@ class DevRun:
         if not files and not changed:
             return
         self._log.say(f"saved: {', '.join([*files, *changed])}")
-        if not self._run("validate", *self._files):
+        prepared = self._project.prepare(code)
+        is_right = self._run("validate", prepared, self._project.pipeline_file)
+        prepared.unlink()
+        if not is_right:
             self._log.say("not applied: what ran before goes on", "bold red")
             return
+        self._project.adopt(code)
         if changed:
             self._stop_task_managers()
         is_applied = self._run("apply", *self._files, "--yes", "--no-wait")

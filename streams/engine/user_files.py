@@ -35,6 +35,20 @@ def code_fingerprints(modules: Sequence[str], python_path: Sequence[Path]) -> di
     return {module: _fingerprint(found) for module, found in files.items() if found}
 
 
+def own_folders(place: Path, names: Sequence[str]) -> list[str]:
+    """Return which folders of `place` may have code of the user's, in order.
+
+    Hidden folders and virtual environments have none.
+    """
+    return sorted(
+        name
+        for name in names
+        if not name.startswith(".")
+        and name != "__pycache__"
+        and not (place / name / "pyvenv.cfg").exists()
+    )
+
+
 def _fingerprint(files: Mapping[str, Path]) -> str:
     found = hashlib.sha256()
     for name, file in sorted(files.items()):
@@ -57,9 +71,7 @@ def _files(module: str, search: Sequence[str]) -> Iterator[tuple[str, Path]]:
     path = module.replace(".", "/")
     for location in spec.submodule_search_locations or ():
         for folder, folders, names in os.walk(location):
-            folders[:] = sorted(
-                name for name in folders if not name.startswith(".") and name != "__pycache__"
-            )
+            folders[:] = own_folders(Path(folder), folders)
             for name in sorted(names):
                 if name.endswith(".py"):
                     file = Path(folder, name)

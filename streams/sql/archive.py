@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
+from streams.engine.user_files import own_folders
+
 ENGINE = ("common", "streams", "taskmanager")
 
 
@@ -59,13 +61,7 @@ def _tree(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
     """Yield the Python files below a folder, except in hidden folders and virtual environments."""
     for place, folders, names in os.walk(folder):
         here = Path(place)
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".")
-            and name != "__pycache__"
-            and not (here / name / "pyvenv.cfg").exists()
-        )
+        folders[:] = own_folders(here, folders)
         for name in sorted(names):
             if name.endswith(".py"):
                 yield here / name, (here / name).relative_to(root).as_posix()

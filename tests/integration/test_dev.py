@@ -48,8 +48,12 @@ def test_what_is_saved_runs_unless_it_is_wrong(tmp_path: Path, runs: list[Comman
     assert "limitt" in run.output.partition("| saved: ")[2]
     # Both come with the next save that is right.
     change(file, "limitt: 500", "limit: 600")
+    run.wait_for("the job runs version 1")
+    # What is saved while the TaskManager starts again is not what was checked.
+    change(code, "with_value(-balance)", "with_value(-balance")
     run.wait_for("dev           | applied")
     run.wait_for("TaskManager is up again")
+    run.wait_for("SyntaxError")
 
     deposits = '{"key": "ann", "value": 550}\n{"key": "ann", "value": 5}'
     topic = ("--value", "integer")

@@ -20,10 +20,10 @@ from admin.daemons import session_members
 from admin.dev.guard import Guard, end_sessions
 from admin.dev.hints import hints
 from admin.dev.log import DevLog, style_of
-from admin.dev.project import Places, Project, find_project
+from admin.dev.project import Code, Places, Project, find_project
 from admin.locks import exclusive
 from admin.samples import Template, write_samples
-from common.config import load_config
+from common.config import Config, load_config
 from common.errors import ConfigError
 from streams.pipeline.load import load_pipeline
 
@@ -53,15 +53,20 @@ def bank(tmp_path: Path) -> Project:
     return find_project(tmp_path / "pipeline.yaml", None)
 
 
+def write_config(project: Project, places: Places) -> Config:
+    return project.write_config(places, project.code())
+
+
 def test_without_a_config_the_modules_next_to_the_pipeline_may_be_used(alone: Project) -> None:
     for name in ("shop.py", "pack/__init__.py", "test_shop.py", "conftest.py", "no-module.py"):
         file = alone.folder / name
         file.parent.mkdir(exist_ok=True)
         file.write_text("")
     (alone.folder / "data").mkdir()
-    config = alone.write_config(PLACES)
+    config = write_config(alone, PLACES)
     assert config.modules == ("pack", "shop")
-    assert config.python_path == (alone.folder,)
+    assert config.python_path == (alone.work_dir / "code" / "0",)
+    assert alone.code() == Code((alone.folder,), None)
     assert config.state_dir == alone.work_dir / "state"
     assert config.bootstrap_servers == "127.0.0.1:9"
 
@@ -75,14 +80,14 @@ def test_the_config_next_to_the_pipeline_is_used_but_for_the_places(bank: Projec
         'num_standby_replicas: 1\nspark: {master: "spark://far:7077", conf: {spark.a: 1}}\n'
     )
     own.write_text(text)
-    config = bank.write_config(PLACES)
+    config = write_config(bank, PLACES)
     assert config.bootstrap_servers == "127.0.0.1:9"
     assert (config.job_name, config.modules) == ("job_1", ("balances",))
     assert (config.tm_number, config.num_standby_replicas) == (1, 0)
     assert (config.metrics_port, config.console_port, config.log_format) == (None, None, "console")
     assert config.spark.master == "local[*]"
     assert config.spark.conf == {"spark.a": "1"}
-    assert bank.write_config(Places(9, 8, 2)).num_standby_replicas == 1
+    assert write_config(bank, Places(9, 8, 2)).num_standby_replicas == 1
     # The user's own is as it was.
     assert own.read_text() == text
 
@@ -94,7 +99,7 @@ def test_a_config_as_a_list_of_maps_is_read_too(alone: Project) -> None:
         "- replication_factor: 3\n- source_topic: a\n- sink_topic: b\n"
     )
     own.write_text(text)
-    config = find_project(alone.pipeline_file, None).write_config(PLACES)
+    config = write_config(find_project(alone.pipeline_file, None), PLACES)
     assert (config.parallelism, config.tm_number, config.source_topic) == (3, 1, "a")
 
 
@@ -102,7 +107,7 @@ def test_a_wrong_config_is_reported_with_its_own_name(bank: Project) -> None:
     assert bank.own_config is not None
     bank.own_config.write_text("parallelism: 0\n")
     with pytest.raises(ConfigError, match=r"/config\.yaml:1:14: parallelism"):
-        bank.write_config(PLACES)
+        write_config(bank, PLACES)
 
 
 def test_a_missing_pipeline_is_refused_with_what_to_do(tmp_path: Path) -> None:
@@ -112,23 +117,40 @@ def test_a_missing_pipeline_is_refused_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_what_is_saved_is_noticed(bank: Project) -> None:
-    config = bank.write_config(PLACES)
-    seen = bank.look(config)
-    assert bank.look(config) == seen
+    seen = bank.look(bank.code())
+    assert bank.look(bank.code()) == seen
     (bank.folder / "balances.py").write_text("x = 1\n")
     (bank.folder / "other.py").write_text("")  # not on the list
-    code = bank.look(config)
+    code = bank.look(bank.code())
     assert {*code.code} == {"balances.py"}
     assert (code.code != seen.code, code.pipeline == seen.pipeline) == (True, True)
     bank.pipeline_file.unlink()
-    assert bank.look(config).pipeline is None
+    assert bank.look(bank.code()).pipeline is None
 
 
 def test_without_a_config_a_new_module_is_noticed(alone: Project) -> None:
-    config = alone.write_config(PLACES)
-    assert alone.look(config).code == {}
+    assert alone.look(alone.code()).code == {}
     (alone.folder / "new.py").write_text("")
-    assert {*alone.look(config).code} == {"new.py"}
+    assert {*alone.look(alone.code()).code} == {"new.py"}
+
+
+def test_what_is_saved_while_it_is_checked_does_not_run(alone: Project) -> None:
+    shop, code = alone.folder / "shop.py", alone.code()
+    shop.write_text("first")
+    write_config(alone, PLACES)
+    runs = alone.work_dir / "code/0/shop.py"
+    shop.write_text("second")
+    (alone.folder / "new.py").write_text("")
+    checked = load_config(alone.prepare(code))
+    shop.write_text("third")
+    assert checked.modules == ("new", "shop")
+    assert [folder.joinpath("shop.py").read_text() for folder in checked.python_path] == ["second"]
+    assert runs.read_text() == "first"
+    alone.adopt(code)
+    assert runs.read_text() == "second"
+    config = load_config(alone.config_file)
+    assert config.modules == ("new", "shop")
+    assert [folder.joinpath("shop.py").read_text() for folder in config.python_path] == ["second"]
 
 
 def test_forgetting_deletes_records_and_state_only(bank: Project) -> None:
@@ -141,7 +163,7 @@ def test_forgetting_deletes_records_and_state_only(bank: Project) -> None:
 
 
 def of(project: Project) -> list[str]:
-    pipeline = load_pipeline(project.pipeline_file, project.write_config(PLACES))
+    pipeline = load_pipeline(project.pipeline_file, write_config(project, PLACES))
     return hints(pipeline, Path("c.yaml"))
 
 
@@ -276,6 +298,6 @@ def test_kill_9_of_the_command_ends_its_daemons_and_frees_the_folder_then(
 
 
 def test_the_config_that_is_written_says_who_writes_it(alone: Project) -> None:
-    alone.write_config(PLACES)
+    write_config(alone, PLACES)
     assert alone.config_file.read_text().startswith("# Made by `pipeline dev`")
     assert load_config(alone.config_file).job_name == "dev"
