@@ -265,8 +265,7 @@ class TaskOwner(Owner):
             self._context = replace(self._context, time_watch=time_watch)
         (self._replica,) = world.replicas
         self._assigned = AssignedTask(self._replica, self._context, epoch=0)
-        group = self._config.topic_names.fetch_group
-        self._reader = self.clients.reader(group, is_watched=True)
+        self._reader = self.clients.reader(self._config.topic_names.fetch_group, is_watched=True)
         self._task: RunningTask | None = None
         self._since_s: float | None = None  # when the first uncommitted work began
         self._occupied_until_s = 0.0
@@ -276,7 +275,8 @@ class TaskOwner(Owner):
     def is_busy(self) -> bool:
         """See `Owner.is_busy`."""
         task = self._task
-        return task is not None and (task.has_uncommitted or task.has_calls or task.has_records)
+        works = task and (task.has_uncommitted or task.has_calls or task.has_records)
+        return bool(works) or self._occupied_until_s > self._clock.now_s
 
     @property
     def running(self) -> Mapping[TaskId, RunningTask]:
