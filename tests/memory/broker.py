@@ -141,6 +141,10 @@ class Broker:
         """Commit positions outside of transactions."""
         self._groups[group].positions.update(positions)
 
+    def forget(self, group: str) -> None:
+        """Delete the committed positions of a group, as an operator or the brokers may do."""
+        self._groups[group].positions.clear()
+
     def positions_of(self, group: str) -> dict[Partition, Committed]:
         """Return the committed positions, whatever is pending."""
         return dict(self._groups[group].positions)
