@@ -26,7 +26,7 @@ from streams.event_time.input_time import InputTime, Origins
 from streams.event_time.progress import Progress
 from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.stores.bytes_store import StoreBytes
-from taskmanager.clients import Reader, TransactionalProducer
+from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.task import OutputTopics, Task
 from taskmanager.task_rights import written_topics
@@ -153,10 +153,11 @@ class ProcessorStart(TaskStart):
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
         clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
-        limits = clients.brokers.size_limits(written)
+        limits = clients.brokers.topic_limits(written)
+        sizes = {topic: each.size_bytes for topic, each in limits.items()}
         with ExitStack() as undo:
             transactional_id = names.transactional_id(replica.task)
-            producer = clients.producer(transactional_id, limits, replica.arcs)
+            producer = clients.producer(transactional_id, sizes, replica.arcs)
             undo.callback(producer.close)
             # Created early: a reader that is used while it connects may take 0.7 s to answer.
             # The start has its own reader, since only one thread may use each.
@@ -183,7 +184,8 @@ class ProcessorStart(TaskStart):
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
-            nodes = self._make_nodes(group, stores, views, producer, positions, input_time)
+            topics = OutputTopics(producer, clients.brokers, limits)
+            nodes = self._make_nodes(group, stores, views, topics, positions, input_time)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
             self._context.time_watch.watch(replica.task, replica.event_time, input_time)
@@ -245,7 +247,7 @@ class ProcessorStart(TaskStart):
         group: NodeGroup,
         stores: TaskStores,
         global_stores: Mapping[str, StoreBytes],
-        producer: TransactionalProducer,
+        output_topics: OutputTopics,
         positions: Mapping[Partition, Committed],
         input_time: InputTime | None,
     ) -> GroupTask:
@@ -260,7 +262,7 @@ class ProcessorStart(TaskStart):
                     task_id=str(replica.task),
                     number=replica.task.partition,
                     stores=stores.stores,
-                    output_topics=OutputTopics(producer, self._context.clients.brokers),
+                    output_topics=output_topics,
                     clock_ms=wall_clock_ms,
                     global_stores=global_stores,
                     loop=self._context.event_loop,
