@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from common.record_batch import OutputRecord, RecordBatch
+from common.topic_limits import TopicLimits
 from streams.engine.group_task import GroupTask
 from streams.engine.node_group import NodeGroup
 from streams.engine.outputs import OutputColumns
@@ -23,10 +24,10 @@ class OutputTopics:
     def num_partitions(self, topic: str) -> int:
         return PARTITIONS
 
-    def size_limit(self, topic: str) -> int:
-        return 1_000_000
+    def limits(self, topic: str) -> TopicLimits:
+        return TopicLimits(1_000_000)
 
-    def recheck_size_limit(self, topic: str) -> None:
+    def recheck_limits(self, topic: str) -> None:
         pass
 
 

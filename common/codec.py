@@ -42,7 +42,7 @@ from common.tasks import TaskId
 from common.topic_names import TopicNames
 from common.wire import JsonObject, require_shallow
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_BATCH_BYTES = 32_000_000

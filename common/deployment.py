@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -255,6 +256,19 @@ class Deployment:
                 raise UnreadableDeploymentError(f"topic {topic}: version {number} is missing")
             self._read[number] = _read(record, lambda data: version_from_json(data, self.names))
         return self._read[number]
+
+    def former_inputs(self, number: int) -> dict[str, set[str]]:
+        """Return what processors read in all versions but this one, by processor.
+
+        Versions that this engine cannot read are left out.
+        """
+        found: dict[str, set[str]] = {}
+        for other in set(self.numbers) - {number}:
+            with suppress(UnreadableDeploymentError):
+                pipeline = self.version(other).pipeline
+                for processor in pipeline.processors:
+                    found.setdefault(processor.id, set()).update(pipeline.in_topics(processor))
+        return found
 
 
 def records(names: TopicNames, wish: Wish, *versions: PipelineVersion) -> list[ControlRecord]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
@@ -37,6 +37,7 @@ _OPTIONAL: Mapping[str, Any] = {
     "generation": 0,
     "max_dead_letters_per_minute": None,
     "event_time": None,
+    "former_inputs": [],
 }
 _Count = Annotated[int, AtLeast(1)]
 
@@ -86,6 +87,10 @@ class ProcessorReplica:
     """How often it was asked to start again; another number is another version of the task."""
     event_time: EventTimeSpec | None = None
     """Who writes its internal inputs, if it needs event time, or somebody after it does."""
+    former_inputs: tuple[str, ...] = ()
+    """What a processor with state has read in other versions of the pipeline, but not in this one.
+
+    An offset in one of these topics shows that the task has run, and that its inputs are new."""
 
     @property
     def name(self) -> str:
@@ -119,6 +124,7 @@ class ProcessorReplica:
             "arcs": as_json(self.arcs),
             "generation": self.generation,
             "max_dead_letters_per_minute": self.max_dead_letters_per_minute,
+            "former_inputs": list(self.former_inputs),
         }
         if self.event_time is not None:
             # It has no fields if all inputs are sources, and is there all the same.
@@ -131,7 +137,8 @@ class ProcessorReplica:
     @property
     def fingerprint(self) -> str:
         """A short hash that is equal for replicas that do the same to the same topics."""
-        content = json.dumps([self.to_json(), self.parameters()], sort_keys=True)
+        parameters = replace(self, former_inputs=()).parameters()
+        content = json.dumps([self.to_json(), parameters], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @classmethod
@@ -165,6 +172,7 @@ class ProcessorReplica:
             arcs=from_json(Mapping[Name, _Count], extra.object("arcs"), "arcs"),
             generation=extra.integer("generation"),
             event_time=from_json(EventTimeSpec | None, extra.raw("event_time"), "event_time"),
+            former_inputs=extra.names("former_inputs"),
         )
 
 
@@ -176,17 +184,27 @@ def read_task(fields: JsonObject, standby: int) -> TaskId:
 
 
 def replicas(
-    pipeline: Pipeline, standbys: int = 0, generations: Mapping[str, int] = {}
+    pipeline: Pipeline,
+    standbys: int = 0,
+    generations: Mapping[str, int] = {},
+    former_inputs: Mapping[str, Collection[str]] = {},
 ) -> list[ProcessorReplica]:
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
     `generations` are by processor, or by task, and add up; those that are left out are 0.
+    `former_inputs` has the topics that processors read in other versions of the pipeline.
     """
     counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.arcs}
     times = event_times(pipeline)
     tasks = [
-        (processor, _replica(processor, pipeline, partition, counts, generations, times))
+        (
+            processor,
+            replace(
+                _replica(processor, pipeline, partition, counts, generations, times),
+                former_inputs=_former(processor, pipeline, former_inputs),
+            ),
+        )
         for processor in pipeline.processors
         for partition in range(pipeline.task_count(processor))
     ]
@@ -197,6 +215,13 @@ def replicas(
         if processor.has_standbys
     ]
     return [*(replica for _, replica in tasks), *copies]
+
+
+def _former(
+    processor: PipelineProcessor, pipeline: Pipeline, former_inputs: Mapping[str, Collection[str]]
+) -> tuple[str, ...]:
+    found = former_inputs.get(processor.id, ()) if processor.is_stateful else ()
+    return tuple(sorted(set(found).difference(pipeline.in_topics(processor))))
 
 
 def _replica(

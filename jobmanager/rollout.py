@@ -123,7 +123,8 @@ class Rollout:
         if self._seen.stop is not None and self._change is None:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
-        tasks = replicas(self._version.pipeline, standbys, self._seen.restarts)
+        former = self._reader.deployment.former_inputs(self._version.number)
+        tasks = replicas(self._version.pipeline, standbys, self._seen.restarts, former)
         return PipelineChanged(
             tasks,
             self._held.union(self._seen.paused),

@@ -18,6 +18,10 @@ class InvalidArgumentError(StreamsError, ValueError):
     """A call got an invalid argument; the message says what is valid. Fix the call."""
 
 
+class InvalidTimestampError(StreamsError):
+    """A timestamp is too far from the clock; `on_error` says what happens to the record."""
+
+
 class SerializationError(StreamsError):
     """A serde cannot read or write a key or a value; `on_error` says what happens."""
 

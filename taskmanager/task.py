@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -15,6 +16,7 @@ from common.kafka.clients import NonRetriableError, Partition, TransactionFailed
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState
+from common.topic_limits import TopicLimits
 from streams.engine.figures import Figures
 from streams.engine.group_task import GroupTask, Step
 from streams.engine.outputs import OutputColumns, described
@@ -43,10 +45,17 @@ drop what it has fetched ahead and fetch it again later."""
 class OutputTopics:
     """What nodes must know about their output topics; see `streams.engine.outputs`."""
 
-    def __init__(self, producer: TransactionalProducer, brokers: Brokers) -> None:
+    def __init__(
+        self,
+        producer: TransactionalProducer,
+        brokers: Brokers,
+        limits: Mapping[str, TopicLimits],
+    ) -> None:
+        """`limits` has those of the topics that the producer knows."""
         self._producer = producer
         self._brokers = brokers
         self._partitions: dict[str, int] = {}
+        self._limits = dict(limits)
         self._rechecked_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
@@ -56,23 +65,22 @@ class OutputTopics:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
-    def size_limit(self, topic: str) -> int:
-        """See `streams.engine.outputs.OutputTopics.size_limit`."""
-        try:
-            return self._producer.size_limit(topic)
-        except KeyError:
-            self._producer.learn_size_limit(topic, self._brokers.size_limits([topic])[topic])
-            return self._producer.size_limit(topic)
+    def limits(self, topic: str) -> TopicLimits:
+        """See `streams.engine.outputs.OutputTopics.limits`."""
+        if topic not in self._limits:
+            found = self._brokers.topic_limits([topic])[topic]
+            self._producer.learn_size_limit(topic, found.size_bytes)
+            self._limits[topic] = found
+        return replace(self._limits[topic], size_bytes=self._producer.size_limit(topic))
 
-    def recheck_size_limit(self, topic: str) -> None:
-        """See `streams.engine.outputs.OutputTopics.recheck_size_limit`."""
+    def recheck_limits(self, topic: str) -> None:
+        """See `streams.engine.outputs.OutputTopics.recheck_limits`."""
         now_s = time.monotonic()
         if now_s - self._rechecked_s.get(topic, float("-inf")) < RECHECK_INTERVAL_S:
             return
         self._rechecked_s[topic] = now_s
-        limit = self._brokers.size_limits([topic])[topic]
-        if not self._producer.knows_size_limit(topic, limit):
-            raise TransactionFailedError(f"max.message.bytes of topic {topic} has changed")
+        if self._brokers.topic_limits([topic])[topic] != self._limits[topic]:
+            raise TransactionFailedError(f"the settings of topic {topic} have changed")
 
 
 class Task(RunningTask):

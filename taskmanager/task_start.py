@@ -27,7 +27,7 @@ from streams.event_time.input_time import InputTime, Origins
 from streams.event_time.progress import Progress
 from streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from streams.stores.bytes_store import StoreBytes
-from taskmanager.clients import Reader, TransactionalProducer
+from taskmanager.clients import Reader
 from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from taskmanager.task import OutputTopics, Task
 from taskmanager.task_rights import written_topics
@@ -156,30 +156,39 @@ class ProcessorStart(TaskStart):
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
         clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
-        limits = clients.brokers.size_limits(written)
+        limits = clients.brokers.topic_limits(written)
+        sizes = {topic: each.size_bytes for topic, each in limits.items()}
         with ExitStack() as undo:
             transactional_id = names.transactional_id(replica.task)
-            producer = clients.producer(transactional_id, limits, replica.arcs)
+            producer = clients.producer(transactional_id, sizes, replica.arcs)
             undo.callback(producer.close)
             # Created early: a reader that is used while it connects may take 0.7 s to answer.
             # The start has its own reader, since only one thread may use each.
-            with closing(clients.reader(names.consumer_group(replica.task.processor))) as reader:
+            with closing(clients.reader(self._group)) as reader:
                 reach("before-fence")
                 self._require_wanted()  # another TaskManager may run it by now
                 producer.fence(START_TIMEOUT_S)
                 # Not before the fence: until then, the former owner could still commit.
-                positions = self._find_positions(group, producer, reader)
+                committed = self._committed(reader)
+                positions = self._find_positions(group, committed)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
                     group.stores, replica.state_topics, self._context.store_resources
                 )
                 undo.callback(stores.close)
                 read = self._restore(stores, reader) if group.stores else 0
+                if not committed and not stores.are_empty:
+                    self._require_former_inputs(reader)
                 group_metadata = reader.group_metadata
+                if any(group.begins_at_end(topic) for topic, _ in positions.keys() - committed):
+                    # Records that arrive before the first transaction must not be skipped.
+                    producer.begin()
+                    producer.commit(positions, group_metadata)
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
-            nodes = self._make_nodes(group, stores, views, producer, positions, input_time)
+            topics = OutputTopics(producer, clients.brokers, limits)
+            nodes = self._make_nodes(group, stores, views, topics, positions, input_time)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
             self._context.time_watch.watch(replica.task, replica.event_time, input_time)
@@ -241,7 +250,7 @@ class ProcessorStart(TaskStart):
         group: NodeGroup,
         stores: TaskStores,
         global_stores: Mapping[str, StoreBytes],
-        producer: TransactionalProducer,
+        output_topics: OutputTopics,
         positions: Mapping[Partition, Committed],
         input_time: InputTime | None,
     ) -> GroupTask:
@@ -256,7 +265,7 @@ class ProcessorStart(TaskStart):
                     task_id=str(replica.task),
                     number=replica.task.partition,
                     stores=stores.stores,
-                    output_topics=OutputTopics(producer, self._context.clients.brokers),
+                    output_topics=output_topics,
                     clock_ms=wall_clock_ms,
                     global_stores=global_stores,
                     loop=self._event_loop,
@@ -299,31 +308,53 @@ class ProcessorStart(TaskStart):
                 raise kind(reason(error, with_values=with_values)) from error
             raise
 
-    def _find_positions(
-        self, group: NodeGroup, producer: TransactionalProducer, reader: Reader
-    ) -> dict[Partition, Committed]:
-        """Return the positions at which to continue, in the order of the inputs."""
+    def _committed(self, reader: Reader) -> dict[Partition, Committed]:
+        """Return the committed positions of those inputs that have one."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
-        group_id = self._context.config.topic_names.consumer_group(self._replica.task.processor)
-        self.wait = Wait(f"the coordinator of group {group_id}", time.monotonic())
+        self.wait = Wait(f"the coordinator of group {self._group}", time.monotonic())
         try:
             committed = reader.committed(partitions, START_TIMEOUT_S)
         finally:
             self.wait = None
         require_not_rewound(self._memory, offsets_of(committed))
         self._memory.resume_counts(committed.values())
+        return committed
+
+    def _find_positions(
+        self, group: NodeGroup, committed: Mapping[Partition, Committed]
+    ) -> dict[Partition, Committed]:
+        """Return the positions at which to continue, in the order of the inputs."""
+        partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         new = [partition for partition in partitions if partition not in committed]
         at_end = [partition for partition in new if group.begins_at_end(partition[0])]
         at_start = [partition for partition in new if partition not in at_end]
         brokers = self._context.clients.brokers
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
-        known = committed | {place: Committed(offset) for place, offset in offsets.items()}
-        positions = {partition: known[partition] for partition in partitions}
-        if at_end:
-            # Commit at once: records that arrive before the first transaction must not be skipped.
-            producer.begin()
-            producer.commit(positions, reader.group_metadata)
-        return positions
+        known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
+        return {partition: known[partition] for partition in partitions}
+
+    def _require_former_inputs(self, reader: Reader) -> None:
+        """Raise `NonRetriableError` unless the task, which has state, has read other inputs.
+
+        Each transaction with state commits offsets too. So if there are none, somebody has deleted
+        them, or the brokers have (`offsets.retention.minutes`). From the beginning, the task would
+        count again what its state has counted.
+        """
+        replica = self._replica
+        former = [(topic, replica.task.partition) for topic in replica.former_inputs]
+        if former and reader.committed(former, START_TIMEOUT_S):
+            return
+        raise NonRetriableError(
+            f"group {self._group} has no offset of {', '.join(replica.in_topics)} partition "
+            f"{replica.task.partition}, but the task has state: its records would be counted "
+            "twice. Say where it goes on: `pipeline pause`, then `pipeline reset` with "
+            "--to-earliest --state clear to begin anew, or with --to-offset N --state keep, and "
+            'then `pipeline resume`; docs/how-to/troubleshoot.md, "Offsets are gone"'
+        )
+
+    @property
+    def _group(self) -> str:
+        return self._context.config.topic_names.consumer_group(self._replica.task.processor)
 
 
 def require_not_rewound(memory: TaskMemory, committed: Mapping[Partition, int]) -> None:

@@ -105,6 +105,12 @@ class TaskStores:
         """Whether the open transaction has changed any of them."""
         return any(store.uncommitted for store in self.stores.values())
 
+    @property
+    def are_empty(self) -> bool:
+        """Whether none of the logged stores has an entry."""
+        logged = (self.stores[builder.name] for builder in self._builders if builder.logged)
+        return all(next(store.scan(b"", None), None) is None for store in logged)
+
     def send(self, producer: TransactionalProducer, number: int) -> None:
         """Send the changes to partition `number` of the state topics. Raises as `send_state`.
 

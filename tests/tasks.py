@@ -122,12 +122,12 @@ class Job:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         for answer in self.admin_client.incremental_alter_configs([resource]).values():
             answer.result(10)
+        while self.admin.topic_settings([topic])[topic][name] != value:
+            time.sleep(0.01)
 
     def set_size_limit(self, topic: str, max_message_bytes: int) -> None:
         """Change how large the record batches of a topic may be."""
         self.set_topic_config(topic, "max.message.bytes", str(max_message_bytes))
-        while self.admin.size_limits([topic]) != {topic: max_message_bytes}:
-            time.sleep(0.01)
 
     def replica(
         self, spec: ProcessorSpec, on_error: OnError = OnError.FAIL, partition: int = 0

@@ -42,6 +42,7 @@ from common.kafka.clients import (
 )
 from common.kafka.lifeline import connect_with_lifeline
 from common.suggest import counted
+from common.topic_limits import TopicLimits
 from common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
@@ -298,10 +299,14 @@ class Admin:
         self._asked = list(answers.values())
         return answers
 
+    def topic_limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
+        """Return what topics accept."""
+        found = self.topic_settings(names)
+        return {name: TopicLimits.of(settings) for name, settings in found.items()}
+
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         """Return `max.message.bytes` of topics: the largest batch of records that each takes."""
-        found = self.topic_settings(names)
-        return {name: int(settings["max.message.bytes"]) for name, settings in found.items()}
+        return {name: limits.size_bytes for name, limits in self.topic_limits(names).items()}
 
     def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
         """Return all settings of topics, defaults included, by Kafka's names."""

@@ -78,14 +78,25 @@ _OFFSET = (
 _NON_RETRIABLE = {
     KafkaError._AUTO_OFFSET_RESET: _OFFSET,
     KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
-    KafkaError.INVALID_TIMESTAMP: (
-        "a topic refuses the time of a record: raise its message.timestamp.before.max.ms and "
-        "message.timestamp.after.max.ms"
-    ),
     KafkaError.INVALID_RECORD: (
-        "a topic refuses a record: one without a key cannot go to a compacted topic"
+        "the topic refuses a record: it is compacted, or the brokers check records against a "
+        "schema, and that has changed since the task started. Start the task again with "
+        "`pipeline restart`; a record without a key is then named, as on_error says"
+    ),
+    KafkaError.POLICY_VIOLATION: (
+        "a policy of the brokers forbids it: ask those who run them, then start the task again "
+        "with `pipeline restart`"
     ),
 }
+# What the next attempt knows better, as it reads the settings of its topics.
+_RETRIABLE = {
+    KafkaError.INVALID_TIMESTAMP: (
+        "the topic refuses the time of a record: time has gone on since it was checked, its "
+        "message.timestamp.before.max.ms or message.timestamp.after.max.ms has changed, or the "
+        "clocks of this host and of the broker differ"
+    ),
+}
+_HINTS = _NON_RETRIABLE | _RETRIABLE
 
 
 class FencedError(EngineError):
@@ -260,7 +271,7 @@ def translate(exception: KafkaException) -> Exception:
         return MissingRightError(error)
     if error.code() in _NON_RETRIABLE:
         return NonRetriableError(explain(error))
-    return TransactionFailedError(error.str())
+    return TransactionFailedError(explain(error))
 
 
 def explain(error: KafkaError, right: str = "") -> str:
@@ -269,7 +280,7 @@ def explain(error: KafkaError, right: str = "") -> str:
     `right` is what a missing right would be on, such as "Read of topic in": Kafka does not say.
     """
     on = _RIGHT_ON.get(error.code())
-    hint = _RIGHT.format(right or on) if on else _NON_RETRIABLE.get(error.code())
+    hint = _RIGHT.format(right or on) if on else _HINTS.get(error.code())
     return f"{error.str()} ({hint})" if hint else error.str()
 
 

@@ -91,7 +91,6 @@ class TaskProducer:
         self._most = int(settings["message.max.bytes"])
         self._batch_bytes = int(settings["batch.size"])
         self._arcs = arcs
-        self._told = dict(size_limits)
         self._limits = {topic: min(limit, self._most) for topic, limit in size_limits.items()}
 
     def fence(self, timeout_s: float) -> None:
@@ -136,12 +135,7 @@ class TaskProducer:
                 f"topic {topic} takes batches of {limit} bytes (max.message.bytes), and a topic "
                 f"that is found while records are sent must take {self._batch_bytes}"
             )
-        self._told[topic] = limit
         self._limits[topic] = min(limit, self._most)
-
-    def knows_size_limit(self, topic: str, limit: int) -> bool:
-        """Whether `limit` is the `max.message.bytes` that this producer knows of a topic."""
-        return self._told[topic] == limit
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has; asks a broker. Raises as `commit`."""

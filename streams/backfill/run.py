@@ -27,6 +27,7 @@ from common.errors import ConfigError, EngineError, PipelineError, UnavailableEr
 from common.kafka.admin import Admin
 from common.messages import ProcessorReplica
 from common.references import HostReferences
+from common.topic_limits import TopicLimits
 from streams.backfill import tasks as bounded
 from streams.backfill.files import ReadFile, chunks_of
 from streams.backfill.kafka import ReadPartition, WritePartition
@@ -209,14 +210,14 @@ class _Backfill:
             records += sum(done.records_in for done in self._do(f"read {topic}", tasks, total))
         return records
 
-    def _prepare_target(self) -> dict[str, int]:
-        """Create missing topics; return the record size limit of each topic of the results."""
+    def _prepare_target(self) -> dict[str, TopicLimits]:
+        """Create missing topics; return what each topic of the results accepts."""
         names = self._plan.target_topics
         if not names:
             return {}
         admin = Admin(self._plan.config)
         admin.ensure_topics(target_specs(self._plan))
-        limits = admin.size_limits([*names.values()])
+        limits = admin.topic_limits([*names.values()])
         return {topic: limits[name] for topic, name in names.items()}
 
     def _process(self, stage: Sequence[ProcessorReplica], topics: Topics) -> list[Done]:
@@ -249,7 +250,7 @@ class _Backfill:
             return self._do(name, here, total)
         return self._do(name, tasks, total)
 
-    def _write(self, topics: Topics, limits: Mapping[str, int]) -> dict[str, int]:
+    def _write(self, topics: Topics, limits: Mapping[str, TopicLimits]) -> dict[str, int]:
         """Write all results; return how many records each topic got."""
         plan, folder = self._plan, self._work.stage("write")
         stages = [path for path in self._folders if path.parent.name.startswith("stage-")]
@@ -271,7 +272,7 @@ class _Backfill:
                 else:
                     name = plan.target_topics[topic]
                     group = plan.config.topic_names.backfill_group(self._work.id)
-                    limit = limits[topic]
+                    limit = limits[topic].size_bytes
                     tasks.append(
                         WritePartition(path, self._config, runs, name, number, group, limit)
                     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from common.config import Config
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
+from common.topic_limits import TopicLimits
 from common.user_code import UserCode
 from streams.backfill.outputs import OutputWriter, SortedRuns
 from streams.backfill.sorted_runs import batches
@@ -24,7 +25,7 @@ from streams.pipeline.units import group_of, settings_of
 from streams.sql.spec import Queries
 from streams.stores.bytes_store import BytesStore
 
-NO_LIMIT = 2**31 - 1
+_NO_LIMITS = TopicLimits(2**31 - 1)
 _MOST_UNCOMMITTED = 100_000
 
 
@@ -42,18 +43,19 @@ class Topics:
 
     default_partitions: int
     partitions: Mapping[str, int] = field(default_factory=dict, hash=False)
-    size_limits: Mapping[str, int] = field(default_factory=dict, hash=False)
+    in_kafka: Mapping[str, TopicLimits] = field(default_factory=dict, hash=False)
+    """The limits of those that go to topics, and not into files."""
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
         return self.partitions.get(topic, self.default_partitions)
 
-    def size_limit(self, topic: str) -> int:
-        """Return how large a record may be; there is no limit if it goes into a file."""
-        return self.size_limits.get(topic, NO_LIMIT)
+    def limits(self, topic: str) -> TopicLimits:
+        """Return what a topic accepts; a file takes all records."""
+        return self.in_kafka.get(topic, _NO_LIMITS)
 
-    def recheck_size_limit(self, topic: str) -> None:
-        """Confirm the limit of a topic: a bounded run does not follow changes."""
+    def recheck_limits(self, topic: str) -> None:
+        """Confirm the limits of a topic: a bounded run does not follow changes."""
 
 
 @dataclass(frozen=True, slots=True)

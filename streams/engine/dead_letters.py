@@ -5,9 +5,10 @@ from __future__ import annotations
 from common.record_batch import OutputRecord, RecordBatch
 from common.record_size import record_size
 from common.suggest import counted
+from streams.engine.accepted import MissingKeyError, RecordTooLargeError
 from streams.engine.outputs import OutputTopics
-from streams.engine.running import RecordTooLargeError
 from streams.engine.user_errors import Explanation
+from streams.errors import InvalidTimestampError
 from streams.processor import RecordRejectedError
 
 _STACKTRACE = "__streams.errors.stacktrace"
@@ -20,17 +21,20 @@ def dead_letter(
     source: str,
     topic: str,
     output_topics: OutputTopics,
+    now_ms: int,
 ) -> OutputRecord | str:
     """Return a rejected record as an output for the dead letter `topic`, or why it cannot be one.
 
-    A record that only fits without its stack trace goes without it.
+    A record that only fits without its stack trace goes without it. One whose timestamp the topic
+    does not take has the time of the wall clock, `now_ms`.
     """
     key, value = batch.keys[index], batch.values[index]
     headers = [
         *((batch.headers[index] if batch.headers else None) or []),
         *_error_headers(batch, index, explained, source),
     ]
-    limit = output_topics.size_limit(topic)
+    limits = output_topics.limits(topic)
+    limit = limits.size_bytes
     size = record_size(key, value, headers)
     if size > limit and headers[-1][0] == _STACKTRACE:
         del headers[-1]
@@ -40,9 +44,14 @@ def dead_letter(
             f"and as a dead letter it is larger than the {counted(limit, 'byte')} that topic "
             f"{topic} takes (max.message.bytes)"
         )
+    if key is None and limits.needs_key:
+        return f"and it has no key, which a dead letter needs, as topic {topic} is compacted"
+    timestamp = batch.timestamps[index]
+    if limits.time_problem(timestamp, now_ms):
+        timestamp = now_ms
     # Inputs may have more partitions than the dead letter topic.
     partition = -1 if key is not None else batch.partition % output_topics.num_partitions(topic)
-    return topic, key, value, partition, batch.timestamps[index], headers
+    return topic, key, value, partition, timestamp, headers
 
 
 def _error_headers(
@@ -75,4 +84,8 @@ def error_name(error: Exception) -> str:
             return "RecordRejected"
         case RecordTooLargeError():
             return "RecordTooLarge"
+        case InvalidTimestampError():
+            return "InvalidTimestamp"
+        case MissingKeyError():
+            return "MissingKey"
     return f"{type(error).__module__}.{type(error).__qualname__}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import Lock
+from typing import NoReturn
 
 from common.record_batch import RecordBatch
 from streams.engine.group_task import GroupTask
@@ -94,10 +95,10 @@ class GlobalTask:
 class _NoTopics:
     """The output topics of nodes that have no sinks."""
 
-    def num_partitions(self, topic: str) -> int:
+    def num_partitions(self, topic: str) -> NoReturn:
         raise AssertionError(f"a global store writes no topic, {topic} neither")
 
-    size_limit = num_partitions
+    limits = num_partitions
 
-    def recheck_size_limit(self, topic: str) -> None:
+    def recheck_limits(self, topic: str) -> None:
         self.num_partitions(topic)

@@ -7,25 +7,26 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from common.record_batch import KafkaHeaders, OutputRecord
+from common.topic_limits import TopicLimits
 
 
 class OutputTopics(Protocol):
     """Tells a task what it must know about the topics that it writes to.
 
-    `num_partitions` and `size_limit` may block on the first call for a topic. They raise what the
+    `num_partitions` and `limits` may block on the first call for a topic. They raise what the
     engine's clients raise if the topic cannot be found.
     """
 
     def num_partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
 
-    def size_limit(self, topic: str) -> int:
-        """Return how many bytes a record in a topic may have, including its overhead."""
+    def limits(self, topic: str) -> TopicLimits:
+        """Return what a topic accepts; `size_bytes` is for a record with all its overhead."""
 
-    def recheck_size_limit(self, topic: str) -> None:
-        """Check whether the limit of a topic, which refuses a record, still holds.
+    def recheck_limits(self, topic: str) -> None:
+        """Check whether the limits of a topic, which refuses a record, still hold.
 
-        Raises `EngineError` if it does not: the task starts again, and reads the new limit.
+        Raises `EngineError` if they do not: the task starts again, and reads the new ones.
         """
 
 

@@ -42,6 +42,7 @@ class RejectedRecords:
         self._runtime = runtime
         self._settings = settings
         self._output_topics = environment.output_topics
+        self._clock_ms = environment.clock_ms
         self._with_values = environment.log_record_values
         self._on_user_error = on_user_error
         most = settings.max_dead_letters_per_minute
@@ -78,7 +79,9 @@ class RejectedRecords:
             return
         topic = settings.dead_letter_topic
         assert topic is not None, "dead_letter comes with a topic"
-        letter = dead_letter(batch, index, explained, source.name, topic, self._output_topics)
+        letter = dead_letter(
+            batch, index, explained, source.name, topic, self._output_topics, self._clock_ms()
+        )
         if isinstance(letter, str):
             raise ProcessingFailedError(f"{place}: {explained.reason}; {letter}", error) from error
         limit = self._letter_limit

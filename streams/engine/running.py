@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from common.errors import OwnError, as_exception
 from common.names import name_problem
 from common.record_batch import KafkaHeaders, RecordBatch
-from common.record_size import MAX_OVERHEAD, record_size, size_bound, sizes
-from common.suggest import counted
+from common.record_size import MAX_OVERHEAD, size_bound, sizes
 from common.user_frames import place_of_definition
 from streams import serdes
+from streams.engine.accepted import Accepted
 from streams.engine.async_calls import Entry
 from streams.engine.either_way import EitherWay
 from streams.engine.lazy_values import MakeColumn, ReadsLazily
@@ -21,12 +21,7 @@ from streams.engine.nodes import Sink, Source
 from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from streams.engine.running_async import RunningAsync
 from streams.engine.running_node import RunningNode, check_methods
-from streams.engine.sendable import (
-    END_OF_TIME,
-    check_timestamps,
-    refuse_timestamp,
-    sendable_headers,
-)
+from streams.engine.sendable import sendable_headers
 from streams.engine.task_time import TaskTime
 from streams.errors import SerializationError, StreamsError, reworded
 from streams.event_time.clocks import with_clock, with_clocks
@@ -52,10 +47,6 @@ _OF_WHOLE_COLUMNS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
     serdes.string.deserialize: bytes.decode,
 }
 """C functions that convert like the function of a serde; only their errors differ."""
-
-
-class RecordTooLargeError(StreamsError):
-    """A record is larger than its topic allows; `on_error` says what happens to its input."""
 
 
 _NEVER_RUN = (
@@ -141,6 +132,7 @@ class RunningSink(RunningNode):
         keyless_partition: int,
         task_time: TaskTime,
         clocked_topics: Collection[str],
+        clock_ms: Callable[[], int],
     ) -> None:
         """Records of the `clocked_topics` carry their clocks."""
         self.name = sink.name
@@ -156,7 +148,8 @@ class RunningSink(RunningNode):
         self._keyless_partition = keyless_partition
         self._task_time = task_time
         self._sends_clocks = self._topic in clocked_topics
-        self._limits: dict[str, int] = {}
+        self._clock_ms = clock_ms
+        self._accepted: dict[str, Accepted] = {}
         self._keyless: dict[str, int] = {}
         self.receive_batch = self._receive_columns
         self._choose_for_all: ChooseForAll | None = None
@@ -177,18 +170,21 @@ class RunningSink(RunningNode):
             data = None if value is None else self._serialize_value(value)
         except SerializationError as error:
             raise self._unwritable("value", error) from error
-        if timestamp.__class__ is not int or not 0 <= timestamp < END_OF_TIME:
-            refuse_timestamp(self._where, timestamp)
+        accepted = self._accepted.get(topic) or self._limits_of(topic)
+        if timestamp.__class__ is not int or not accepted.from_ms <= timestamp <= accepted.until_ms:
+            accepted.require_time(timestamp)
         headers = sendable_headers(self._where, record.headers) if record.headers else None
         if self._sends_clocks and self._task_time.clock > timestamp:
             headers = with_clock(headers, self._task_time.clock)
         size = MAX_OVERHEAD
         if key_data is not None:
             size += len(key_data)
+        elif accepted.needs_key:
+            accepted.refuse_keyless()
         if data is not None:
             size += len(data)
-        if headers or size > self._limits.get(topic, 0):
-            self._require_fit(topic, key_data, data, headers)
+        if headers or size > accepted.size_bytes:
+            accepted.require_fit(key_data, data, headers)
         if self._partitioner is not None:
             count = self._output_topics.num_partitions(topic)
             partitions = choose(self._partitioner, topic, key, value, count)
@@ -218,21 +214,29 @@ class RunningSink(RunningNode):
             keys = self._written("key", keys, self._serialize_key)
             values = self._written("value", values, self._serialize_value)
             kinds = set(map(type, keys))
+        topic = self._topic
+        accepted = self._accepted.get(topic) or self._limits_of(topic)
         timestamps = batch.timestamps
-        if given is None or timestamps is not given.timestamps:
+        if (
+            given is None
+            or timestamps is not given.timestamps
+            or accepted.from_ms
+            or given.largest_timestamp(0, len(given)) > accepted.until_ms
+        ):
             timestamps = items_of(timestamps)
-            check_timestamps(self._where, timestamps)
+            accepted.require_times(timestamps)
+        if accepted.needs_key and _NULL in kinds:
+            accepted.refuse_keyless()
         headers: list[KafkaHeaders] | None = None
         if batch.headers is not None:
             where = self._where
             headers = [sendable_headers(where, each) if each else None for each in batch.headers]
         if self._sends_clocks and batch.clocks is not None:
             headers = with_clocks(headers, timestamps, batch.clocks)
-        topic = self._topic
         value_sizes = sizes(values)
-        if size_bound(keys, value_sizes, headers) > self._limit(topic):
+        if size_bound(keys, value_sizes, headers) > accepted.size_bytes:
             for index, (key, value) in enumerate(zip(keys, values, strict=True)):
-                self._require_fit(topic, key, value, headers[index] if headers else None)
+                accepted.require_fit(key, value, headers[index] if headers else None)
         partitions: Sequence[int] | None = None
         if self._choose_for_all is not None:
             count = self._output_topics.num_partitions(topic)
@@ -269,24 +273,23 @@ class RunningSink(RunningNode):
                 f"{self._where} got {topic!r} from its function: {wanted}",
                 shown=f"{self._where} got {kind} from its function: {wanted}",
             )
-        if topic not in self._limits:
+        if topic not in self._accepted:
             if problem := name_problem(topic):
                 raise StreamsError(
                     f'{self._where} got "{topic}" from its function, which {problem}',
                     shown=f"{self._where} got an invalid topic name from its function",
                 )
             try:
-                self._limit(topic)
+                self._limits_of(topic)
             except OwnError as error:
                 error.show(f"{self._where} got a topic from its function that cannot be written to")
                 raise
         return topic
 
-    def _limit(self, topic: str) -> int:
-        limit = self._limits.get(topic)
-        if limit is None:
-            limit = self._limits[topic] = self._output_topics.size_limit(topic)
-        return limit
+    def _limits_of(self, topic: str) -> Accepted:
+        accepted = Accepted(self._where, topic, self._output_topics, self._clock_ms)
+        self._accepted[topic] = accepted
+        return accepted
 
     def _keyless_in(self, topic: str) -> int:
         partition = self._keyless.get(topic)
@@ -294,16 +297,6 @@ class RunningSink(RunningNode):
             partition = self._keyless_partition % self._output_topics.num_partitions(topic)
             self._keyless[topic] = partition
         return partition
-
-    def _require_fit(
-        self, topic: str, key: bytes | None, value: bytes | None, headers: KafkaHeaders
-    ) -> None:
-        if record_size(key, value, headers) > self._limit(topic):
-            self._output_topics.recheck_size_limit(topic)
-            raise RecordTooLargeError(
-                f"the output is larger than the {counted(self._limit(topic), 'byte')} that topic "
-                f"{topic} takes (max.message.bytes)"
-            )
 
 
 class RunningSource:

@@ -136,6 +136,7 @@ class RunningGroup:
                     environment.number,
                     self._task.task_time,
                     environment.clocked_topics,
+                    environment.clock_ms,
                 )
             case ProcessorNode():
                 self._nodes[node.name] = self._make_processor(node, children)

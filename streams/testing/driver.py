@@ -19,6 +19,7 @@ from common.processors import SOURCE, PipelineProcessor
 from common.record_batch import OutputRecord, RecordBatch
 from common.references import HostReferences
 from common.suggest import did_you_mean
+from common.topic_limits import TopicLimits
 from common.user_code import UserCode
 from streams import serdes
 from streams.builder import TopologyBuilder
@@ -50,7 +51,7 @@ from streams.testing.driver_topics import (
 )
 from streams.topology import Topology
 
-NO_LIMIT = 2**31 - 1
+_NO_LIMITS = TopicLimits(2**31 - 1)
 
 
 class TopologyTestDriver(StoreGetters):
@@ -352,12 +353,12 @@ class TopologyTestDriver(StoreGetters):
         """Return how many partitions a topic has."""
         return self.partitions.get(topic, 1)
 
-    def size_limit(self, topic: str) -> int:
-        """Return the largest size that a record may have."""
-        return NO_LIMIT
+    def limits(self, topic: str) -> TopicLimits:
+        """Return that a topic accepts all records."""
+        return _NO_LIMITS
 
-    def recheck_size_limit(self, topic: str) -> None:
-        """Confirm the limit of a topic: it never changes."""
+    def recheck_limits(self, topic: str) -> None:
+        """Confirm the limits of a topic: they never change."""
 
     def held_back(self, topic: str) -> str:
         """Return which records wait that may lead to records of a topic, and for what; or ""."""

@@ -251,11 +251,11 @@ def skipped_record() -> None:
 
     @_instead_of(ProcessorStart, "_find_positions")
     def find(
-        original: Any, self: Any, group: Any, producer: Any, reader: Any
+        original: Any, self: Any, group: Any, committed: dict[Partition, Committed]
     ) -> dict[Partition, Committed]:
-        positions: dict[Partition, Committed] = original(self, group, producer, reader)
+        positions: dict[Partition, Committed] = original(self, group, committed)
         ends = self._context.clients.brokers.stable_ends(list(positions))
-        for partition, at in reader.committed(_inputs_of(self), START_TIMEOUT_S).items():
+        for partition, at in committed.items():
             if at.offset < ends[partition]:
                 _acts()
                 positions[partition] = at._replace(offset=at.offset + 1)

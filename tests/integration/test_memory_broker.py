@@ -450,7 +450,7 @@ def test_answers_about_topics(cluster: Cluster, connect: Any) -> None:
     topic = cluster.make_topic(partitions=2, max_message_bytes="5000")
     other = cluster.make_topic()
     assert brokers.partition_counts([topic, "missing"]) == {topic: 2}
-    assert brokers.size_limits([topic]) == {topic: 5000}
+    assert brokers.topic_limits([topic])[topic].size_bytes == 5000
     ids = brokers.topic_ids([topic, other])
     assert ids.keys() == {topic, other}
     assert len({*ids.values()}) == 2
@@ -485,5 +485,3 @@ def test_producer_knows_the_limits_of_topics(
         producer.learn_size_limit("another", _LIMIT - 1)
     producer.learn_size_limit("another", 2 * _LIMIT)
     assert producer.size_limit("another") == _LIMIT
-    assert producer.knows_size_limit("another", 2 * _LIMIT)
-    assert not producer.knows_size_limit("another", _LIMIT)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from common.committed import Committed
-from common.kafka.clients import FencedError, TransactionFailedError
+from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.processors import OnError
 from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
 from common.status import TaskState
@@ -84,6 +84,25 @@ def test_task_of_a_taskmanager_that_was_started_again_takes_the_offset_that_is_s
     job.set_committed(5)
     run_once(job.task(replica))
     assert len(job.read(job.config.sink_topic)) == 9
+
+
+def test_task_with_state_refuses_to_begin_anew_if_its_group_is_deleted(job: Job) -> None:
+    """By an operator, or by the brokers after `offsets.retention.minutes`."""
+    job.write(*(Record(b"k", b"", n + 1) for n in range(8)))
+    replica = job.replica(CountSpec())
+    run_once(job.task(replica))
+    group = job.names.consumer_group("P")
+    for answer in job.admin_client.delete_consumer_groups([group]).values():
+        answer.result(30)
+    with pytest.raises(NonRetriableError, match=f"group {group} has no offset of "):
+        job.task(replica, tm_id=1).start()
+    assert job.committed() is None
+    # As `pipeline reset --to-offset 8 --state keep` does it.
+    job.set_committed(8)
+    job.write(Record(b"k", b"", 9))
+    run_once(job.task(replica, tm_id=1))
+    counts = [record.value for record in job.read(job.config.sink_topic)]
+    assert counts == [b"%d" % n for n in range(1, 10)]
 
 
 def test_two_processors_that_read_one_topic_go_on_each_where_it_was(job: Job) -> None:

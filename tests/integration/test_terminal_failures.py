@@ -33,7 +33,7 @@ from common.specs import CountSpec, ForwardSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
 from tests.brokers import local_cluster
-from tests.tasks import Job, Record, Thread, step_until
+from tests.tasks import Job, Record, Thread, run_once, step_until
 
 pytestmark = pytest.mark.integration
 
@@ -195,20 +195,78 @@ def test_deleted_topic_that_the_task_writes(job: Job, which: str) -> None:
 # Refused records.
 
 
-def test_record_without_a_key_into_a_compacted_topic(job: Job) -> None:
+def refused(job: Job, timestamp: int) -> list[Record]:
+    """Write a record that the sink is to refuse, between two that it takes."""
+    source = job.config.source_topic
+    job.set_topic_config(source, "message.timestamp.after.max.ms", "86400000")
+    records = [Record(b"k", b"%d" % n, at) for n, at in enumerate((10, timestamp, 20), 1)]
+    job.write(*records)
+    return records
+
+
+def letters(job: Job) -> list[tuple[bytes | None, bytes | None]]:
+    """Return the values of the dead letters, each with its reason."""
+    found = job.read(job.names.dead_letter("P"))
+    return [(r.value, dict(r.headers or [])["__streams.errors.message"]) for r in found]
+
+
+def test_record_of_a_time_that_the_output_topic_refuses_is_rejected(job: Job) -> None:
+    sink = job.config.sink_topic
+    job.set_topic_config(sink, "message.timestamp.after.max.ms", "3600000")
+    ahead = int(time.time() * 1000) + 7_200_000
+    one, two, three = refused(job, ahead)
+    run_once(job.task(job.replica(ForwardSpec(), OnError.DEAD_LETTER)))
+    assert job.read(sink) == [one, three]
+    (letter,) = letters(job)
+    assert letter[0] == two.value
+    assert f"topic {sink} does not take the timestamp of the output" in str(letter[1])
+    assert job.committed() == 3
+
+
+def test_record_without_a_key_is_rejected_if_the_output_topic_is_compacted(job: Job) -> None:
     job.set_topic_config(job.config.sink_topic, "cleanup.policy", "compact")
+    job.write(Record(None, b"1", 1), Record(b"k", b"2", 1))
+    run_once(job.task(job.replica(ForwardSpec(), OnError.DEAD_LETTER)))
+    assert [record.value for record in job.read(job.config.sink_topic)] == [b"2"]
+    assert [value for value, _ in letters(job)] == [b"1"]
+
+
+def test_topic_with_times_of_the_broker_takes_any_time(job: Job) -> None:
+    job.set_topic_config(job.config.sink_topic, "message.timestamp.type", "LogAppendTime")
+    job.set_topic_config(job.config.sink_topic, "message.timestamp.after.max.ms", "1000")
+    refused(job, int(time.time() * 1000) + 7_200_000)
+    run_once(job.task(job.replica(ForwardSpec())))
+    assert len(job.read(job.config.sink_topic)) == 3
+
+
+def test_record_without_a_key_into_a_topic_that_is_compacted_meanwhile(job: Job) -> None:
+    """The broker does not say which record it was; the next start does."""
+    sink = job.config.sink_topic
     thread = started(job, job.replica(ForwardSpec()))
+    job.set_topic_config(sink, "cleanup.policy", "compact")
     job.write(Record(None, b"1", 1))
-    assert "one without a key cannot go to a compacted topic" in run_until_failed(thread)
+    reason = run_until_failed(thread)
+    assert sink in reason
+    assert "the topic refuses a record: it is compacted, or the brokers check" in reason
     assert (job.committed(), status(thread).count("restarts")) == (3, 0)
+    thread.revoke(TaskId("P", 0))
+    thread.step()
+    thread.assign(job.replica(ForwardSpec()))
+    reason = run_until_failed(thread)
+    assert (
+        f"record {job.config.source_topic}[0]@3: the output has no key, and topic {sink}" in reason
+    )
 
 
-def test_record_of_a_time_that_the_output_topic_refuses(job: Job) -> None:
+def test_time_that_the_output_topic_refuses_from_now_on(job: Job) -> None:
+    """The task starts again, reads the settings, and names the record."""
+    sink = job.config.sink_topic
     thread = started(job, job.replica(ForwardSpec()))
-    job.set_topic_config(job.config.sink_topic, "message.timestamp.before.max.ms", "1000")
+    job.set_topic_config(sink, "message.timestamp.before.max.ms", "1000")
     job.write(Record(b"k", b"1", 1))
-    assert "message.timestamp.before.max.ms" in run_until_failed(thread)
-    assert (job.committed(), status(thread).count("restarts")) == (3, 0)
+    reason = run_until_failed(thread)
+    assert f"record {job.config.source_topic}[0]@3: topic {sink} does not take the" in reason
+    assert (job.committed(), status(thread).count("restarts")) == (3, 1)
 
 
 # Rights.

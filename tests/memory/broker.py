@@ -18,13 +18,19 @@ from common.committed import Committed, offsets_of
 from common.kafka.clients import Partition
 from common.record_batch import KafkaHeaders
 from common.record_size import MAX_OVERHEAD, record_size
+from common.topic_limits import TopicLimits
 from common.topics import TopicSpec
 from tests.memory.clock import Clock
 from tests.memory.faults import Faults
 from tests.memory.partition_log import Entry, Outcome, PartitionLog, Transaction
 
 CLUSTER_ID = "memory"
-_DEFAULT_SIZE_LIMIT = 1_048_588
+_DEFAULTS: Mapping[str, str] = {
+    "max.message.bytes": "1048588",
+    "message.timestamp.type": "CreateTime",
+    "cleanup.policy": "delete",
+}
+"""As Kafka's, but that records of tests may have any time."""
 
 
 class Session(NamedTuple):
@@ -47,7 +53,7 @@ class Topic:
 
     id: str
     partitions: list[PartitionLog]
-    size_limit: int
+    limits: TopicLimits
     has_append_times: bool
 
 
@@ -94,12 +100,13 @@ class Broker:
     # Topics
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
-        """Create topics; only their message size limit and timestamp type have an effect."""
+        """Create topics; only what `TopicLimits` knows of their settings has an effect."""
         for spec in specs:
-            limit = int(spec.config.get("max.message.bytes", _DEFAULT_SIZE_LIMIT))
-            append_times = spec.config.get("message.timestamp.type") == "LogAppendTime"
+            settings = {**_DEFAULTS, **spec.config}
+            append_times = settings["message.timestamp.type"] == "LogAppendTime"
             logs = [PartitionLog() for _ in range(spec.partitions)]
-            self.topics[spec.name] = Topic(f"{spec.name}-id", logs, limit, append_times)
+            limits = TopicLimits.of(settings)
+            self.topics[spec.name] = Topic(f"{spec.name}-id", logs, limits, append_times)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give a topic more partitions."""
@@ -140,6 +147,10 @@ class Broker:
     def set_committed(self, group: str, positions: Mapping[Partition, Committed]) -> None:
         """Commit positions outside of transactions."""
         self._groups[group].positions.update(positions)
+
+    def forget(self, group: str) -> None:
+        """Delete the committed positions of a group, as an operator or the brokers may do."""
+        self._groups[group].positions.clear()
 
     def positions_of(self, group: str) -> dict[Partition, Committed]:
         """Return the committed positions, whatever is pending."""
@@ -283,10 +294,15 @@ class Broker:
         transaction: Transaction | None,
     ) -> int:
         log, topic = self.log(partition), self.topics[partition[0]]
+        limits, now_ms = topic.limits, self.clock.wall_clock_ms()
         size = MAX_OVERHEAD + len(key or b"") + len(value or b"")
-        may_be_too_large = headers is not None or size > topic.size_limit
-        if may_be_too_large and record_size(key, value, headers) > topic.size_limit:
+        may_be_too_large = headers is not None or size > limits.size_bytes
+        if may_be_too_large and record_size(key, value, headers) > limits.size_bytes:
             raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"too large for topic {partition[0]}")
+        if key is None and limits.needs_key:
+            raise refusal(KafkaError.INVALID_RECORD, f"no key for topic {partition[0]}")
+        if problem := limits.time_problem(timestamp, now_ms):
+            raise refusal(KafkaError.INVALID_TIMESTAMP, f"topic {partition[0]}: {problem}")
         if topic.has_append_times:
-            timestamp = self.clock.wall_clock_ms()
+            timestamp = now_ms
         return log.append(Entry(key, value, timestamp, headers, transaction))

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from common.committed import Committed
 from common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
+from common.topic_limits import TopicLimits
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link
@@ -50,10 +51,10 @@ class MemoryBrokers:
         """Return that nothing is missing."""
         return []
 
-    def size_limits(self, names: Sequence[str]) -> dict[str, int]:
-        """Return `max.message.bytes` of each topic."""
+    def topic_limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
+        """Return what each topic accepts."""
         topic = self._link.broker.topic
-        return self._ask(lambda: {name: topic(name).size_limit for name in names})
+        return self._ask(lambda: {name: topic(name).limits for name in names})
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the end offset of each partition, including open transactions."""

@@ -101,10 +101,6 @@ class MemoryProducer:
             raise NonRetriableError(f"topic {topic} takes batches of {limit} bytes")
         self._told[topic] = limit
 
-    def knows_size_limit(self, topic: str, limit: int) -> bool:
-        """Whether `limit` is the known limit of the topic."""
-        return self._told[topic] == limit
-
     def num_partitions(self, topic: str) -> int:
         """Return the number of partitions of a topic."""
         return self._link.ask(lambda: len(self._broker.topic(topic).partitions), self._timeout_s)

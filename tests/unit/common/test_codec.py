@@ -123,7 +123,7 @@ def test_every_record_tells_version_and_time() -> None:
     message = Processors(1, "i", 2, 3, assign=(REPLICA,), revoke=(TaskId("P", 1),))
     for record in encode(message):
         headers = dict(record.headers)
-        assert (headers["version"], headers["sent_at"]) == (b"5", b"%d" % SENT_AT_MS)
+        assert (headers["version"], headers["sent_at"]) == (b"6", b"%d" % SENT_AT_MS)
 
 
 def test_command_headers_tell_epoch_sequence_incarnation_and_action() -> None:
@@ -256,7 +256,7 @@ def test_random_bytes_are_malformed(
     assert is_malformed(ControlRecord(topic, key, value, headers))
 
 
-@pytest.mark.parametrize("version", [b"1", b"2", b"3", b"4", b"6", b"0", b"", b"one", b"5.0", None])
+@pytest.mark.parametrize("version", [b"1", b"2", b"3", b"4", b"5", b"0", b"", b"one", b"6.0", None])
 def test_other_protocol_version_is_malformed(version: bytes | None) -> None:
     for message in (Sos(0), Heartbeat(REPORT), Processors(1, "i", 2, 3), HeartbeatEvent(1, True)):
         assert is_malformed(with_headers(encode(message)[0], version=version))

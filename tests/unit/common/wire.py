@@ -188,6 +188,9 @@ replica_values = st.builds(
     st.none() | st.integers(1, 2**31),
     st.dictionaries(ids, sources, max_size=2),
     st.dictionaries(ids, st.integers(1, 2**31), max_size=2),
+    numbers,
+    st.none(),
+    st.lists(ids, max_size=2).map(tuple),
 )
 messages: st.SearchStrategy[Message] = st.one_of(
     st.builds(Sos, numbers, texts),

@@ -9,6 +9,7 @@ from typing import Any
 
 from common.errors import EngineError
 from common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
+from common.topic_limits import TopicLimits
 from streams import (
     Batch,
     BatchProcessor,
@@ -144,20 +145,21 @@ def fork(parent: Any, **children: Any) -> NodeGroup:
 
 @dataclass
 class OutputTopics:
-    """Topics that have a number of partitions and a limit of bytes."""
+    """Topics that have a number of partitions and a limit of bytes, or all limits."""
 
     partitions: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, TopicLimits] = field(default_factory=dict)
     outdated: bool = False
     """Whether the limits do not hold any more."""
 
     def num_partitions(self, topic: str) -> int:
         return self.partitions.get(topic, 4)
 
-    def size_limit(self, topic: str) -> int:
-        return self.limits.get(topic, 1_000_000)
+    def limits(self, topic: str) -> TopicLimits:
+        return self.given.get(topic) or TopicLimits(self.sizes.get(topic, 1_000_000))
 
-    def recheck_size_limit(self, topic: str) -> None:
+    def recheck_limits(self, topic: str) -> None:
         if self.outdated:
             raise EngineError(f"the limit of {topic} has changed")
 

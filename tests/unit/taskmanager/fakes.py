@@ -18,6 +18,7 @@ from common.record_batch import RecordBatch
 from common.specs import ForwardSpec, ProcessorSpec
 from common.status import TaskState, TaskStatus
 from common.tasks import TaskId
+from common.topic_limits import TopicLimits
 from streams.engine.event_loop import EventLoop
 from streams.engine.runtime import Call
 from streams.stores.resources import StoreResources
@@ -175,8 +176,8 @@ class FakeAdmin:
     def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
         return dict.fromkeys(names, "id")
 
-    def size_limits(self, names: Collection[str]) -> Mapping[str, int]:
-        return dict.fromkeys(names, 1_000_000)
+    def topic_limits(self, names: Collection[str]) -> Mapping[str, TopicLimits]:
+        return dict.fromkeys(names, TopicLimits(1_000_000))
 
     def oldest_offsets(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(partitions, 5)

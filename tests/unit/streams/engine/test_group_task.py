@@ -171,7 +171,7 @@ def test_dead_letters_name_the_error(error: Exception, name: bytes, message: byt
 
 @pytest.mark.parametrize("processor", [Each, ForwardProcessor])
 def test_an_output_that_is_too_large_is_a_bad_record(processor: Any) -> None:
-    task = Tasks(chain(processor), DEAD_LETTER, OutputTopics(limits={"out": 100}))
+    task = Tasks(chain(processor), DEAD_LETTER, OutputTopics(sizes={"out": 100}))
     task.task.add(batch([b"1", b"x" * 50, b"2"]))
     task.task.step(0, task.partitions)
     outputs, _ = task.task.take()
@@ -200,7 +200,7 @@ def test_sent_bytes_are_those_of_the_values(processor: Any) -> None:
 
 
 def test_a_dead_letter_that_is_too_large_itself_stops_the_task() -> None:
-    task = Tasks(chain(Each), DEAD_LETTER, OutputTopics(limits={"dead": 150}))
+    task = Tasks(chain(Each), DEAD_LETTER, OutputTopics(sizes={"dead": 150}))
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"a", b"bad"]))
     said = "; and as a dead letter it is larger than the 150 bytes that topic dead takes"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from common.errors import EngineError, PipelineError
 from common.record_batch import KafkaHeaders
+from common.topic_limits import TopicLimits
 from streams import (
     Batch,
     BatchProcessor,
@@ -157,7 +158,7 @@ def test_more_values_than_records_are_refused() -> None:
 def test_an_output_that_its_topic_does_not_take_rejects_the_record(
     processor: Any, value: bytes, headers: KafkaHeaders
 ) -> None:
-    nodes = Nodes(chain(processor), OutputTopics(limits={"out": 200}))
+    nodes = Nodes(chain(processor), OutputTopics(sizes={"out": 200}))
     columns = None if headers is None else [None, headers, None]
     rejected = nodes.process(batch([b"1", value, b"2"], headers=columns))
     assert [rejection.index for rejection in rejected] == [1]
@@ -171,7 +172,7 @@ def test_an_output_that_its_topic_does_not_take_rejects_the_record(
 def test_nothing_of_a_record_is_sent_if_one_of_two_topics_does_not_take_it(
     processor: Any,
 ) -> None:
-    nodes = Nodes(fork(processor, a=processor, b=processor), OutputTopics(limits={"b": 100}))
+    nodes = Nodes(fork(processor, a=processor, b=processor), OutputTopics(sizes={"b": 100}))
     assert len(nodes.process(batch([b"x" * 50, b"1"]))) == 1
     assert nodes.values == [b"1", b"1"]
 
@@ -191,7 +192,7 @@ def test_errors_of_the_engine_pass_through(
 
 def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
     class Missing(OutputTopics):
-        def size_limit(self, topic: str) -> int:
+        def limits(self, topic: str) -> TopicLimits:
             raise EngineError(f"no topic {topic}")
 
     with pytest.raises(EngineError, match="no topic out"):
@@ -202,7 +203,7 @@ def test_a_topic_that_cannot_be_found_is_an_error_of_the_engine() -> None:
 def test_a_limit_that_has_changed_is_an_error_of_the_engine(kind: Any) -> None:
     """This is not the record's fault: it may not be too large any more."""
     with pytest.raises(EngineError, match="the limit of out has changed"):
-        Nodes(chain(kind), OutputTopics(limits={"out": 100}, outdated=True)).process(
+        Nodes(chain(kind), OutputTopics(sizes={"out": 100}, outdated=True)).process(
             batch([b"1" * 100])
         )
 

@@ -359,7 +359,7 @@ def test_a_stack_trace_never_makes_a_dead_letter_too_large() -> None:
     trace = whole.pop("__streams.errors.stacktrace")
     size = sum(len(name) + len(value) for name, value in whole.items())
     assert len(trace) > 100
-    assert letter(group(shop.Enrich), OutputTopics(limits={"dead": size + 150})) == whole
+    assert letter(group(shop.Enrich), OutputTopics(sizes={"dead": size + 150})) == whole
 
 
 def test_recursion_has_each_line_once() -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from common.messages import ProcessorReplica, replicas
 from common.record_batch import RecordBatch
 from common.table_settings import TableSettings
+from common.topic_limits import TopicLimits
 from common.user_code import UserCode
 from streams.engine.group_task import GroupTask
 from streams.engine.outputs import OutputColumns
@@ -114,10 +115,10 @@ class Topics:
     def num_partitions(self, topic: str) -> int:
         return self.partitions
 
-    def size_limit(self, topic: str) -> int:
-        return 2**31 - 1
+    def limits(self, topic: str) -> TopicLimits:
+        return TopicLimits(2**31 - 1)
 
-    def recheck_size_limit(self, topic: str) -> None:
+    def recheck_limits(self, topic: str) -> None:
         """The limit stays."""
 
 
