@@ -7,6 +7,9 @@ from typing import Any
 from streams.errors import SerializationError
 from streams.serdes import Serde
 
+OUT_OF_ORDER = "out of order"
+"""The reason under which changes of versioned tables that are not the latest are dropped."""
+
 _OLD, _NEW, _BOTH = 0, 1, 2
 _OF_LATEST = 3
 """What is added to the flag of a change that is not the latest of its key."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from streams.builder import TopologyBuilder
+from streams.dsl.common_origins import add_begin
 from streams.dsl.graph import ANY_TOPIC, Graph, Step
 from streams.engine.nodes import Source
 from streams.errors import TopologyError
@@ -28,7 +29,12 @@ class Compiler:
                 self._children[parent].append(step)
         self._outputs: dict[Step, str] = {}
         self._stores: dict[str, StoreBuilder[Any, Any]] = {}
+        self._origins: defaultdict[Step, list[Step]] = defaultdict(list)
+        """For each table, the joins that its changes may reach from both sides."""
         self._sends_old: set[Step] = set()
+        for step in self._steps:
+            for origin in step.operation.common_origins:
+                self._origins[origin].append(step)
         for step in reversed(self._steps):
             sends_old = step in self._sends_old
             for number, parent in enumerate(step.parents):
@@ -63,9 +69,15 @@ class Compiler:
 
     def produces(self, step: Step, node: str) -> None:
         self._outputs[step] = node
+        for join in self._origins[step]:
+            # Children get a change in the order in which they were added: these are the first.
+            add_begin(self, join, step)
 
     def parents(self, step: Step) -> list[str]:
         return [self._outputs[parent] for parent in step.parents]
+
+    def output(self, step: Step) -> str:
+        return self._outputs[step]
 
     def sends_old_values(self, step: Step) -> bool:
         return step in self._sends_old

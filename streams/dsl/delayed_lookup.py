@@ -133,8 +133,8 @@ class DelayedLookup(TableLookup, FollowsTime):
 
     def _release(self, due_at: int) -> None:
         due = []
-        self._first = None
-        for timestamp, _, key, items in self._waiting:
+        first, self._first = self._first or 0, None
+        for timestamp, _, key, items in self._waiting.since(first):
             if timestamp > due_at:
                 self._first = timestamp
                 break

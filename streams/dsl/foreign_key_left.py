@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from streams.dsl.change import OUT_OF_ORDER
 from streams.dsl.foreign_key_messages import (
     Instruction,
     hash_and_value,
@@ -16,7 +17,6 @@ from streams.dsl.foreign_key_messages import (
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import JoinFunction, JoinKind
 from streams.dsl.stateless import repeated, selected
-from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import Serdes, TableValues, unwritable
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError, reworded

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import repeat
 
 from streams import serdes
+from streams.dsl.change import OUT_OF_ORDER
 from streams.dsl.foreign_key_left import NULL_FOREIGN_KEY
 from streams.dsl.foreign_key_messages import (
     Instruction,
@@ -15,7 +16,6 @@ from streams.dsl.foreign_key_messages import (
     parts_of_subscription,
 )
 from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.table_joins import OUT_OF_ORDER
 from streams.dsl.table_values import Serdes, TableValues, unwritable
 from streams.errors import SerializationError
 from streams.processor import BatchProcessor, Processor, ProcessorContext

@@ -69,6 +69,11 @@ class Operation(ABC):
         return ()
 
     @property
+    def common_origins(self) -> tuple[Step, ...]:
+        """The tables whose changes may reach this step through several of its parents."""
+        return ()
+
+    @property
     def writes_topic(self) -> str | None:
         """The topic that the step writes, `ANY_TOPIC` if a function chooses it, else `None`."""
         return None
@@ -114,6 +119,9 @@ class Compiling(Protocol):
     def parents(self, step: Step) -> list[str]:
         """Return the nodes that a step's first node has as parents."""
 
+    def output(self, step: Step) -> str:
+        """Return the node that forwards what a step produces; it must have been recorded."""
+
     def produces(self, step: Step, node: str) -> None:
         """Record the node that forwards what a step produces."""
 
@@ -138,6 +146,8 @@ class Graph:
         self.value_serde = value_serde
         self.allow_generated_names = allow_generated_names
         self.steps: list[Step] = []
+        self.tables: set[Step] = set()
+        """The steps that forward the changes of a table."""
         self.is_built = False
         self.shared: dict[Any, Step] = {}
         """Steps that several calls share, such as the repartition of one stream."""

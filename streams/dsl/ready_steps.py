@@ -12,12 +12,16 @@ from streams.dsl.expressions import Expression
 from streams.dsl.graph import Operation, Step
 from streams.dsl.repeats import Deduplicator, DistinctFilter, Lagger, StatefulStep, identities, lags
 from streams.dsl.stream_steps import StreamSteps
+from streams.dsl.windows import Milliseconds, whole_ms
 from streams.errors import TopologyError
 from streams.event_time.step_time import times_store
 from streams.serdes import Serde
 from streams.stores import StoreBuilder, key_value, window
 
 By = KeyValueFunction | Expression
+
+_GRACE_MS = 60_000
+"""The least grace period by default: the store forgets a minute at a time, so it costs little."""
 
 
 class ReadySteps(StreamSteps):
@@ -27,31 +31,45 @@ class ReadySteps(StreamSteps):
     upstream, a repartition topic `<name>-by-key-repartition` comes first.
     """
 
-    def deduplicate(self, *, within_ms: int, name: str | None = None, by: By | None = None) -> Self:
+    def deduplicate(
+        self,
+        *,
+        within_ms: int,
+        grace_ms: Milliseconds | None = None,
+        name: str | None = None,
+        by: By | None = None,
+    ) -> Self:
         """Drop records that repeat one that was passed on less than `within_ms` before or after.
 
         A record repeats another if it has the same key and, with `by`, the same result of the
         function of key and value, or of the column expression; `None` is a result like others.
         Times are those of the records. The first record that comes is passed on, and begins the
-        time; those that are dropped do not prolong it. A record that is `within_ms` or more behind
-        the largest time so far is dropped and counted as "expired", as what came before it may be
-        forgotten. The state keeps one entry per record that was passed on, for twice the time.
+        time; those that are dropped do not prolong it.
+
+        A record that is more than `grace_ms` behind the largest time so far is dropped and counted
+        as "expired", even if it repeats none: what it may repeat is forgotten by then. By default,
+        that is `within_ms`, but at least a minute. The state keeps one entry per record that was
+        passed on, for `within_ms` and `grace_ms`.
         """
         if type(within_ms) is not int or within_ms < 1:
             raise TopologyError(
                 f"deduplicate has within_ms={within_ms!r}: give a whole number of milliseconds, 1 "
                 "or more"
             )
+        grace = max(within_ms, _GRACE_MS)
+        if grace_ms is not None:
+            grace = whole_ms("deduplicate", "grace_ms", grace_ms, 0)
 
         def operation(store: str, parent: Step) -> Operation:
             seen = window(
                 store,
                 identities(parent.key_serde),
                 serdes.bytes,
-                retention_ms=2 * within_ms + 1,
+                retention_ms=within_ms + grace + 1,
                 window_size_ms=within_ms,
             ).spread(has_length=True, after=parent.after_key)
-            make = partial(Deduplicator, store, within_ms, self._identity(by, "deduplicate", name))
+            identity = self._identity(by, "deduplicate", name)
+            make = partial(Deduplicator, store, within_ms, grace, identity)
             return StatefulStep("deduplicate", (seen, times_store(store)), make)
 
         return self._stateful("deduplicate", name, operation)

@@ -63,11 +63,12 @@ class Identifier(NamedPart):
 
 
 class Deduplicator(Processor, FollowsTime):
-    """Drops records that repeat one within a time."""
+    """Drops records that repeat one within a time, and those that come after a grace period."""
 
-    def __init__(self, store: str, within_ms: int, identity: Identity) -> None:
+    def __init__(self, store: str, within_ms: int, grace_ms: int, identity: Identity) -> None:
         self._name = store
         self._within_ms = within_ms
+        self._grace_ms = grace_ms
         self._identifier = Identifier(store, identity)
 
     def init(self, context: ProcessorContext) -> None:
@@ -83,9 +84,10 @@ class Deduplicator(Processor, FollowsTime):
             self.context.drop(NULL_KEY)
             return
         timestamp, within_ms = record.timestamp, self._within_ms
-        if timestamp <= self._time.see(timestamp) - within_ms:
+        late_after = timestamp + self._grace_ms
+        if self._time.see(timestamp) > late_after:
             own = max(timestamp, self._time.clock)
-            self.context.drop(self._time.late_reason(own, timestamp + within_ms))
+            self.context.drop(self._time.late_reason(own, late_after + 1))
             return
         identity = self._identifier.of(record)
         first = max(0, timestamp - within_ms + 1)

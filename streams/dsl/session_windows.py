@@ -13,7 +13,7 @@ from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from streams.dsl.windows import SessionWindows
 from streams.errors import SerializationError
 from streams.processor import Processor
-from streams.record import Record
+from streams.record import Headers, Record
 from streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
 
 
@@ -61,7 +61,7 @@ class SessionAggregator(WindowAggregator, Processor):
         if sessions and start == end == timestamp:
             old = self._old(merged)
         else:
-            self._withdraw(sessions)
+            self._withdraw(sessions, record.headers)
         new = self.functions.adder(key, record.value, aggregate)
         try:
             self._store.put(merged, new)
@@ -70,15 +70,16 @@ class SessionAggregator(WindowAggregator, Processor):
         if self.closes:
             self._closing.add(merged)
         else:
-            self.forward(Record(merged, Change(new, old), end))
+            self.forward(Record(merged, Change(new, old), end, record.headers))
 
-    def _withdraw(self, sessions: Sequence[tuple[Windowed[Any], Any]]) -> None:
-        """Remove sessions that are part of a larger one now."""
+    def _withdraw(self, sessions: Sequence[tuple[Windowed[Any], Any]], headers: Headers) -> None:
+        """Remove sessions that are part of a larger one now; `headers` are those of the record."""
         for session, _ in sessions:
             old = self._old(session)
             self._store.remove(session)
             if not self.closes:
-                self.forward(Record(session, Change(None, old), session.window.end))
+                gone = Change(None, old)
+                self.forward(Record(session, gone, session.window.end, headers))
 
     def _old(self, session: Windowed[Any]) -> Any:
         """Return the aggregate of a session as it is in the store, if that is sent on."""

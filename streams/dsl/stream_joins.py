@@ -11,7 +11,8 @@ from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
 from streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from streams.dsl.table_values import unwritable
-from streams.dsl.waiting import Items, Waiting, waiting_store
+from streams.dsl.unmatched import Lone, Unmatched
+from streams.dsl.waiting import waiting_store
 from streams.dsl.windows import JoinWindows
 from streams.errors import SerializationError
 from streams.event_time.clocks import NO_CLOCK
@@ -24,12 +25,9 @@ from streams.event_time.step_time import (
     FollowsTime,
 )
 from streams.processor import Processor, ProcessorContext
-from streams.record import Headers, Record
+from streams.record import Record
 from streams.serdes import Serde
 from streams.stores import StoreBuilder, WindowStore, window
-
-_OF_SIDE = (1, 0)
-"""The numbers of the sides in the order of unmatched records: right ones come first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +70,19 @@ class StreamJoin:
     def side_store(self, side: int, after_key: int) -> StoreBuilder[Any, Any]:
         """Return the definition of the store of a side.
 
-        Records are kept as long as in Kafka Streams: for the size of the window and the grace
-        period, at least 1 ms. Of each key, `after_key` bytes are not of the record's key.
+        Records are kept as long as in Kafka Streams, for the size of the window and the grace
+        period. If a bound of the window is 0 or negative, that is too short for a partner at the
+        other bound which comes at the end of the grace period: then they are kept until it has
+        passed. Of each key, `after_key` bytes are not of the record's key.
         """
-        size_ms, grace_ms = self.windows.size_ms, self.windows.grace_ms
+        windows = self.windows
+        size_ms, grace_ms = windows.size_ms, windows.grace_ms
+        kept_ms = max(size_ms, windows.before_ms + 1, windows.after_ms + 1)
         return window(
             self.sides[side],
             self.key_serde,
             self.value_serdes[side],
-            retention_ms=max(1, size_ms + grace_ms),
+            retention_ms=kept_ms + grace_ms,
             window_size_ms=max(1, size_ms),
             retain_duplicates=True,
         ).spread(after=after_key)
@@ -227,19 +229,16 @@ class _Joining(Processor, FollowsTime):
     ) -> list[tuple[int, Any]]:
         """Return times and values of the records of the other side that a record meets."""
         first = max(0, record.timestamp - self._before_ms[side])
-        return store.fetch_list(record.key, first, self._last(record, side))
-
-    def _last(self, record: Record, side: int) -> int:
-        """Return the last time of the other side that a record meets."""
-        return max(0, record.timestamp + self._after_ms[side])
+        last = record.timestamp + self._after_ms[side]
+        return store.fetch_list(record.key, first, last) if first <= last else []
 
 
 class StreamJoiner(_Joining):
     """Joins each record with those of the other side that are in its window, then keeps it.
 
-    In a left or outer join, a record without a partner waits until no partner can come any more; if
-    its window has ended before it came, grace not counted, it goes out at once (KAFKA-10847). Time
-    is the largest timestamp of both sides.
+    In a left or outer join, a record without a partner waits until no partner can come any more,
+    grace included; then it goes out with its own headers. How long that is depends on its side
+    (KAFKA-15417). Time is the largest timestamp of both sides.
     """
 
     def init(self, context: ProcessorContext) -> None:
@@ -249,18 +248,23 @@ class StreamJoiner(_Joining):
             context.get_state_store(name) for name in join.sides
         ]
         self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
-        self._waiting: Waiting | None = None
+        self._delays_ms = [after_ms + self._grace_ms for after_ms in self._after_ms]
+        self._unmatched: Unmatched | None = None
         now = NO_TIME
         if join.kind is not JoinKind.INNER:
-            self._waiting = Waiting(context.get_state_store(join.waiting))
+            delays_ms = zip(self._keeps, self._delays_ms, strict=True)
+            self._unmatched = Unmatched(
+                context.get_state_store(join.waiting),
+                [delay_ms if keeps else None for keeps, delay_ms in delays_ms],
+            )
             self._time = JoinTime(context, context.get_state_store(join.times))
             now = self._time.now
         self._follow(self._stores, now)
 
     def process(self, record: Record) -> None:
         side, value = record.value
-        key, timestamp, waiting = record.key, record.timestamp, self._waiting
-        now = self._passed if waiting is None else self._time.see(timestamp)
+        key, timestamp, unmatched = record.key, record.timestamp, self._unmatched
+        now = self._passed if unmatched is None else self._time.see(timestamp)
         if key is None or value is None:
             if value is not None and self._keeps[side]:
                 self._forward(record, self._joined(side, value, None), timestamp)
@@ -269,22 +273,20 @@ class StreamJoiner(_Joining):
             return
         if self._drops(record, now):
             return
-        if waiting is not None and timestamp == now and self._follows_records:
-            self._release(waiting, side, now, record.headers)
+        if unmatched is not None and timestamp == now and self._follows_records:
+            self._release(unmatched, now)
         found = self._found(self._stores[1 - side], record, side)
-        key_data = self._join.key_serde.serialize(key) if waiting is not None else b""
+        key_data = self._join.key_serde.serialize(key) if unmatched is not None else b""
         for time, other in found:
-            if waiting is not None:
-                waiting.discard(time, _OF_SIDE[1 - side], key_data)
+            if unmatched is not None:
+                unmatched.discard(1 - side, time, key_data)
             self._forward(record, self._joined(side, value, other), max(timestamp, time))
-        if self._keeps[side] and not found:
-            # With many writers, a partner that is not late may still come.
-            grace_ms = 0 if self._follows_records else self._grace_ms
-            if self._last(record, side) + grace_ms < now or waiting is None:
+        if unmatched is not None and self._keeps[side] and not found:
+            if timestamp + self._delays_ms[side] < now:
                 self._forward(record, self._joined(side, value, None), timestamp)
             else:
-                self._time.add(timestamp)
-                waiting.add(timestamp, _OF_SIDE[side], key_data, self._written(side, value))
+                written = self._written(side, value)
+                unmatched.add(side, timestamp, key_data, written, record.headers)
         self._keep(self._stores[side], record, value)
 
     def _joined(self, side: int, value: Any, other: Any) -> Any:
@@ -296,77 +298,26 @@ class StreamJoiner(_Joining):
         except SerializationError as error:
             raise self._unwritable(error) from error
 
-    def _release(self, waiting: Waiting, side: int, now: int, headers: Headers) -> None:
-        """Forward the records that no partner can come for any more, ahead of the one in hand.
-
-        When to look, and how far, is as in Kafka Streams: by the earliest time that was seen there
-        the last time, and by the window of the side of the record in hand. Both decide about late
-        partners.
-        """
-        earliest = self._time.earliest
-        if earliest is None or earliest + self._after_ms[side] + self._grace_ms >= now:
-            return
-        due: list[tuple[int, int, bytes, Items]] = []
-        reached: int | None = None
-        waits = [False, False]
-        for timestamp, number, key, items in waiting:
-            reached = timestamp
-            if all(waits):
-                break
-            from_side = _OF_SIDE.index(number)
-            if timestamp + self._after_ms[from_side] + self._grace_ms >= now:
-                waits[from_side] = True
-            else:
-                due.append((timestamp, from_side, key, items))
-        self._time.restart(reached)
-        for each in due:
-            self._forward_alone(waiting, *each, headers)
-
     def time_passed(self, time: int) -> None:
-        waiting = self._waiting
-        if self._go_on(time, self._stores) and waiting is not None:
+        if self._go_on(time, self._stores) and self._unmatched is not None:
             self._time.move(self._passed)
-            self._release_all(waiting, self._passed)
+            self._release(self._unmatched, self._passed)
 
-    def _release_all(self, waiting: Waiting, now: int) -> None:
-        """Forward the records that no partner can come for, as all inputs are known to be there."""
-        earliest = self._time.earliest
-        if earliest is None or earliest + min(self._after_ms) + self._grace_ms >= now:
-            return
-        due: list[tuple[int, int, bytes, Items]] = []
-        first_left: int | None = None
-        for timestamp, number, key, items in waiting:
-            from_side = _OF_SIDE.index(number)
-            if timestamp + self._after_ms[from_side] + self._grace_ms < now:
-                due.append((timestamp, from_side, key, items))
-            elif first_left is None:
-                first_left = timestamp
-            if timestamp + min(self._after_ms) + self._grace_ms >= now:
-                break
-        self._time.restart(first_left)
-        for each in due:
-            self._forward_alone(waiting, *each, ())
-
-    def _forward_alone(
-        self,
-        waiting: Waiting,
-        timestamp: int,
-        side: int,
-        key: bytes,
-        items: Items,
-        headers: Headers,
-    ) -> None:
-        """Forward records that have no partner, and forget them."""
-        read = self._join.value_serdes[side].deserialize
-        owner = self._join.key_serde.deserialize(key)
+    def _release(self, unmatched: Unmatched, now: int) -> None:
+        """Forward the records that no partner can come for any more, ahead of the one in hand."""
         task_time = self.context.task_time
         clock, task_time.clock = task_time.clock, NO_CLOCK
-        for item in items:
-            assert item is not None, "records without a value do not wait"
-            joined = self._joined(side, read(item), None)
-            self.context.forward(Record(owner, joined, timestamp, headers))
+        for lone in unmatched.take_due(now):
+            self._forward_alone(lone)
         task_time.clock = clock
-        waiting.discard(timestamp, _OF_SIDE[side], key)
+
+    def _forward_alone(self, lone: Lone) -> None:
+        """Forward a record that has no partner."""
+        join, side = self._join, lone.side
+        value = join.value_serdes[side].deserialize(lone.value)
+        joined = self._joined(side, value, None)
+        key = join.key_serde.deserialize(lone.key)
+        self.context.forward(Record(key, joined, lone.timestamp, lone.headers))
 
 
 class SelfJoiner(_Joining):
@@ -397,7 +348,8 @@ class SelfJoiner(_Joining):
             self._forward(record, joiner(value, other), max(timestamp, time))
         expired = self._expired(timestamp)
         first = timestamp - self._before_ms[RIGHT]
-        meets_itself = expired < timestamp and first <= timestamp <= self._last(record, RIGHT)
+        last = timestamp + self._after_ms[RIGHT]
+        meets_itself = expired < timestamp and first <= timestamp <= last
         for time, other in self._found(self._store, record, RIGHT):
             if time <= expired:
                 continue

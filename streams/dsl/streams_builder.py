@@ -177,7 +177,8 @@ class StreamsBuilder:
                 for topic in set(names).intersection(given[0]):
                     raise TopologyError(
                         f'topic "{topic}" is read by {step!r} already, in another way: use that '
-                        "stream again, or give both the same topics, serdes and options"
+                        "stream again, or give both the same topics, serdes and options. Of lists "
+                        "that overlap, read each topic by itself, and merge the streams"
                     )
         if name is None and isinstance(names, re.Pattern):
             raise TopologyError(f'the stream of {topics!r} needs a name: give stream(…, name="…")')

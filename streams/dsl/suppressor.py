@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from streams import serdes
-from streams.dsl.change import Change
+from streams.dsl.change import OUT_OF_ORDER, Change
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from streams.dsl.suppress import Suppress
@@ -98,8 +98,10 @@ class SuppressTable(Operation):
 class Suppressor(Processor, FollowsTime):
     """Keeps the last update of each key, and forwards it when its time has come.
 
-    An update of a key that waits keeps the place of the first one. The order of the places is in
-    memory; it is read from the store in the beginning, and after the engine has undone something.
+    An update of a key that waits keeps the place of the first one. One that is not the latest of
+    its key, of a versioned table, is dropped: it must not replace a newer one. The order of the
+    places is in memory; it is read from the store in the beginning, and after the engine has undone
+    something.
     """
 
     def __init__(
@@ -123,7 +125,10 @@ class Suppressor(Processor, FollowsTime):
         if self._store.generation != self._generation:
             self._read_places()
         self._time.see(record.timestamp)
-        self._keep(record)
+        if record.value.is_latest:
+            self._keep(record)
+        else:
+            self.context.drop(OUT_OF_ORDER)
         self._forward_due()
         if self._is_full():
             if self._suppress.when_full == "fail":

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
+from streams.dsl.common_origins import common_origins
 from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
 from streams.dsl.foreign_key_left import ForeignKeyJoin
 from streams.dsl.graph import call
@@ -96,8 +97,9 @@ class TableJoins(TableSteps):
             TableSide(self.values, self.is_versioned),
             TableSide(other.values, other.is_versioned),
         )
+        origins = common_origins(self.step, other.step, graph.tables)
         step = graph.add(
-            JoinTables(kind, joiner, sides, name),
+            JoinTables(kind, joiner, sides, name, origins),
             [self.step, other.step],
             name,
             value_serde=value_serde or graph.value_serde,

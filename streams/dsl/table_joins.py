@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.change import Change
+from streams.dsl.change import OUT_OF_ORDER, Change
+from streams.dsl.common_origins import BEGIN, END, add_ends
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.joining import LEFT, RIGHT, Joiner, JoinFunction, JoinKind, add_sides
 from streams.dsl.table_values import (
@@ -18,11 +19,9 @@ from streams.dsl.table_values import (
     table_store,
 )
 from streams.processor import Processor, ProcessorContext
-from streams.record import Record
+from streams.record import Headers, Record
+from streams.serdes import Serde
 from streams.stores import ValueAndTimestamp
-
-OUT_OF_ORDER = "out of order"
-"""The reason under which changes of versioned tables that are not the latest are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +34,16 @@ class TableSide:
 
 @dataclass(frozen=True, slots=True)
 class JoinTables(Operation):
-    """Joins two tables; `store` keeps the results if it is given, and has the step's name."""
+    """Joins two tables; `store` keeps the results if it is given, and has the step's name.
+
+    `origins` are the tables that both sides come from.
+    """
 
     kind: JoinKind
     joiner: JoinFunction
     sides: tuple[TableSide, TableSide]
     store: str | None
+    origins: tuple[Step, ...]
 
     @property
     def verb(self) -> str:
@@ -52,23 +55,31 @@ class JoinTables(Operation):
         return (*_stores_of(*(side.values for side in self.sides)), *own)
 
     def needs_old_values_of(self, parent: int, sends_old_values: bool) -> bool:
-        """Return True for a side whose values have results without a partner.
+        """Return True for a side whose values have results without a partner, or common origins.
 
         The result is silent if there was none before and there is none now.
         """
-        return sends_old_values or self.kind.keeps(parent)
+        return sends_old_values or self.kind.keeps(parent) or bool(self.origins)
+
+    @property
+    def common_origins(self) -> tuple[Step, ...]:
+        """The tables that both sides come from."""
+        return self.origins
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add a node for each side, and the one that joins."""
-        sides = add_sides(step, compiler)
+        parents = [*add_sides(step, compiler), *add_ends(compiler, step)]
         if self.store is not None:
             compiler.add_store(
                 table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
             )
+        sends_old = compiler.sends_old_values(step)
         compiler.builder.add_processor(
             step.name,
-            partial(TableJoiner, self, compiler.sends_old_values(step)),
-            sides,
+            partial(CommonOriginJoiner, self, sends_old, step.key_serde)
+            if self.origins
+            else partial(TableJoiner, self, sends_old),
+            parents,
             stores=self.stores(),
         )
         compiler.produces(step, step.name)
@@ -90,7 +101,7 @@ class TableJoiner(Processor):
         super().init(context)
         join = self._join
         left, right = (side.values.open(context) for side in join.sides)
-        self._others: tuple[TableReader, TableReader] = (right, left)
+        self._tables: tuple[TableReader, TableReader] = (left, right)
         self._skips_older = tuple(side.is_versioned for side in join.sides)
         self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
         self._store: TableStore | None = (
@@ -103,7 +114,7 @@ class TableJoiner(Processor):
             self.context.drop(OUT_OF_ORDER)
             return
         key, timestamp, other = record.key, record.timestamp, None
-        found = self._others[side].get(key)
+        found = self._tables[1 - side].get(key)
         if found is not None:
             other = found.value
             timestamp = max(timestamp, found.timestamp)
@@ -111,16 +122,104 @@ class TableJoiner(Processor):
             return
         new = self._joined(side, change.new, other)
         old = self._joined(side, change.old, other) if self._sends_old else None
-        is_latest = change.is_latest
+        self._forward(key, Change(new, old, change.is_latest), timestamp, record.headers)
+
+    def _forward(self, key: Any, change: Change, timestamp: int, headers: Headers) -> None:
         if self._store is not None:
-            self._store.put(key, new, timestamp)
-            is_latest = True
-        self.context.forward(Record(key, Change(new, old, is_latest), timestamp, record.headers))
+            self._store.put(key, change.new, timestamp)
+            change.is_latest = True
+        self.context.forward(Record(key, change, timestamp, headers))
 
     def _joined(self, side: int, value: Any, other: Any) -> Any:
         if value is None and (other is None or not self._keeps[1 - side]):
             return None
         return self._joiner(value, other) if side == LEFT else self._joiner(other, value)
+
+
+class CommonOriginJoiner(TableJoiner):
+    """Makes one result of all that a change of a common origin does to either side.
+
+    The result has the headers of the last change that came. A change that comes while no origin is
+    in hand, such as one that `suppress` lets go, is joined at once.
+    """
+
+    def __init__(self, join: JoinTables, sends_old: bool, key_serde: Serde[Any]) -> None:
+        super().__init__(join, sends_old)
+        self._write_key = key_serde.serialize
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._watched = context.get_state_store(self._join.stores()[0])
+        self._generation: int | None = None
+
+    def process(self, record: Record) -> None:
+        if self._watched.generation != self._generation:
+            # The engine has undone what began.
+            self._generation = self._watched.generation
+            self._depth = 0
+            self._pending: dict[bytes, _Pending] = {}
+        side, change = record.value
+        if side == BEGIN:
+            self._depth += 1
+        elif side == END:
+            self._depth -= 1
+            if not self._depth and self._pending:
+                pending, self._pending = self._pending, {}
+                for each in pending.values():
+                    self._settle(each)
+        elif not self._depth:
+            super().process(record)
+        elif self._skips_older[side] and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+        else:
+            place = self._write_key(record.key)
+            if place not in self._pending:
+                self._pending[place] = _Pending(record)
+            self._pending[place].add(side, record)
+
+    def _settle(self, pending: _Pending) -> None:
+        left, right = (self._change(pending, side) for side in (LEFT, RIGHT))
+        had = self._is_result(left.old, right.old)
+        has = self._is_result(left.new, right.new)
+        if not had and not has:
+            return
+        old = self._joiner(left.old, right.old) if had and self._sends_old else None
+        new = self._joiner(left.new, right.new) if has else None
+        self._forward(pending.key, Change(new, old), pending.timestamp, pending.headers)
+
+    def _change(self, pending: _Pending, side: int) -> Change:
+        """Return the change of a side; of one that has not changed, the value it has."""
+        change = pending.changes[side]
+        if change is not None:
+            return change
+        found = self._tables[side].get(pending.key)
+        if found is None:
+            return Change(None)
+        pending.timestamp = max(pending.timestamp, found.timestamp)
+        return Change(found.value, found.value)
+
+    def _is_result(self, left: Any, right: Any) -> bool:
+        """Return whether two values, or the lack of one, have a result."""
+        if left is None:
+            return right is not None and self._keeps[RIGHT]
+        return right is not None or self._keeps[LEFT]
+
+
+class _Pending:
+    """What a change of a common origin has done to both sides of a key so far."""
+
+    def __init__(self, record: Record) -> None:
+        self.key = record.key
+        self.timestamp = record.timestamp
+        self.headers: Headers = ()
+        self.changes: list[Change | None] = [None, None]
+
+    def add(self, side: int, record: Record) -> None:
+        """Take a change of a side into account; the old value is that of its first one."""
+        change, before = record.value[1], self.changes[side]
+        self.changes[side] = change if before is None else Change(change.new, before.old)
+        self.timestamp = max(self.timestamp, record.timestamp)
+        self.headers = record.headers
 
 
 @dataclass(frozen=True, slots=True)

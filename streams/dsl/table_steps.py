@@ -29,6 +29,7 @@ class TableSteps:
         self, graph: Graph, step: Step, values: TableValues, is_versioned: bool = False
     ) -> None:
         """For the DSL itself; `values` says how joins look this table up."""
+        graph.tables.add(step)
         self.graph = graph
         self.step = step
         self.values = values

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from streams.dsl.chains import Part
-from streams.dsl.change import Change
+from streams.dsl.change import OUT_OF_ORDER, Change
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
 from streams.dsl.table_values import TimestampedTable, open_table_store, table_store
@@ -134,7 +134,8 @@ class ViewProcessor(Processor):
     """Forwards the changes of a view; with a store, keeps the view there.
 
     With `skips_nothing`, leaves out changes from nothing to nothing. Old values come from the
-    parent if `parent_sends_old`, else from the store.
+    parent if `parent_sends_old`, else from the store. The store has no versions: a change that is
+    not the latest of its key is dropped instead of replacing a newer value there (KAFKA-14834).
     """
 
     def __init__(
@@ -163,6 +164,9 @@ class ViewProcessor(Processor):
     def process(self, record: Record) -> None:
         key, change = record.key, record.value
         value_of, store = self._view.value_of, self._store
+        if store is not None and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+            return
         new, old = value_of(key, change.new), None
         if self._parent_sends_old:
             old = value_of(key, change.old)
@@ -171,13 +175,9 @@ class ViewProcessor(Processor):
             old = None if found is None else found.value
         if self._skips_nothing and new is None and old is None:
             return
-        is_latest = change.is_latest
         if store is not None:
-            put = store.put(key, new, record.timestamp)
-            if put is None:
-                return
-            is_latest = put
-        self.context.forward(record.with_value(Change(new, old, is_latest)))
+            store.put(key, new, record.timestamp)
+        self.context.forward(record.with_value(Change(new, old, change.is_latest)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +291,7 @@ class GroupTableProcessor(Processor):
     def process(self, record: Record) -> None:
         change = record.value
         if self._is_versioned and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
             return
         pair_of, forward, is_latest = self._grouping.pair_of, self.context.forward, change.is_latest
         new, old = pair_of(record.key, change.new), pair_of(record.key, change.old)

@@ -25,7 +25,7 @@ def waiting_store(name: str, after_key: int) -> StoreBuilder[bytes, Items]:
 
 
 class Waiting:
-    """Lists of items by time, side and key; iteration goes in that order.
+    """Lists of items by time, side and key; `since` goes in that order.
 
     Several records of one key may have the same time and side; they stay in the order in which they
     came, and are removed together.
@@ -34,11 +34,16 @@ class Waiting:
     def __init__(self, store: KeyValueStore[bytes, Items]) -> None:
         self._store = store
 
-    def add(self, timestamp: int, side: int, key: bytes, item: bytes) -> None:
-        """Append an item to a list."""
+    @property
+    def generation(self) -> int:
+        """Grows when the engine undoes writes: code that caches times must then forget them."""
+        return self._store.generation
+
+    def add(self, timestamp: int, side: int, key: bytes, *items: bytes | None) -> None:
+        """Append items to a list."""
         place = _PLACE.pack(timestamp, side) + key
         found = self._store.get(place) or []
-        self._store.put(place, [*found, item])
+        self._store.put(place, [*found, *items])
 
     def discard(self, timestamp: int, side: int, key: bytes) -> None:
         """Remove a list if it is there."""
@@ -46,9 +51,9 @@ class Waiting:
         if self._store.get(place) is not None:
             self._store.put(place, None)
 
-    def __iter__(self) -> Iterator[tuple[int, int, bytes, Items]]:
-        """Yield time, side, key and list of everything that waits."""
-        with self._store.all() as found:
+    def since(self, timestamp: int) -> Iterator[tuple[int, int, bytes, Items]]:
+        """Yield time, side, key and list of what waits, from a time on."""
+        with self._store.range(_PLACE.pack(timestamp, 0), None) as found:
             for place, items in found:
                 timestamp, side = _PLACE.unpack_from(place)
                 yield timestamp, side, place[_PLACE.size :], items

@@ -19,7 +19,7 @@ from streams.errors import SerializationError
 from streams.event_time.step_time import ENDS_MS, FollowsTime, StepTime, times_store_name
 from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.punctuation import PunctuationType
-from streams.record import Batch, Headers, Record
+from streams.record import Batch, Record
 from streams.stores import StoreBuilder, Window, Windowed
 from streams.stores.expiring import Expiring
 from streams.stores.layout import SESSION_BYTES, TIME_BYTES
@@ -120,7 +120,7 @@ class WindowAggregator(FollowsTime):
         """Take a record into account; emit what has closed; return the time it is late by."""
         at = self.see_time(record.timestamp)
         if self.closes:
-            self._close(self.time.now, record.headers)
+            self._close(self.time.now)
         return at
 
     def see_time(self, timestamp: int) -> int:
@@ -149,7 +149,7 @@ class WindowAggregator(FollowsTime):
         """Return an error that names the step."""
         return unwritable(f'{self.aggregate.verb} "{self.aggregate.name}"', error)
 
-    def _close(self, now: int, headers: Headers) -> None:
+    def _close(self, now: int) -> None:
         closed = self.time.closed
         if now <= closed:
             return
@@ -159,7 +159,7 @@ class WindowAggregator(FollowsTime):
             self.time.close(now)
         with self.time.own_clocks():
             for windowed, value, timestamp in found:
-                self.forward(Record(windowed, Change(value), timestamp, headers))
+                self.forward(Record(windowed, Change(value), timestamp))
 
     def time_passed(self, time: int) -> None:
         now = self.time.after_hold(time)
@@ -167,7 +167,7 @@ class WindowAggregator(FollowsTime):
             return
         self.time.move(now)
         if self.closes:
-            self._close(now, ())
+            self._close(now)
         if not self.time.follows_records:
             self._expiring.go_on(now - ENDS_MS)
 
@@ -179,7 +179,7 @@ class WindowAggregator(FollowsTime):
         at = self.all_closed_at(self.time.closed)
         if at is not None:
             self.time.move(at)
-            self._close(self.time.now, ())
+            self._close(self.time.now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from streams.pipeline.kinds.kind import Means
 from streams.pipeline.kinds.registry import kind_of
 from streams.pipeline.partitions import check_given_counts
 from streams.pipeline.topics import Made, check_topics
+from streams.pipeline.updates import check_updates
 from streams.sql.spec import Queries
 
 StartProblem = Callable[[PipelineProcessor], str]
@@ -43,6 +44,7 @@ def load_pipeline(
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
+    check_updates(file, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):
@@ -95,7 +97,9 @@ def _renames(made: Iterable[Made]) -> dict[str, str]:
 def check_pipeline_file(path: Path) -> None:
     """Raise ConfigError with every problem of a pipeline.yaml that shows without a config.yaml."""
     problems = Problems(path)
-    check_graph(read_pipeline(read_yaml(path, problems), problems), problems)
+    file = read_pipeline(read_yaml(path, problems), problems)
+    check_graph(file, problems)
+    check_updates(file, problems)
     problems.raise_if_any()
 
 

@@ -11,6 +11,11 @@ class Expiring(LateCount):
 
     _store: StoreBytes
 
+    @property
+    def generation(self) -> int:
+        """Grows when the engine undoes writes: code that caches values must then forget them."""
+        return self._store.generation
+
     def follow(self, time: int) -> None:
         """Let entries expire by the time of a step, which is `time` now, and not by what is put."""
         self._bytes.follow(time)

@@ -17,6 +17,8 @@ class Node:
     step: Step
     origins: frozenset[str]
     """The topics that its records come from."""
+    tables: frozenset[str]
+    """The tables that its records come from, itself included."""
     has_hop: bool
     """Whether an internal topic is on the way, or comes before the next step by key."""
     is_multiple: bool
@@ -93,9 +95,11 @@ class Drawing:
         origins = frozenset[str]().union(*(parent.origins for parent in parents))
         if not parents:
             origins = frozenset(args["topics"])
+        tables = frozenset[str]().union(*(parent.tables for parent in parents))
         node = Node(
             step,
             origins,
+            tables | {step.name} if shape == "table" else tables,
             has_hop=hop or any(parent.has_hop for parent in parents),
             is_multiple=multiple or any(parent.is_multiple for parent in parents),
             is_versioned=versioned,

@@ -12,6 +12,11 @@ def _joiner(draw: Drawing) -> tuple[str, str]:
 
 
 def stream_join(draw: Drawing) -> Node:
+    """Add a join of streams.
+
+    Where a bound is 0, Kafka Streams forgets records too early. In left and outer joins, it does
+    not count the grace period for records that come after their window.
+    """
     left = draw.stream(is_plain)
     right = draw.stream(
         lambda node: (
@@ -22,14 +27,14 @@ def stream_join(draw: Drawing) -> Node:
         key=left.step.key,
     )
     f, value = _joiner(draw)
-    before_ms, after_ms = draw.one_of((3, 3), (10, 10), (0, 10), (10, 0), (0, 0), (3, 8))
+    before_ms, after_ms = draw.one_of((3, 3), (10, 10), (1, 10), (10, 1), (1, 1), (3, 8))
+    kind = draw.one_of("inner", "left", "outer")
     args = {
-        "kind": draw.one_of("inner", "left", "outer"),
+        "kind": kind,
         "f": f,
         "before_ms": before_ms * draw.scale,
         "after_ms": after_ms * draw.scale,
-        # Kafka Streams keeps records for the window and its grace: if both are 0, not at all.
-        "grace_ms": draw_grace_ms(draw) if before_ms + after_ms else draw.ms(2, 5, 30),
+        "grace_ms": draw_grace_ms(draw) if kind == "inner" else 0,
     }
     return draw.add(
         "stream_join", [left, right], args, "stream", value=value, hop=True, multiple=True
@@ -75,10 +80,14 @@ def global_lookup(draw: Drawing) -> Node:
 
 
 def table_join(draw: Drawing) -> Node:
+    """Add a join of tables that do not come from one table.
+
+    Otherwise, Kafka Streams has a result for each side, and none for a deletion (KAFKA-6687).
+    """
     left = draw.table(is_plain)
     right = draw.table(
         lambda node: (
-            node is not left
+            not left.tables & node.tables
             and plain_with(left.step.key)(node)
             and (may_meet(left, node) and (not left.origins & node.origins or draw.happens(0.2)))
         ),

@@ -283,7 +283,7 @@ def test_an_operator_gives_what_the_test_driver_gives(
         ("state_topic_left_join_streams-A_Joined-unmatched", ("compact", WEEK_MS)),
         ("state_topic_join_versioned_table-A_B", ("compact", WEEK_MS)),
         ("state_topic_join_versioned_table_later-A_Joined-waiting", ("compact", WEEK_MS)),
-        ("state_topic_deduplicate-A_Once", ("compact,delete", WEEK_MS + 11)),
+        ("state_topic_deduplicate-A_Once", ("compact,delete", WEEK_MS + 60_006)),
         ("state_topic_distinct-A_Distinct", ("compact", WEEK_MS)),
     ],
 )

@@ -17,6 +17,7 @@ import org.apache.kafka.streams.TestInputTopic;
 import org.apache.kafka.streams.TestOutputTopic;
 import org.apache.kafka.streams.TopologyTestDriver;
 import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.kstream.internals.ExactLooks;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
 import org.apache.kafka.streams.test.TestRecord;
 
@@ -100,6 +101,7 @@ public final class KafkaStreamsRunner {
     TopologyReader reader = new TopologyReader(request.get("steps"), settings);
     try (TopologyTestDriver driver =
         new TopologyTestDriver(reader.build(), settings, Instant.EPOCH)) {
+      ExactLooks.install(driver);
       Map<String, TestOutputTopic<Object, Object>> sinks = new HashMap<>();
       reader.sinks.forEach(
           (topic, types) ->

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from streams import (
     AsyncSettings,
+    InvalidArgumentError,
     Record,
     StreamsBuilder,
     StreamsError,
@@ -36,7 +38,7 @@ def run(built: StreamsBuilder, records: list[Given]) -> list[Any]:
 
 def test_repeats_within_a_time_are_dropped() -> None:
     built = builder()
-    built.stream("in").deduplicate(within_ms=10, name="Once").to("out")
+    built.stream("in").deduplicate(within_ms=10, grace_ms=9, name="Once").to("out")
     found = run(
         built,
         [
@@ -55,9 +57,48 @@ def test_repeats_within_a_time_are_dropped() -> None:
     assert found == [("a", 1, 100), ("b", 3, 109), ("a", 4, 110), ("c", 7, 101), ("b", None, 119)]
 
 
+@pytest.mark.parametrize(
+    ("grace", "expected"),
+    [
+        ({}, [1, 3, 5]),
+        ({"grace_ms": timedelta(seconds=2)}, [1, 3]),
+        ({"grace_ms": 1_999}, [1, 4]),
+        ({"grace_ms": 0}, [1]),
+    ],
+)
+def test_records_of_a_writer_that_is_behind_pass_within_the_grace_period(
+    grace: dict[str, Any], expected: list[int]
+) -> None:
+    built = builder()
+    built.stream("in").deduplicate(within_ms=1_000, name="Once", **grace).to("out")
+    records: list[Given] = [
+        ("a", 1, 100_000),
+        ("a", 2, 100_000),
+        ("b", 3, 98_000),
+        ("b", 4, 98_999),  # repeats it, if that has passed
+        ("b", 5, 40_000),  # a minute behind
+        ("b", 6, 39_999),
+    ]
+    assert [value for _, value, _ in run(built, records)] == expected
+
+
+def test_a_repeat_is_found_at_the_end_of_the_grace_period() -> None:
+    built = builder()
+    built.stream("in").deduplicate(within_ms=10, grace_ms=50, name="Once").to("out")
+    found = run(built, [("a", 1, 41), ("b", 2, 100), ("a", 3, 50), ("a", 4, 51), ("a", 5, 59)])
+    assert [value for _, value, _ in found] == [1, 2, 4]
+
+
+def test_by_default_the_grace_period_is_the_time_if_that_is_long() -> None:
+    built = builder()
+    built.stream("in").deduplicate(within_ms=3_600_000, name="Once").to("out")
+    found = run(built, [("a", 1, 10_000_000), ("b", 2, 6_400_000), ("c", 3, 6_399_999)])
+    assert [value for _, value, _ in found] == [1, 2]
+
+
 def test_what_is_dropped_is_counted() -> None:
     built = builder()
-    built.stream("in").deduplicate(within_ms=10, name="Once").to("out")
+    built.stream("in").deduplicate(within_ms=10, grace_ms=9, name="Once").to("out")
     with TopologyTestDriver(built) as driver:
         topic = driver.create_input_topic("in", serdes.string, serdes.json)
         for key, time in [("a", 100), ("a", 105), ("b", 90), (None, 100)]:
@@ -134,13 +175,17 @@ def test_a_changed_key_comes_through_a_repartition() -> None:
     ("step", "message"),
     [
         (lambda s: s.deduplicate(within_ms=0, name="A"), "within_ms=0: give a whole number"),
+        (
+            lambda s: s.deduplicate(within_ms=1, grace_ms=-1, name="A"),
+            "deduplicate has a grace_ms of -1: give a timedelta",
+        ),
         (lambda s: s.lag(0, name="A"), "lag goes back by 1 record or more, not 0"),
         (lambda s: s.distinct(), "needs a name for its store"),
         (lambda s: s.distinct(name="A", by="id"), 'distinct "A" takes a function of key and'),
     ],
 )
 def test_bad_calls_are_refused(step: Any, message: str) -> None:
-    with pytest.raises(TopologyError, match=message):
+    with pytest.raises((TopologyError, InvalidArgumentError), match=message):
         step(builder().stream("in"))
 
 

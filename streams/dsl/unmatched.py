@@ -1,0 +1,121 @@
+"""The records of a left or outer join of streams that have no partner yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from streams.dsl.waiting import Items, Waiting
+from streams.record import Headers
+from streams.stores import KeyValueStore
+
+_OF_SIDE = (1, 0)
+"""The numbers of the sides in the order of the records: of one time, right ones come first."""
+
+
+class Lone(NamedTuple):
+    """A record that no partner can come for any more; key and value are as they were written."""
+
+    timestamp: int
+    side: int
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+class Unmatched:
+    """Keeps records until they meet a partner, or until none can come any more.
+
+    In memory is only the earliest time of each side at which a record may wait. It is read from the
+    store in the beginning, and after the engine has undone something.
+    """
+
+    def __init__(self, store: KeyValueStore[bytes, Items], delays_ms: Sequence[int | None]) -> None:
+        """`delays_ms` says for each side how long after its time a record waits.
+
+        It is `None` for a side whose records do not wait, and may be negative.
+        """
+        self._waiting = Waiting(store)
+        self._delays_ms = delays_ms
+        self._first: list[int | None] = [None, None]
+        self._generation: int | None = None
+
+    def add(self, side: int, timestamp: int, key: bytes, value: bytes, headers: Headers) -> None:
+        """Let a record wait."""
+        self._read()
+        of_headers = (None, pack(pack_headers(headers))) if headers else ()
+        self._waiting.add(timestamp, _OF_SIDE[side], key, value, *of_headers)
+        first = self._first[side]
+        if first is None or timestamp < first:
+            self._first[side] = timestamp
+
+    def discard(self, side: int, timestamp: int, key: bytes) -> None:
+        """Remove the records of a side with a time and a key, if there are any."""
+        self._waiting.discard(timestamp, _OF_SIDE[side], key)
+
+    def take_due(self, now: int) -> list[Lone]:
+        """Remove and return the records that no partner can come for at a time.
+
+        They are in the order of time, side (the right one first) and key.
+        """
+        self._read()
+        due: list[Lone] = []
+        for side, (first, delay_ms) in enumerate(zip(self._first, self._delays_ms, strict=True)):
+            if first is not None and delay_ms is not None and first + delay_ms < now:
+                due += self._take(side, first, now - delay_ms)
+        due.sort(key=lambda lone: (lone.timestamp, _OF_SIDE[lone.side], lone.key))
+        return due
+
+    def _take(self, side: int, first: int, end: int) -> list[Lone]:
+        """Remove and return the records of a side before the time `end`; none is before `first`."""
+        taken: list[Lone] = []
+        places: list[tuple[int, bytes]] = []
+        self._first[side] = None
+        for timestamp, number, key, items in self._waiting.since(first):
+            if number != _OF_SIDE[side]:
+                continue
+            if timestamp >= end:
+                self._first[side] = timestamp
+                break
+            places.append((timestamp, key))
+            taken += (Lone(timestamp, side, key, *each) for each in _with_headers(items))
+        for place in places:
+            self.discard(side, *place)
+        return taken
+
+    def _read(self) -> None:
+        generation = self._waiting.generation
+        if generation == self._generation:
+            return
+        self._generation = generation
+        self._first = [None, None]
+        sides = {number: side for side, number in enumerate(_OF_SIDE)}
+        missing = {side for side, delay_ms in enumerate(self._delays_ms) if delay_ms is not None}
+        for timestamp, number, _, _ in self._waiting.since(0):
+            side = sides[number]
+            if side in missing:
+                self._first[side] = timestamp
+                missing.remove(side)
+            if not missing:
+                break
+
+
+def _with_headers(items: Items) -> Iterator[tuple[bytes, Headers]]:
+    """Yield the value of each record, and its headers.
+
+    If it has headers, `None` and they follow its value: values are never `None`. So lists that were
+    written without headers are read as they were.
+    """
+    value: bytes | None = None
+    headers: Headers = ()
+    parts = iter(items)
+    for part in parts:
+        if part is None:
+            headers = unpack_headers(unpack(next(parts) or b""))
+            continue
+        if value is not None:
+            yield value, headers
+        value, headers = part, ()
+    if value is not None:
+        yield value, headers

@@ -1,0 +1,100 @@
+"""What the text of a query says about updates: whether it gives them, and whether it can take them.
+
+A query with GROUP BY that sends a result with each change sends the same group again and again. A
+query that aggregates those results would count each of them as one more record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from sqlglot import exp
+
+from streams.sql.query_tree import parsed, quiet
+
+_GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
+"""The functions whose result for a group never becomes smaller, whatever records come."""
+
+
+class Move(Enum):
+    """Where values go from one result of a group to the next one, if they go one way only."""
+
+    UP = exp.Max
+    DOWN = exp.Min
+
+
+@dataclass(frozen=True, slots=True)
+class Updates:
+    """How a query gives and takes updates.
+
+    `replaces` says that a later result of a group stands for the former ones; that of SELECT
+    DISTINCT comes once. `gives` is where its aggregates go, which have the names `moving`. `takes`
+    is where the values that it aggregates may go without harm: a maximum is the same with former
+    values that were smaller. Then `groups` are the columns that it groups by.
+    """
+
+    replaces: bool
+    gives: Move | None = None
+    moving: frozenset[str] = frozenset()
+    takes: Move | None = None
+    groups: frozenset[str] = frozenset()
+
+    def may_follow(self, before: Updates) -> bool:
+        """Return whether the results are right with the updates of another query as records."""
+        if not (before.replaces and self.replaces):
+            return True
+        is_one_way = self.takes is not None and self.takes is before.gives
+        return is_one_way and not self.groups & before.moving
+
+
+def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
+    """Return how a query that groups records gives and takes updates.
+
+    The query must be one that `read_groups` can read. Where its text does not show that values go
+    one way, they are taken not to.
+    """
+    with quiet():
+        tree = parsed(query, tables)
+    if not tree.find(exp.Group, exp.Window):
+        return Updates(replaces=False)
+    if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Select))) > 1:
+        return Updates(replaces=True)
+    found = [each.unalias() for each in tree.selects]
+    moving = [
+        each for each, value in zip(tree.selects, found, strict=True) if value.find(exp.AggFunc)
+    ]
+    group = tree.args.get("group")
+    columns = [] if group is None else group.expressions
+    are_plain = bool(columns) and all(isinstance(each, exp.Column) for each in columns)
+    has_more = any(map(tree.args.get, ("where", "joins", "laterals")))
+    return Updates(
+        replaces=True,
+        gives=None if tree.args.get("having") else _gives([each.unalias() for each in moving]),
+        moving=frozenset(each.alias_or_name for each in moving),
+        takes=_takes(tree) if are_plain and not has_more else None,
+        groups=frozenset(each.name for each in columns),
+    )
+
+
+def _gives(aggregates: list[exp.Expr]) -> Move | None:
+    if all(isinstance(each, _GROWING) for each in aggregates):
+        return Move.UP
+    return Move.DOWN if all(isinstance(each, exp.Min) for each in aggregates) else None
+
+
+def _takes(tree: exp.Select) -> Move | None:
+    if tree.find(exp.Filter, exp.Window):
+        return None
+    functions = list(tree.find_all(exp.AggFunc))
+    for move in Move:
+        if functions and all(type(each) is move.value and _is_plain(each) for each in functions):
+            return move
+    return None
+
+
+def _is_plain(function: exp.Expr) -> bool:
+    """Return whether a function takes a column as it is, or cast to another type."""
+    value = function.this
+    return isinstance(value.this if isinstance(value, exp.Cast) else value, exp.Column)
