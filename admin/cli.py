@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from admin.broker.command import broker_app
@@ -53,8 +56,21 @@ app.add_typer(state_app, name="state")
 app.add_typer(broker_app, name="broker")
 
 
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(version("kafka-pipeline"))
+        raise typer.Exit
+
+
 @app.callback()
-def _common() -> None:
+def _common(
+    _is_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
     # A command prints its answer; of the log, only warnings and errors are shown.
     logs.configure("console", "warning")
 

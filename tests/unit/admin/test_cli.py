@@ -30,6 +30,7 @@ def pipeline(*args: str | Path) -> Result:
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """Return the paths of a config.yaml and a pipeline.yaml, the samples."""
     assert pipeline("init", tmp_path).exit_code == 0
+    (tmp_path / "config.yaml").write_text(samples()["config.yaml"])
     return tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
 
 
