@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from admin.cli import app
+from admin.app import app
 from admin.daemons import command_path
 from admin.samples import Template, samples
 from common.config import load_config

@@ -14,8 +14,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from admin import status
+from admin.app import app
 from admin.broker.ports import find_free
-from admin.cli import app
 from admin.commands.status import status as show_status
 from admin.samples import samples
 from common.cluster_status import Beat, ClusterStatus, Presence, newest

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.cli import app
+from admin.app import app
 from common.errors import ConfigError, UnavailableError
 from streams import TopologyTestDriver
 from streams.testing.suites import TestResult, run_suite
