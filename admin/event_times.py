@@ -66,7 +66,7 @@ def table(status: ClusterStatus) -> Table | None:
 
 
 def late(statuses: Iterable[TaskStatus]) -> str:
-    """Return how many records were dropped as too late, with those of the last minute."""
+    """Return how many records were too late, with those of the last minute."""
     counts = [(each.count("late"), each.count("late_per_minute")) for each in statuses]
     total, latest = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
     if not total:

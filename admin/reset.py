@@ -177,9 +177,9 @@ def _places(replica: ProcessorReplica) -> list[Partition]:
 
 
 def _moved(move: Move) -> Committed:
-    """Return the new position; records of before still count as skipped, or as dead letters."""
+    """Return the new position; what was done to the records before it still counts."""
     before = move.before or Committed(0)
-    return Committed(move.offset, skipped=before.skipped, dead_letters=before.dead_letters)
+    return before.moved(move.offset)._replace(time_ms=Committed(0).time_ms)
 
 
 def _status(config: Config) -> ClusterStatus:

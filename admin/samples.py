@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -15,6 +16,9 @@ _SCHEMAS = {schema_file(name): name for name in SchemaName}
 _CONFIG = "config.yaml"
 _NO_MODULES = "# modules: []        "
 _NO_FOLDERS = "# python_path: []    "
+_JOB = 'job_name: "job_1"'
+_LONGEST_JOB = 60
+"""How long a job's name is made: the names of its topics end with it, and have 249 characters."""
 _NO_CODE_OF_OURS = ".in"
 """The end of the names of Python files in templates."""
 
@@ -29,14 +33,15 @@ class Template(StrEnum):
     JOIN = "join"
 
 
-def samples(template: Template = Template.BASIC) -> dict[str, str]:
-    """Return the texts of the files of a template, by their paths."""
+def samples(template: Template = Template.BASIC, job: str = "") -> dict[str, str]:
+    """Return the texts of the files of a template, by their paths; `job` names the job."""
     folder = files("admin").joinpath("templates")
     own = {
         each.name.removesuffix(_NO_CODE_OF_OURS): each.read_text(encoding="utf-8")
         for each in folder.joinpath(template).iterdir()
     }
     config = folder.joinpath(_CONFIG).read_text(encoding="utf-8")
+    config = _with_lines(config, {_JOB: f'job_name: "{job}"'} if job else {})
     modules = [name.removesuffix(".py") for name in own if name.endswith(".py")]
     return {
         _CONFIG: _with_modules(config, modules) if modules else config,
@@ -56,7 +61,7 @@ def write_samples(folder: Path, template: Template = Template.BASIC) -> list[Pat
     Raises ConfigError and writes none if one of them exists, and UnavailableError if the folder
     cannot be written.
     """
-    texts = {folder / name: text for name, text in samples(template).items()}
+    texts = {folder / name: text for name, text in samples(template, job_of(folder)).items()}
     existing = [str(path) for path in texts if os.path.lexists(path)]
     if existing:
         raise ConfigError(
@@ -74,10 +79,25 @@ def write_samples(folder: Path, template: Template = Template.BASIC) -> list[Pat
     return [*texts]
 
 
+def job_of(folder: Path) -> str:
+    """Return the name of the job in a folder: that of the folder, as far as Kafka takes it.
+
+    Two jobs of one name on one Kafka would be versions of one pipeline. "" if nothing is left.
+    """
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "_", folder.resolve().name).strip("._-")
+    return name[:_LONGEST_JOB]
+
+
 def _with_modules(config: str, modules: Sequence[str]) -> str:
     """Return a config.yaml that allows modules next to it."""
     listed = ", ".join(f'"{module}"' for module in modules)
-    replacements = {_NO_MODULES: f"modules: [{listed}]", _NO_FOLDERS: 'python_path: ["."]'}
+    return _with_lines(
+        config, {_NO_MODULES: f"modules: [{listed}]", _NO_FOLDERS: 'python_path: ["."]'}
+    )
+
+
+def _with_lines(config: str, replacements: Mapping[str, str]) -> str:
+    """Return a config.yaml with other words in some of its lines."""
     for line, instead in replacements.items():
         assert config.count(line) == 1
         config = config.replace(line, instead.ljust(len(line)))

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from admin import event_times
+from admin import event_times, left_out
 from admin.cluster_watcher import ClusterWatcher
 from admin.tables import colored, duration, make_table
 from admin.terminal import Harmless
@@ -87,7 +87,8 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", standbys_table(status)]
     if (table := event_times.table(status)) is not None:
         parts += ["", table]
-    if found := [*notes(status), *event_times.lines(status)]:
+    lost = left_out.lines(status)
+    if found := [*notes(status), *event_times.lines(status), *lost]:
         parts += ["", *found]
     for why in status.unsigned:
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from admin import event_times
+from admin import event_times, left_out
 from admin.cluster_watcher import ClusterWatcher
 from admin.status import job_manager_line, notes, state_of
 from admin.tables import duration, make_table
@@ -27,7 +27,7 @@ _FRAME_LINES = 5
 _PROCESSOR = ("processor", "running")
 _TASK = ("task", "owner", "state")
 _NUMBERS = ("in/s", "out/s", "lag", "oldest", "behind")
-_TROUBLE = ("dead\nletters", "late", "restarts")
+_TROUBLE = ("dead\nletters", "left\nout", "restarts")
 _COUNTS = ("dead_letters", "restarts")
 
 
@@ -89,7 +89,7 @@ class TopView:
             _task_row(info, paces[info.task])
             for info in sorted(status.tasks, key=lambda info: paces[info.task].order)
         ]
-        said = [*notes(status), *event_times.lines(status)]
+        said = [*notes(status), *event_times.lines(status), *left_out.lines(status)]
         head = job_manager_line(status.job_manager)
         return _Screen(head, processors, tasks, said, self._fits)
 
@@ -189,8 +189,8 @@ def _trouble(infos: Sequence[TaskInfo]) -> list[str]:
     """Return the cells under `_TROUBLE`; a count of 0 is left empty."""
     statuses = [info.status for info in infos if info.status is not None]
     letters, restarts = (sum(s.count(name) for s in statuses) for name in _COUNTS)
-    late = event_times.late(statuses)
-    return [f"{letters:,}" if letters else "", late, f"{restarts:,}" if restarts else ""]
+    lost = left_out.in_all(statuses)
+    return [f"{letters:,}" if letters else "", lost, f"{restarts:,}" if restarts else ""]
 
 
 def _table(

@@ -177,6 +177,7 @@ def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
         "held_by": str(status.held_by) if status and status.held_by else None,
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
+        "dropped_per_minute_by_reason": dict(status.dropped_lately) if status else None,
         "rejected_by_error": dict(status.rejected) if status else None,
         "restore_percent": info.restore_percent,
     }

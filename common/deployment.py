@@ -108,6 +108,19 @@ class Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
         return replace(self, version=version, next=next_)
 
+    def running(self, version: PipelineVersion) -> Wish:
+        """Return the same wish for a version that runs alone.
+
+        What the version does not have any more is not paused: nobody could resume it.
+        """
+        pipeline = version.pipeline
+        ids, tasks = {each.id for each in pipeline.processors}, {*map(str, pipeline.tasks)}
+        return replace(
+            self.of(version.number),
+            paused=tuple(id_ for id_ in self.paused if id_ in ids),
+            paused_tasks=tuple(task for task in self.paused_tasks if task in tasks),
+        )
+
     def with_paused(self, processors: Iterable[str], tasks: Iterable[str] = ()) -> Wish:
         """Return the same wish with these processors and tasks paused, and no others."""
         return replace(self, paused=tuple(sorted(processors)), paused_tasks=tuple(sorted(tasks)))

@@ -32,7 +32,7 @@ _OWNER_BYTES = 10
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
-_NO_COLUMNS: Mapping[str, Any] = {"rejected": [], "held_by": []}
+_NO_COLUMNS: Mapping[str, Any] = {"dropped_lately": [], "rejected": [], "held_by": []}
 """What is next to the table, if any task has it."""
 
 
@@ -103,6 +103,8 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
     ]
     table = {"names": [*_SHOWN, *absent], "rows": rows}
     # Readers of earlier versions ignore the fields that they do not know.
+    if any(task.dropped_lately for task in tasks):
+        table["dropped_lately"] = [dict(task.dropped_lately) for task in tasks]
     if any(task.rejected for task in tasks):
         table["rejected"] = [dict(task.rejected) for task in tasks]
     if any(task.held_by for task in tasks):
@@ -161,17 +163,20 @@ def _decode_statuses(
 ) -> tuple[TaskStatus, ...]:
     names, rows = table.texts("names"), table.items("rows")
     # Tables of earlier versions, and those without any, do not have them.
+    lately = table.items("dropped_lately") or [{}] * len(rows)
     rejected = table.items("rejected") or [{}] * len(rows)
     holders = table.items("held_by") or [""] * len(rows)
     size = len(_SHOWN)
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    for *known, row, each, holder in zip(*acted_on, rows, rejected, holders, strict=True):
+    columns = zip(*acted_on, rows, lately, rejected, holders, strict=True)
+    for *known, row, dropped, each, holder in columns:
         if not isinstance(row, list):
             raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
+        values["dropped_lately"] = dropped
         values["rejected"], values["held_by"] = each, holder
         figures = zip(names[size:], row[size:], strict=True)
         values["figures"] = {

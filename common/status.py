@@ -41,8 +41,9 @@ FIGURES: Mapping[str, int | None] = {
 A missing count is 0, a missing gauge is unknown. To add a figure, name it here and put it into the
 status where it is measured: reports and `pipeline status --json` then include it.
 
-- `skipped`, `dead_letters`: of all times, wherever the task ran; `dead_letters_per_minute`: in the
-  last minute. All other counts begin with 0 when a TaskManager takes the task over.
+- `skipped`, `dead_letters`, `late`: of all times, wherever the task ran, as what is dropped;
+  `dead_letters_per_minute`: in the last minute. All other counts begin with 0 when a TaskManager
+  takes the task over.
 - `lag`: offsets between what the task has committed and the last stable offset of its input, over
   all partitions. For a standby: between what it has applied and the end of the state topics.
 - `lag_age_ms`: how old `lag` is; missing up to an age of three heartbeats.
@@ -58,7 +59,7 @@ status where it is measured: reports and `pipeline status --json` then include i
   task, or a task that writes its input, has processed. `is_idle`: 1 if nothing is to come for now,
   so that event time need not go on.
 - `held_unread`: how many offsets the task in `held_by` has not read yet, as far as that is known.
-- `late`: how many of the dropped records were too late; `late_per_minute`: in the last minute.
+- `late`: how many records were too late, of all times; `late_per_minute`: in the last minute.
 """
 
 
@@ -106,10 +107,12 @@ class TaskStatus:
     `fingerprint` identifies the processor replica that runs. `activity` says what the task is doing
     right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for
     12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
-    counts dropped records by reason: a partitioner or a timestamp extractor dropped them, or they
-    came too late for a store. `rejected` counts those that `on_error` skipped or sent to the dead
-    letters, by the name of the error, since the task came to its TaskManager. `held_by` is a task
-    that writes the input, and whose unread records hold event time back.
+    counts the records that were left out of the results, by reason, of all times: user code, a
+    partitioner or a timestamp extractor dropped them, or they came too late, and were dropped or
+    sent to `late_to`. `dropped_lately` has those of the last minute. `rejected` counts those that
+    `on_error` skipped or sent to the dead letters, by the name of the error, since the task came to
+    its TaskManager. `held_by` is a task that writes the input, and whose unread records hold event
+    time back.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -124,6 +127,7 @@ class TaskStatus:
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
     rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
     held_by: TaskId | None = None
+    dropped_lately: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -166,6 +170,7 @@ class TaskStatus:
             "activity": self.activity,
             "figures": dict(self.figures),
             "dropped": dict(self.dropped),
+            "dropped_lately": dict(self.dropped_lately),
             "rejected": dict(self.rejected),
             "held_by": "" if self.held_by is None else str(self.held_by),
         }
@@ -191,6 +196,7 @@ class TaskStatus:
             activity=fields.text("activity"),
             figures=_counts(fields.object("figures")),
             dropped=_counts(fields.object("dropped")),
+            dropped_lately=_counts(fields.object("dropped_lately")),
             rejected=_counts(fields.object("rejected")),
             held_by=TaskId.parse(held_by) if held_by else None,
         )
@@ -201,6 +207,7 @@ _EMPTY: Mapping[str, Any] = {
     "activity": "",
     "figures": {},
     "dropped": {},
+    "dropped_lately": {},
     "rejected": {},
     "held_by": "",
 }

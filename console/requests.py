@@ -20,9 +20,6 @@ MOST_ENTRIES = 100
 LAST = "last"
 """In place of a start: the newest records."""
 
-_OFFSETS_PER_RECORD = 3
-"""How far to look back for the newest records: each transaction's marker takes an offset, too."""
-
 T = TypeVar("T")
 
 
@@ -159,7 +156,7 @@ def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
     place = query.get("from", "earliest")
     newest = place == LAST
     try:
-        start = Latest(limit * _OFFSETS_PER_RECORD) if newest else parse_start(place)
+        start = Latest(limit) if newest else parse_start(place)
     except ValueError as error:
         raise ConfigError(str(error)) from error
     partition = _partition(query)

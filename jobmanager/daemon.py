@@ -17,6 +17,7 @@ from common.errors import SupersededError
 from common.kafka.admin import Admin
 from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
 from common.kafka.control import CommandWriter, ControlReader, ReportWriter
+from common.long_wait import LongWait
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -95,6 +96,9 @@ class JobManagerDaemon:
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
         self._was_isolated = False
+        self._wait = LongWait(
+            logger, "no TaskManager has reported: start them, or see whether they run this job"
+        )
         self._code: CodeVersions = {}
         self._state = JobManagerState((), config.tm_number, config.heartbeat_interval_ms)
 
@@ -112,6 +116,7 @@ class JobManagerDaemon:
                 if self._leadership.state is not LeaderState.YIELDING:
                     self._decide(tick)
                     self._log_isolation()
+                    self._wait.look(time.monotonic(), waits=not self._state.live)
                 self._roll_out()
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):

@@ -157,7 +157,8 @@ class Rollout:
         try:
             with closing(DeploymentEditor(self._config, self._admin)) as editor:
                 if editor.deployment.wish == self._seen:
-                    editor.write(self._seen.of(self._seen.next))
+                    next_ = editor.deployment.version(self._seen.next)
+                    editor.write(self._seen.running(next_))
         except PipelineError as error:
             logger.warning("the change cannot be completed now", reason=str(error))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from common.kafka.admin import Admin
@@ -11,6 +12,8 @@ from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
 from operations.times import parse_time
 
+_FURTHER = 8
+"""By how much more offsets are tried if those before held too few records."""
 _OFFSET = re.compile(r"[0-9]{1,18}")
 _FROM_END = re.compile(r"-[1-9][0-9]{0,17}")
 
@@ -22,7 +25,7 @@ class Earliest:
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """`before` offsets before the end, 0 or more."""
+    """`before` offsets before the end, 0 or more; see `of_last_records`."""
 
     before: int = 0
 
@@ -62,7 +65,7 @@ def parse_start(text: str) -> Start:
     except ValueError as error:
         raise ValueError(
             f'"{text}" is no place: write earliest, latest, an offset such as 4711, -10 for the '
-            "last 10 offsets, or a time such as 2026-11-23T18:00:00"
+            "last 10 records, or a time such as 2026-11-23T18:00:00"
         ) from error
 
 
@@ -98,6 +101,31 @@ def records_from(start: Start, batches: Iterable[RecordBatch]) -> Iterator[tuple
                 begun.add(place)
             if place in begun:
                 yield batch, index
+
+
+def of_last_records(
+    count: int,
+    oldest: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    read: Callable[[Mapping[Partition, int]], Iterable[RecordBatch]],
+) -> dict[Partition, int]:
+    """Return where the last `count` records of each partition begin, 1 or more, or all it has.
+
+    Offsets do not count records: markers of transactions have some, and so have records that were
+    aborted or compacted. `read` yields the records from such offsets up to the `ends`.
+    """
+    begins, back = dict(ends), 2 * count
+    left = [place for place, end in ends.items() if oldest[place] < end]
+    while left:
+        tried = {place: max(oldest[place], ends[place] - back) for place in left}
+        found = {place: deque[int](maxlen=count) for place in left}
+        for batch in read(tried):
+            place = batch.topic, batch.partition
+            found[place].extend(offset for offset in batch.offsets if offset < ends[place])
+        begins |= {place: offsets[0] for place, offsets in found.items() if offsets}
+        left = [p for p in left if len(found[p]) < count and tried[p] > oldest[p]]
+        back *= _FURTHER
+    return begins
 
 
 def _between(oldest: int, wanted: int | None, end: int) -> int:

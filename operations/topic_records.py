@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 
 from common.config import Config
 from common.errors import ConfigError
 from common.kafka.bulk import FETCH_RECORDS, read_from
+from common.kafka.clients import Partition
 from common.kafka.moving import RecordMover
 from common.record_batch import OutputRecord, RecordBatch
 from common.suggest import did_you_mean
 from operations.job import connected, read_deployment
 from operations.record_lines import RecordLines
-from operations.starts import Start, records_from, starts
+from operations.starts import Latest, Start, of_last_records, records_from, starts
 from streams import serdes
 from streams.errors import InvalidArgumentError
 
@@ -48,7 +50,8 @@ class TopicRecords:
     ) -> Iterator[tuple[RecordBatch, int]]:
         """Yield committed records, each as a batch and an index; those of a partition in order.
 
-        All partitions by default, and all records unless there are `most`. With `follow`, this
+        All partitions by default, and all records unless there are `most`. `Latest` counts records
+        here, in each partition. With `follow`, this
         waits for more forever. Raises `ConfigError` if there is no such partition, and
         `UnavailableError` if it cannot be read.
         """
@@ -56,11 +59,18 @@ class TopicRecords:
             self._require_partition(number)
         chosen = [(self._topic, number) for number in partitions or range(self._partitions)]
         ends = self._admin.stable_ends(chosen)
-        begins = starts(start, self._admin, ends)
+        begins = self._begins(start, ends)
         # No more than are wanted: they are in memory together, and may be large.
         at_once = FETCH_RECORDS if most is None else min(most, FETCH_RECORDS)
         found = read_from(self._config, begins, None if follow else ends, most=at_once)
         return islice(records_from(start, found), most)
+
+    def _begins(self, start: Start, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+        if not isinstance(start, Latest) or not start.before:
+            return starts(start, self._admin, ends)
+        oldest = self._admin.oldest_offsets([*ends])
+        read = partial(read_from, self._config, ends=ends)
+        return of_last_records(start.before, oldest, ends, read)
 
     def write(self, lines: Iterable[str]) -> Iterator[int]:
         """Write the records of lines; yield how many were written after each transaction.

@@ -43,6 +43,9 @@ flink=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' benchmarks/peers/flink_sql.py)
 lock requirements.lock pyproject.toml --extra dev "$@"
 # The daemons have the versions that were tested.
 lock locks/daemons.lock pyproject.toml --extra console --constraints requirements.lock "$@"
+# So has whoever writes a pipeline in a project of their own.
+lock locks/users.lock pyproject.toml --extra console --extra secure --extra test \
+  --constraints requirements.lock "$@"
 lock_packages locks/build.lock setuptools "$@"
 lock_packages locks/tools.lock cyclonedx-bom pip-audit uv "$@"
 lock_packages locks/quix.lock "quixstreams==$quix" "$@"

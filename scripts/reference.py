@@ -19,6 +19,7 @@ from common.monitoring.exposition import PROCESS_METRICS
 from common.monitoring.metric import Metric
 from common.monitoring.times import BOUNDS_S
 from scripts.command_pages import command_sections
+from scripts.names_page import name_sections
 from streams import serdes
 from streams.pipeline.file import FILE_KEYS
 from streams.pipeline.kinds.kind import (
@@ -49,6 +50,7 @@ def written_files() -> dict[str, str]:
         "docs/reference/pipeline_keys.md": _pipeline_page(),
         "docs/reference/metrics.md": _metrics_page(),
         "docs/reference/pipeline_commands.md": _commands_page(),
+        "docs/reference/names.md": _names_page(),
     }
 
 
@@ -85,7 +87,7 @@ def _metrics_page() -> str:
         "[Monitor](../how-to/monitor.md) says how to collect it.",
         "Counters of tasks count committed work since the task came to its TaskManager; they begin "
         "at 0 again when the task moves or its PipelineThread is started again, but for dead "
-        "letters and skipped records, which outlast that. A task that has "
+        "letters, skipped and dropped records, which outlast that. A task that has "
         "left its TaskManager has no series there. [Status](status.md#figures-of-a-task) explains "
         f"the figures. Histograms count times up to {bounds} seconds.",
         "Each daemon also has the usual metrics of its process: "
@@ -110,6 +112,16 @@ def _commands_page() -> str:
         "This is what `pipeline COMMAND --help` says. [Commands and exit codes](commands.md) has "
         "an overview, and the commands that run daemons.",
         *command_sections(),
+    )
+
+
+def _names_page() -> str:
+    return _page(
+        "# Names in Python",
+        "All that a pipeline and its tests import. [Processors](processors.md), "
+        "[streams](dsl.md) and [tests](testing.md) have pages with examples; docstrings have the "
+        "arguments, units and errors.",
+        *name_sections(),
     )
 
 

@@ -110,6 +110,8 @@ run_command(find_java)()'
   quietly "$VENV/bin/python" -m streams.sql.class_archive || say "going on without it"
   wanted_stamp >"$STAMP.part"
   mv "$STAMP.part" "$STAMP"
+  say "done. Next: source $VENV/bin/activate, then \`pipeline init my_job\`; or ./quickstart.sh for" \
+    "a job with data. docs/README.md leads on."
 }
 
 main

@@ -94,7 +94,10 @@ class ProcessorContext(Protocol):
         """Ask for a commit soon, ahead of `commit_interval_ms`."""
 
     def drop(self, reason: str) -> None:
-        """Count one dropped record, for a reason such as "late"; metrics and statuses show it."""
+        """Count a record that is left out of the results, for a reason such as "late".
+
+        Metrics and statuses show the counts, and the log warns of them.
+        """
 
     @overload
     def get_state_store(self, name: str) -> Any: ...

@@ -28,6 +28,22 @@ from common.suggest import did_you_mean, one_of
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.windowed import Window, Windowed
 
+__all__ = [
+    "Serde",
+    "boolean",
+    "bytes",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "integer",
+    "json",
+    "session_windowed",
+    "string",
+    "time_windowed",
+    "uuid",
+]
+
 T = TypeVar("T")
 
 # In this module, `bytes` is a serde.

@@ -14,6 +14,8 @@ from common.kafka.clients import FencedError, NonRetriableError, TransactionFail
 from common.messages import ProcessorReplica
 from common.moments import shown_moment
 from common.status import TaskState, TaskStatus
+from streams.engine.figures import late_of
+from streams.engine.outputs import described
 from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason
@@ -149,6 +151,11 @@ class AssignedTask:
                 seconds=standstill.stands_ms(now_ms) // 1000,
             )
 
+    def warn_of_dropped(self) -> None:
+        """Log which records were left out of the results, once a minute at most."""
+        if dropped := self.memory.dropped_to_log(_monotonic_ms()):
+            self.log.warning("records left out of the results", records=described(dropped))
+
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""
         holder = self._standstill.holder
@@ -162,6 +169,7 @@ class AssignedTask:
             activity=self._activity(),
             figures=self._figures() | {"restarts": restarts},
             dropped=self.memory.figures.dropped_by_reason,
+            dropped_lately=self.memory.dropped_in_minute(_monotonic_ms()),
             rejected=dict(self.memory.figures.rejected),
             held_by=None if holder is None else holder.task,
         )
@@ -190,7 +198,7 @@ class AssignedTask:
             "fetched_bytes": memory.fetched_bytes,
             "sent_bytes": done.sent_bytes,
             "late": done.late,
-            "late_per_minute": memory.late_lately.in_window(now_ms),
+            "late_per_minute": late_of(memory.dropped_in_minute(now_ms)),
         }
         if memory.state_bytes is not None:
             figures["state_bytes"] = memory.state_bytes

@@ -21,6 +21,7 @@ from common.control_inbox import ControlInbox
 from common.errors import PipelineError, SupersededError
 from common.kafka.admin import Admin
 from common.kafka.control import ControlReader, ReportWriter
+from common.long_wait import LongWait
 from common.messages import (
     Heartbeat,
     Processors,
@@ -121,6 +122,9 @@ class TaskManagerDaemon:
         self._measured = Measurements()
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
+        self._wait = LongWait(
+            self._log, "no JobManager has answered: start it, or see whether it runs this job"
+        )
         self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
@@ -195,6 +199,7 @@ class TaskManagerDaemon:
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
+        self._wait.look(time.monotonic(), waits=not self._state.is_registered)
 
     def _handle(self, event: Event) -> None:
         self._leases.show_life()
@@ -213,8 +218,8 @@ class TaskManagerDaemon:
                 self._launch(thread)
             case ReportWaiting(thread):
                 self._log.warning(
-                    "PipelineThread does not come up: Spark has no free slot for it, or its "
-                    "worker hangs",
+                    "PipelineThread does not come up: Spark still starts it, has no free slot for "
+                    "it, or its worker hangs",
                     thread=thread,
                     executors=self._spark.executors,
                     master=self._config.spark.master,

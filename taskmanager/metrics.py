@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from common.errors import shorten
+from common.committed import OTHER_REASONS
 from common.messages import Report
 from common.monitoring.metric import Metric, Sample, counter, gauge, histogram
 from common.status import TaskState, TaskStatus, ThreadState, newest_record_ms
 from common.tasks import TaskId
-from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS
+from streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
 from taskmanager.measurements import Measurements
 
 _MANAGER = ("taskmanager",)
 _TASK = ("taskmanager", "task", "processor", "partition")
 
-MOST_REASONS = 20
-"""How many reasons for drops a task has series for; user code can make up any number of them."""
-LONGEST_REASON = 80
-OTHER_REASONS = "other"
 
 HEARTBEATS_SENT = counter(
     "taskmanager_heartbeats_sent_total", "heartbeats and introductions sent", *_MANAGER
@@ -84,7 +80,14 @@ REJECTED_BY_ERROR = counter(
 )
 DROPPED = counter(
     "task_dropped_records_total",
-    f"records that went nowhere, by reason; after {MOST_REASONS} reasons, `{OTHER_REASONS}`",
+    "records ever left out of the results, dropped or sent to `late_to`, by reason; after "
+    f"{MOST_REASONS} reasons, `{OTHER_REASONS}`",
+    *_TASK,
+    "reason",
+)
+DROPPED_LATELY = gauge(
+    "task_dropped_records_last_minute",
+    "those of the last minute",
     *_TASK,
     "reason",
 )
@@ -160,6 +163,7 @@ OF_TASKS: tuple[Metric, ...] = (
         SKIPPED,
         REJECTED_BY_ERROR,
         DROPPED,
+        DROPPED_LATELY,
         ENFORCED,
         LAG,
         LAG_AGE,
@@ -237,8 +241,9 @@ def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]
             yield metric.sample(status.count(figure), *labels)
     for error, count in status.rejected.items():
         yield REJECTED_BY_ERROR.sample(count, *labels, error)
-    for reason, count in _few_reasons(status).items():
+    for reason, count in status.dropped.items():
         yield DROPPED.sample(count, *labels, reason)
+        yield DROPPED_LATELY.sample(status.dropped_lately.get(reason, 0), *labels, reason)
     lag, oldest_ms = status.gauge("lag"), status.gauge("oldest_waiting_ms")
     if lag is not None:
         yield LAG.sample(lag, *labels)
@@ -264,20 +269,6 @@ def _event_time(
     if status.held_by is not None:
         unread = status.gauge("held_unread")
         yield HELD_UNREAD.sample(-1 if unread is None else unread, *labels, status.held_by)
-
-
-def _few_reasons(status: TaskStatus) -> dict[str, int]:
-    """Return how many records were dropped, for a few reasons and all others.
-
-    The few are the first by name: the most frequent ones would change from scrape to scrape.
-    """
-    counts: dict[str, int] = {}
-    for reason, count in sorted(status.dropped.items()):
-        name = shorten(reason, LONGEST_REASON)
-        if name not in counts and len(counts) >= MOST_REASONS:
-            name = OTHER_REASONS
-        counts[name] = counts.get(name, 0) + count
-    return counts
 
 
 def _times(

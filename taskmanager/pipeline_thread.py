@@ -326,6 +326,7 @@ class PipelineThread:
         changed = []
         for task_id, task in self._tasks.items():
             task.watch_event_time()
+            task.warn_of_dropped()
             status = self.status(task_id)
             if status != self._reported.get(task_id):
                 self._reported[task_id] = status

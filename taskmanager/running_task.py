@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from common.record_batch import RecordBatch
 from common.status import TaskState
 from streams.engine.event_loop import EventLoop
 from streams.engine.figures import Figures
+from streams.engine.outputs import ELSEWHERE, Dropped
 from streams.engine.recent import MinuteLimit, RecentCount
 from streams.engine.runtime import Call
 from streams.event_time.progress import UNKNOWN
@@ -65,7 +67,12 @@ class TaskMemory:
     """How long the commits took, also those that failed."""
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     letters_lately: RecentCount = field(default_factory=RecentCount)
-    late_lately: RecentCount = field(default_factory=RecentCount)
+    dropped_lately: dict[str, RecentCount] = field(default_factory=dict)
+    """Records that were left out, by reason."""
+    dropped_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
+    """When the log last told of records that were left out."""
+    dropped_in_log: Counter[Dropped] = field(default_factory=Counter)
+    """The records that were left out of which the log has told."""
     letter_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
     """When the log last told of dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
@@ -76,6 +83,38 @@ class TaskMemory:
         for at in positions:
             self.figures.skipped = max(self.figures.skipped, at.skipped)
             self.figures.dead_letters = max(self.figures.dead_letters, at.dead_letters)
+            self.figures.resume_dropped(dict(at.dropped))
+
+    def commit_figures(self, done: Figures, now_ms: int) -> None:
+        """Count what a transaction has done that was committed at `now_ms`."""
+        before = self.figures.dropped_by_reason if done.dropped else {}
+        self.figures += done
+        self.transactions += 1
+        self.enforced_lately.add(done.enforced, now_ms)
+        self.letters_lately.add(done.dead_letters, now_ms)
+        if done.dropped:
+            for reason, count in self.figures.dropped_by_reason.items():
+                lately = self.dropped_lately.get(reason) or RecentCount()
+                lately.add(count - before.get(reason, 0), now_ms)
+                # Other threads look at it.
+                self.dropped_lately = {**self.dropped_lately, reason: lately}
+
+    def dropped_in_minute(self, now_ms: int) -> dict[str, int]:
+        """Return how many records were left out in the last minute, by reason."""
+        counts = {name: lately.in_window(now_ms) for name, lately in self.dropped_lately.items()}
+        return {reason: count for reason, count in counts.items() if count}
+
+    def dropped_to_log(self, now_ms: int) -> Counter[Dropped]:
+        """Return the records that were left out and are to be logged now, once a minute at most."""
+        dropped = self.figures.dropped
+        if dropped == self.dropped_in_log:
+            return Counter()
+        new = dropped - self.dropped_in_log
+        new = Counter({each: count for each, count in new.items() if each.place != ELSEWHERE})
+        if new and not self.dropped_warnings.admits(now_ms):
+            return Counter()
+        self.dropped_in_log = dropped
+        return new
 
 
 class EventTime(NamedTuple):

@@ -5,6 +5,7 @@ Only this module and the package `streams.sql` import pyspark.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,6 +22,7 @@ from streams.sql.start import ship_code, start_spark
 from taskmanager.spark_settings import spark_settings, unguarded
 
 _STOP_TIMEOUT_S = 2.0
+_WHY_WORKERS_END = "It was killed, perhaps for want of memory, or a library aborted it."
 
 Body = Callable[[Iterable[int]], Iterator[int]]
 """The function that runs in a Spark task, over the elements of its partition."""
@@ -169,5 +171,7 @@ def _once(body: Body) -> Body:
 def _summary(error: Exception) -> str:
     """Return the most telling line of a Spark error: the last one before Java's stack."""
     message = str(error).split("\n\tat ")[0]
+    # Spark's advice is about settings of queries; this worker runs tasks.
+    message = re.sub(r"Consider setting 'spark\..*faulthandler.*", _WHY_WORKERS_END, message)
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return (lines or [type(error).__name__])[-1][-300:]

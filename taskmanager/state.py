@@ -51,7 +51,10 @@ HANG_MARGIN_MS = 10_000
 
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
-_WAITS = "its PipelineThread does not come up: Spark has no free slot for it, or its worker hangs"
+_WAITS = (
+    "its PipelineThread does not come up: Spark still starts it, has no free slot for it, or its "
+    "worker hangs"
+)
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from common.status import TaskState
 from common.topic_limits import TopicLimits
 from streams.engine.figures import Figures
 from streams.engine.group_task import GroupTask, Step
-from streams.engine.outputs import OutputColumns, described
+from streams.engine.outputs import OutputColumns
 from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
 from streams.engine.user_errors import reason
@@ -344,8 +344,6 @@ class Task(RunningTask):
     def _send(self) -> None:
         """Send the outputs of the nodes, and record their positions."""
         outputs, figures = self._nodes.take()
-        if figures.dropped:
-            self._log.warning("records dropped", records=described(figures.dropped))
         if self._opened_at_s is None:
             self._begin()
         producer = self._producer
@@ -371,6 +369,7 @@ class Task(RunningTask):
         before = self._memory.figures
         skipped = before.skipped + self._figures.skipped
         dead_letters = before.dead_letters + self._figures.dead_letters
+        dropped = self._dropped()
         ends = self._ends_taken_in()
         for partition in self.partitions:
             position, former = self._nodes.position(partition), self._positions[partition]
@@ -380,8 +379,16 @@ class Task(RunningTask):
                 continue
             time_ms = self._nodes.partition_time(partition)
             self._positions[partition] = Committed(
-                position, time_ms, skipped, dead_letters, progress
+                position, time_ms, skipped, dead_letters, progress, dropped
             )
+
+    def _dropped(self) -> tuple[tuple[str, int], ...]:
+        """Return what the task has ever left out, that of the open transaction included."""
+        before, done = self._memory.figures, self._figures
+        if not before.dropped and not done.dropped:
+            return ()
+        both = Figures(dropped=before.dropped + done.dropped)
+        return tuple(both.dropped_by_reason.items())
 
     def _progress(
         self, partition: Partition, ends: Mapping[Partition, int]
@@ -407,12 +414,8 @@ class Task(RunningTask):
         self._context.lag_watch.done_up_to(self._replica.task, offsets)
         reach("after-commit")
         self._opened_at_s, self._committed_at_s = None, time.monotonic()
-        memory.transactions += 1
-        memory.figures += self._figures
         now_ms = _monotonic_ms()
-        memory.enforced_lately.add(self._figures.enforced, now_ms)
-        memory.letters_lately.add(self._figures.dead_letters, now_ms)
-        memory.late_lately.add(self._figures.late, now_ms)
+        memory.commit_figures(self._figures, now_ms)
         if self._figures.dead_letters and memory.letter_warnings.admits(now_ms):
             self._log.warning(
                 "records go to the dead letters",

@@ -289,7 +289,7 @@ def test_only_those_who_run_spark_import_pyspark() -> None:
     assert all(user.startswith("streams/sql/") for user in users), users
 
 
-@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/cli.py"])
+@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/app.py"])
 def test_what_needs_no_spark_starts_without_slow_libraries(entry: str) -> None:
     """They take a while, so they are imported late, in a function."""
     seen: set[Path] = set()

@@ -24,8 +24,8 @@ def init(
 ) -> None:
     """Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.
 
-    All templates but the basic one have tests, too: run `pipeline test tests.yaml`. Existing files
-    stay untouched.
+    The job gets the name of the folder. All templates but the basic one have tests, too: run
+    `pipeline test tests.yaml`. Existing files stay untouched.
     """
     for path in write_samples(folder, template):
         typer.echo(f"wrote {path}")

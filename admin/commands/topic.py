@@ -40,7 +40,7 @@ def read(
             "--from",
             metavar="PLACE",
             help="Where to begin in each partition: earliest, latest, an offset, a time in "
-            "ISO 8601, or -10 for the last 10 offsets.",
+            "ISO 8601, or -10 for the last 10 records.",
         ),
     ] = "earliest",
     partitions: Annotated[

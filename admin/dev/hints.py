@@ -8,9 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from common.messages import replicas
 from common.pipeline import Pipeline
 from common.processors import PipelineProcessor
-from common.specs import BYTES, ClassSpec, Serdes, SparkSpec
+from common.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
+from common.user_code import UserCode
+from streams.engine.node_group import NodeGroup
+from streams.pipeline.units import group_of
 
 _TEXT = "string"
 _TEXT_SAMPLE = "12"  # the built-in type `sum` reads numbers
@@ -23,22 +27,32 @@ _SAMPLES: Mapping[str, Any] = {
 }
 
 
-def hints(pipeline: Pipeline, config_file: Path) -> list[str]:
-    """Return shell commands that write a record to each source and follow each sink."""
+def hints(pipeline: Pipeline, config_file: Path, code: UserCode) -> list[str]:
+    """Return shell commands that write a record to each source and follow each sink.
+
+    Topologies are built with `code`, since only they know their serdes.
+    """
     config = shlex.quote(str(config_file))
     arcs = pipeline.arcs
+    groups = {
+        replica.task.processor: group_of(replica, code)
+        for replica in replicas(pipeline)
+        if isinstance(replica.spec, TopologySpec) and not replica.task.partition
+    }
     lines: dict[str, None] = {}
     for processor in pipeline.processors:
-        for topic, key, value in _inputs(processor, pipeline):
+        group = groups.get(processor.id)
+        for topic, key, value in _inputs(processor, pipeline) if group is None else _read(group):
             if topic not in arcs:
                 record = shlex.quote(json.dumps({"key": _sample(key), "value": _SAMPLES[value]}))
                 options = _options(key, value)
                 lines[f"echo {record} | pipeline topic write {config} {topic}{options}"] = None
     for processor in pipeline.processors:
-        serdes = _serdes(processor)
-        for topic in pipeline.out_topics(processor):
+        group = groups.get(processor.id)
+        written = _outputs(processor, pipeline) if group is None else _written(group)
+        for topic, key, value in written:
             if topic not in arcs:
-                options = _options(_known(serdes.out_key), _known(serdes.out_value))
+                options = _options(key, value)
                 lines[f"pipeline topic read {config} {topic}{options} --follow"] = None
     return [*lines]
 
@@ -51,6 +65,26 @@ def _inputs(processor: PipelineProcessor, pipeline: Pipeline) -> Iterator[tuple[
         source = processor.sources.get(name)
         key = (source and source.key) or serdes.key
         yield topic, _known(key), _known((source and source.value) or serdes.value)
+
+
+def _outputs(processor: PipelineProcessor, pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
+    """Yield the topics that a processor writes, with the serdes of keys and values."""
+    serdes = _serdes(processor)
+    for topic in pipeline.out_topics(processor):
+        yield topic, _known(serdes.out_key), _known(serdes.out_value)
+
+
+def _read(group: NodeGroup) -> Iterator[tuple[str, str, str]]:
+    sources = (*group.sources, *(store.source for store in group.global_stores))
+    for source in sources:
+        for topic in source.topics:
+            yield topic, _known(source.key_serde.name), _known(source.value_serde.name)
+
+
+def _written(group: NodeGroup) -> Iterator[tuple[str, str, str]]:
+    for sink in group.sinks:
+        for topic in sink.topics:
+            yield topic, _known(sink.key_serde.name), _known(sink.value_serde.name)
 
 
 def _serdes(processor: PipelineProcessor) -> Serdes:

@@ -20,6 +20,8 @@ from admin.locks import exclusive
 from admin.signals import Signals
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
+from common.pipeline import Pipeline
+from common.user_code import UserCode
 from streams.pipeline.load import load_pipeline
 
 _TURN_S = 0.1
@@ -110,8 +112,12 @@ class DevRun:
         self._log.say(f"Kafka runs at {broker.bootstrap_servers}, its data in {broker_dir}")
         self._start_task_managers()
         self._start("jobmanager", "jobmanager", *self._files, "--allow-removal")
-        self._greet(config, hints(pipeline, self._shown(project.config_file)))
+        self._greet(config, self._hints(pipeline, config))
         self._follow(code, saved)
+
+    def _hints(self, pipeline: Pipeline, config: Config) -> list[str]:
+        config_file = self._shown(self._project.config_file)
+        return hints(pipeline, config_file, UserCode.of(config))
 
     @property
     def _files(self) -> tuple[Path, Path]:

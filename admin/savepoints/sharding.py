@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -81,11 +82,15 @@ def spread_position(saved: SavedInput, tasks: Tasks) -> dict[int, Committed]:
     before = {position.partition: position.committed for position in saved.positions}
     skipped = sum(at.skipped for at in before.values())
     letters = sum(at.dead_letters for at in before.values())
+    dropped = Counter[str]()
+    for at in before.values():
+        dropped.update(dict(at.dropped))
     found = {}
     for number in range(tasks.after):
         times = [before[n].time_ms for n in tasks.former(number) if n in before]
         found[number] = Committed(0, max(times, default=-1))
-    found[0] = found[0]._replace(skipped=skipped, dead_letters=letters)
+    counts = tuple(sorted(dropped.items()))
+    found[0] = found[0]._replace(skipped=skipped, dead_letters=letters, dropped=counts)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import { el, show } from "./dom.js";
 import { UNKNOWN, badge, count, oldest, rate } from "./format.js";
+import { lately, leftOut, leftOutLine } from "./left_out.js";
 import { follow } from "./live.js";
 import { actionButton, mayAct } from "./session.js";
 import { table } from "./table.js";
@@ -36,7 +37,7 @@ function render(body, data) {
     ["Restarts", count(figures.restarts)],
     ["Dead letters", lately(figures.dead_letters, figures.dead_letters_per_minute)],
     ["Skipped", count(figures.skipped)],
-    ["Dropped", count(figures.dropped)],
+    ["Left out", leftOut(figures)],
     ["Late", lately(figures.late, figures.late_per_minute)],
   ];
   show(body,
@@ -45,6 +46,7 @@ function render(body, data) {
     el("div", { class: "actions" }, [["Pause", "pause"], ["Resume", "resume"], ["Restart", "restart"]].map(([label, action]) =>
       actionButton(label, action, { processors: [data.id] }))),
     waitsList(data.waits),
+    leftOutLine(figures),
     reasons(data.tasks),
     table("Tasks", mayAct() ? [...COLUMNS, ACTION] : COLUMNS, data.tasks, "This processor has no tasks."),
     el("dl", { class: "lines" }, lines.filter(([, value]) => value).map(([term, value]) =>
@@ -78,10 +80,6 @@ function reasons(tasks) {
   const told = tasks.filter((task) => task.reason || task.activity);
   return el("ul", { class: "reasons" }, told.map((task) =>
     el("li", null, el("strong", null, task.id), " ", [task.reason, task.activity].filter(Boolean).join(" — "))));
-}
-
-function lately(total, recent) {
-  return recent === 0 ? count(total) : `${count(total)} (${count(recent)}/min)`;
 }
 
 function onError(data) {

@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { UNKNOWN, count, duration, instant, processorLink, stateLook, time } from "./format.js";
 
 export function waitsList(waits) {
+  if (!waits.length) return null;
   return el("ul", { class: "reasons" }, waits.map((wait) => {
     const names = wait.is_whole ? wait.processor : wait.tasks.join(", ");
     const verb = wait.is_whole || wait.tasks.length === 1 ? "waits" : "wait";

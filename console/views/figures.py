@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from common.cluster_status import HELD, TaskInfo
+from common.left_out import left_out
 from common.status import TaskState
 from common.tasks import TaskId
 from common.waits import lag_together, time_together
@@ -69,6 +70,10 @@ def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
         "event_time_lag_ms": lag_together(statuses, snapshot.status.newest_record_ms),
         **{name: sum(status.count(name) for status in statuses) for name in _SUMS},
         "dropped": sum(sum(status.dropped.values()) for status in statuses),
+        "left_out": [
+            {"reason": each.reason, "records": each.records, "per_minute": each.per_minute}
+            for each in left_out(tasks)
+        ],
     }
 
 

@@ -51,6 +51,12 @@ class Compiler:
             )
         for step in self._steps:
             step.operation.compile(step, self)
+        if not self._outputs and not self._stores:
+            names = ", ".join(step.name for step in self._steps)
+            raise TopologyError(
+                f"nothing is done with what {names} reads: add a step, such as to(…) with the "
+                "topic of the results"
+            )
         user = any(step.operation.runs_user_processor for step in self._steps)
         topology = self.builder.build()
         in_order = {root.name for root in self._steps if self._is_order_seen(root)}

@@ -16,7 +16,13 @@ from streams.dsl.table_values import Found, Serdes, TableReader, TableValues, un
 from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
-from streams.event_time.step_time import ENDS_MS, FollowsTime, StepTime, times_store_name
+from streams.event_time.step_time import (
+    ENDS_MS,
+    SENT_ON,
+    FollowsTime,
+    StepTime,
+    times_store_name,
+)
 from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.punctuation import PunctuationType
 from streams.record import Batch, Record
@@ -138,10 +144,12 @@ class WindowAggregator(FollowsTime):
 
         `clock` is that of the record.
         """
+        own = max(record.timestamp, clock)
+        reason = self.time.late_reason(own, window.end + self._closes_ms)
         if self.aggregate.late is None:
-            own = max(record.timestamp, clock)
-            self.context.drop(self.time.late_reason(own, window.end + self._closes_ms))
+            self.context.drop(reason)
             return
+        self.context.drop(SENT_ON[reason])
         headers = late_headers(self.aggregate.name, window, now)
         self.context.forward(record.with_headers([*record.headers, *headers]), self.aggregate.late)
 

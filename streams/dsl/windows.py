@@ -21,6 +21,18 @@ from datetime import timedelta
 
 from streams.errors import InvalidArgumentError
 
+__all__ = [
+    "JoinWindows",
+    "SessionWindows",
+    "SlidingWindows",
+    "TimeWindows",
+    "hopping",
+    "join",
+    "session",
+    "sliding",
+    "tumbling",
+]
+
 Milliseconds = int | timedelta
 
 MAX_MS = 2**62

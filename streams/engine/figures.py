@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from common.committed import OTHER_REASONS, with_short_reasons
 from common.errors import shorten
-from streams.engine.outputs import Dropped
-from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
+from streams.engine.outputs import ELSEWHERE, Dropped
+from streams.event_time.step_time import LATE
 
 MOST_ERRORS = 20
 """How many names of errors a task counts by; user code can make up any number of classes."""
 OTHER_ERRORS = "other"
+MOST_REASONS = 20
+"""How many reasons for drops a task counts by; user code can make up any number of them, too."""
 _LONGEST_NAME = 80
 
 
@@ -42,17 +46,32 @@ class Figures:
 
     @property
     def dropped_by_reason(self) -> dict[str, int]:
-        """How many records were dropped, by reason, in alphabetical order."""
+        """How many records were left out, by reason, in alphabetical order.
+
+        After `MOST_REASONS` reasons, new ones are `OTHER_REASONS`. A reason once counted stays, so
+        each count only grows.
+        """
         counts: Counter[str] = Counter()
         for dropped, count in self.dropped.items():
-            counts[dropped.reason] += count
+            reason = shorten(dropped.reason, _LONGEST_NAME)
+            if reason not in counts and len(counts) >= MOST_REASONS:
+                reason = OTHER_REASONS
+            counts[reason] += count
         return dict(sorted(counts.items()))
 
     @property
     def late(self) -> int:
-        """How many records were dropped as they were too late."""
-        reasons = EXPIRED, EXPIRED_AFTER_IDLE
-        return sum(count for dropped, count in self.dropped.items() if dropped.reason in reasons)
+        """How many records came too late: those that were dropped, and those sent to `late_to`."""
+        return late_of(self.dropped_by_reason)
+
+    def resume_dropped(self, counts: Mapping[str, int]) -> None:
+        """Count at least as many records by reason as the committed positions say."""
+        known = with_short_reasons(self.dropped_by_reason.items())
+        dropped = Counter(self.dropped)
+        for reason, count in counts.items():
+            if (missing := count - known.get(reason, 0)) > 0:
+                dropped[Dropped(reason, ELSEWHERE)] += missing
+        self.dropped = dropped
 
     def __add__(self, other: Figures) -> Figures:
         """Return the sums."""
@@ -69,3 +88,8 @@ class Figures:
         for error, records in other.rejected.items():
             sums.reject(error, records)
         return sums
+
+
+def late_of(dropped: Mapping[str, int]) -> int:
+    """Return how many of the records that were left out, by reason, came too late."""
+    return sum(dropped.get(reason, 0) for reason in LATE)

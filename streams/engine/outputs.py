@@ -48,11 +48,16 @@ class OutputColumns:
     value_bytes: int
 
 
+ELSEWHERE = ""
+"""The place of records that the task has left out before it came to this TaskManager."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A record that was dropped for a reason, to be counted.
+    """A record that was left out for a reason, to be counted: dropped, or sent to `late_to`.
 
-    `place` is the topic that the record was read from or was for, or the store that refused it.
+    `place` is the topic that the record was read from or was for, the store that refused it, or the
+    processor that left it out.
     """
 
     reason: str

@@ -38,6 +38,12 @@ EXPIRED_AFTER_IDLE = "expired after idle"
 """The reason for records that are not behind their own clock, but behind what has closed while
 their source partition was idle."""
 
+SENT_ON = {reason: f"{reason} (late_to)" for reason in (EXPIRED, EXPIRED_AFTER_IDLE)}
+"""The reason under which a late record counts that went to the topic of late ones instead."""
+
+LATE = frozenset((*SENT_ON, *SENT_ON.values()))
+"""All reasons of late records."""
+
 
 def times_store(name: str) -> StoreBuilder[Any, Any]:
     """Return the definition of the store with the times of the windowed step `name`.

@@ -24,6 +24,7 @@ from streams.event_time.step_time import (
     EXPIRED,
     EXPIRED_AFTER_IDLE,
     NO_TIME,
+    SENT_ON,
     FollowsTime,
     StepTime,
 )
@@ -69,11 +70,13 @@ class LateRecords:
 
         `late_by` is the time by which it is late.
         """
+        own = (batch.clocks or batch.timestamps)[index]
+        is_behind = self._context.task_time.follows_records or own >= closes_at
+        reason = EXPIRED if is_behind else EXPIRED_AFTER_IDLE
         if self._late_to is None:
-            own = (batch.clocks or batch.timestamps)[index]
-            is_behind = self._context.task_time.follows_records or own >= closes_at
-            self._context.drop(EXPIRED if is_behind else EXPIRED_AFTER_IDLE)
+            self._context.drop(reason)
             return
+        self._context.drop(SENT_ON[reason])
         given = () if batch.headers is None else batch.headers[index] or ()
         headers = [*given, *late_headers(self._name, window, int(late_by))]
         record = Record(batch.keys[index], batch.values[index], batch.timestamps[index], headers)

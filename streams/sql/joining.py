@@ -23,7 +23,7 @@ from streams.dsl.window_aggregates import late_headers
 from streams.engine.mixed import MixedBatch, MixedProcessor
 from streams.errors import StreamsError
 from streams.event_time.clocks import late_by
-from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, FollowsTime
+from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, SENT_ON, FollowsTime
 from streams.processor import ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record
 from streams.sql.columns import HEADERS, batch_of, table_of
@@ -192,12 +192,14 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         for _ in taken.keyless:
             self.context.drop(NULL_KEY)
         for index in taken.late:
+            until = batch.timestamps[index] + self._join.grace_ms
+            own = (batch.clocks or batch.timestamps)[index]
+            is_behind = self.context.task_time.follows_records or own > until
+            reason = EXPIRED if is_behind else EXPIRED_AFTER_IDLE
             if self._join.late_to is None:
-                until = batch.timestamps[index] + self._join.grace_ms
-                own = (batch.clocks or batch.timestamps)[index]
-                is_behind = self.context.task_time.follows_records or own > until
-                self.context.drop(EXPIRED if is_behind else EXPIRED_AFTER_IDLE)
+                self.context.drop(reason)
                 continue
+            self.context.drop(SENT_ON[reason])
             older, younger = reach_of(self._join, sides[index])
             time = batch.timestamps[index]
             window = Window(max(time - older, 0), time + younger)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -17,12 +18,38 @@ from streams.sql.queries import SparkQueries
 from streams.sql.running_join import RunningJoin
 from streams.sql.session import start_session
 from streams.sql.spec import QuerySpec, SparkQuery
+from streams.sql.state_shape import Aggregation, StateShape
 
 _OF_CLUSTERS = re.compile(
     r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
     r"|driver\.(?:host|bindAddress|port|cores|resource)|dynamicAllocation\.|shuffle\.service\."
     r"|authenticate|network\.crypto\.|io\.encryption\.|ssl\.|acls\.|ui\.|eventLog\.|history\.)"
 )
+
+
+class _SharedAggregation:
+    """An aggregation that several tasks of this process use, one at a time."""
+
+    def __init__(self, query: RunningAggregation) -> None:
+        self.users = 0
+        self._query = query
+        self.partial, self.merge, self.replace = query.partial, query.merge, query.replace
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `Aggregation`."""
+        return self._query.columns
+
+    @property
+    def shape(self) -> StateShape:
+        """See `Aggregation`."""
+        return self._query.shape
+
+    def close(self) -> None:
+        """Release what the query holds, once nobody uses it."""
+        self.users -= 1
+        if not self.users:
+            self._query.close()
 
 
 class LocalQueries:
@@ -37,14 +64,26 @@ class LocalQueries:
         self._code = code
         self._conf = conf
         self._readable = readable
+        self._aggregations: dict[str, _SharedAggregation] = {}
 
     def open(self, spec: QuerySpec) -> SparkQuery:
         """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
         return self._queries().open(spec)
 
-    def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
-        """See `SparkQueries.open_aggregation`. Raises as `open` does."""
-        return self._queries().open_aggregation(spec)
+    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+        """See `SparkQueries.open_aggregation`. Raises as `open` does.
+
+        Tasks ahead of the topic of groups, and those behind it, share one: to plan a query takes
+        most of the time that a second test driver needs.
+        """
+        # The processor's name is only for errors, and a query with one is not kept.
+        name = replace(spec, processor="").to_json()
+        shared = self._aggregations.get(name)
+        if shared is None or not shared.users:
+            shared = _SharedAggregation(self._queries().open_aggregation(spec))
+            self._aggregations[name] = shared
+        shared.users += 1
+        return shared
 
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """See `SparkQueries.open_join`. Raises as `open` does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
 from common.record_batch import OutputRecord, RecordBatch
@@ -233,7 +234,14 @@ class TestOutputTopic:
 
     def _or_held_back(self, found: list[T]) -> list[T]:
         held_back = "" if found else self.held_back
+        if held_back and (noted := READ_TOO_EARLY.get(None)) is not None:
+            # What a comprehension makes of the list is another list, without these words.
+            noted.append(f"topic {self._name} has nothing to read yet: {held_back}")
         return _HeldBack(held_back) if held_back else found
+
+
+READ_TOO_EARLY: ContextVar[list[str]] = ContextVar("READ_TOO_EARLY")
+"""Where reads note what was held back; the pytest plugin shows it if the test fails."""
 
 
 class _HeldBack(list[T]):

@@ -9,7 +9,7 @@ in the folder where pytest was started. If it is elsewhere, the option `pipeline
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from common.user_code import UserCode
 from streams.builder import TopologyBuilder
 from streams.dsl.streams_builder import StreamsBuilder
 from streams.testing.driver import TopologyTestDriver
+from streams.testing.driver_topics import READ_TOO_EARLY
 from streams.topology import Topology
 
 _OPTION = "pipeline_config"
@@ -95,6 +96,18 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Return where user code is looked for."""
     return config.stash[_HEADER]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Say with a failure which topics were read while records for them were held back."""
+    noted: list[str] = []
+    token = READ_TOO_EARLY.set(noted)
+    try:
+        yield
+    finally:
+        READ_TOO_EARLY.reset(token)
+        item.add_report_section("call", "held back", "\n".join(dict.fromkeys(noted)))
 
 
 def _found(config: pytest.Config) -> list[Path]:

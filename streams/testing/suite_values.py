@@ -28,6 +28,8 @@ def shown_as(
                 shown[name] = _from_bytes(record.value, wanted.get(name), value_serde)
             case "headers":
                 shown[name] = _shown_headers(record.headers, wanted["headers"])
+            case "timestamp_ms":
+                shown[name] = record.timestamp
             case _:
                 shown[name] = getattr(record, name)
     return shown

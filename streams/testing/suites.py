@@ -40,7 +40,7 @@ from streams.stores.layout import MAX_TIME
 from streams.testing.suite_values import is_same, shown_as, text_of, to_bytes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
-_RECORD_KEYS = ("key", "value", "timestamp", "headers", "partition")
+_RECORD_KEYS = ("key", "value", "timestamp_ms", "headers", "partition")
 _STEPS = ("produce", "assert", "advance", "store")
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ _TEST_STEPS = Free(
     says="list",
 )
 _TOPIC = Text(name="topic", doc="the topic, or the name of a source or sink")
-_TIMESTAMP = Number(name="timestamp", doc="the record's time in ms since 1970", low=0)
+_TIMESTAMP = Number(name="timestamp_ms", doc="the record's time in ms since 1970", low=0)
 _ADVANCE = Number(name="advance", doc="how many ms pass", low=0, required=True)
 _RECORDS = Free(
     name="records",

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-import admin.cli
+import admin.app
 import admin.quickstart.__main__
 import examples.flights.__main__
 import jobmanager.command
@@ -25,7 +25,7 @@ import taskmanager.command
 ROOT = Path(__file__).parents[2]
 
 TYPER_APPS = {
-    "pipeline": admin.cli.app,
+    "pipeline": admin.app.app,
     "jobmanager": jobmanager.command.app,
     "taskmanager": taskmanager.command.app,
     "./quickstart.sh": admin.quickstart.__main__.app,

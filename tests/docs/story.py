@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import admin.cli
+import admin.app
 from common.config import load_config
 from streams.pipeline.load import load_pipeline
 from streams.testing.suites import run_suite
@@ -152,7 +152,7 @@ class Story:
                 self._folder = self._folder / command[1]
                 self._patch.chdir(self._folder)
             elif command[0] == "pipeline" and command[1] in RUN:
-                result = CliRunner().invoke(admin.cli.app, list(command[1:]))
+                result = CliRunner().invoke(admin.app.app, list(command[1:]))
                 printed += result.output.splitlines()
             else:
                 return

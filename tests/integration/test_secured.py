@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from admin.app import app
 from admin.broker.certificates import Authority
 from admin.broker.ports import LOOPBACK
-from admin.cli import app
 from admin.daemons import Daemon, command_path
 from common.cluster_status import ClusterStatus, Presence
 from common.kafka.admin import Admin

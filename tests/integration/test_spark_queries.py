@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.cli import app
+from admin.app import app
 from common.user_code import UserCode
 from streams import TopologyTestDriver
 from streams.record import Batch

@@ -153,7 +153,9 @@ MOVED = TASK.replace("tm0", "tm1").replace('taskmanager="0"', 'taskmanager="1"')
 LEADS = 'kafka_pipeline_jobmanager_state{job="pipeline", instance="jm", state="LEADING"}'
 
 HELD = f'kafka_pipeline_task_event_time_holder_unread_records{{{TASK}, holder="B_1"}}'
-LATE = f'kafka_pipeline_task_dropped_records_total{{{TASK}, reason="expired after idle"}}'
+DROPPED = "kafka_pipeline_task_dropped_records_last_minute"
+LATE = f'{DROPPED}{{{TASK}, reason="expired after idle (late_to)"}}'
+KEYLESS = f'{DROPPED}{{{TASK}, reason="null key"}}'
 RECORDS_IN = f"kafka_pipeline_task_records_in_total{{{TASK}}}"
 
 
@@ -181,7 +183,10 @@ def state(name: str) -> str:
         ),
         ("PipelineDeadLetters", {f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "0+1x60"}),
         ("PipelineEventTimeWaits", {HELD: "0x60"}),
-        ("PipelineLateRecords", {LATE: "0+2x60", RECORDS_IN: "0+100x60"}),
+        ("PipelineLateRecords", {LATE: "2x60", RECORDS_IN: "0+100x60"}),
+        # A backlog was read before the first look: the counter of records does not grow.
+        ("PipelineLateRecords", {LATE: "_x51 20933 0x9", RECORDS_IN: "_x51 224000x10"}),
+        ("PipelineDroppedRecords", {KEYLESS: "2x60", RECORDS_IN: "0+100x60"}),
     ],
 )
 def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> None:
@@ -197,7 +202,8 @@ def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
         state("RUNNING"): "1x60",
         # A task waits for another one now and then, and a record in 200 is late.
         HELD: "1x1 stale _x2 " * 12,
-        LATE: "0+1x60",
+        LATE: "1x60",
+        KEYLESS: "1x60",
         RECORDS_IN: "0+200x60",
         f"kafka_pipeline_task_lag_records{{{TASK}}}": "20000-100x60",
         f"kafka_pipeline_task_restarts_total{{{TASK}}}": "1x60",

@@ -35,6 +35,7 @@ def test_there_is_a_lock_for_each_purpose() -> None:
         "flink.lock",
         "quix.lock",
         "tools.lock",
+        "users.lock",
     ]
 
 
@@ -50,7 +51,8 @@ def test_lock_says_how_to_renew_it_and_has_nothing_but_versions_with_digests(loc
 def test_locks_of_one_environment_have_the_tested_versions() -> None:
     tested = versions(ROOT / "requirements.lock")
     daemons = versions(ROOT / "locks" / "daemons.lock")
-    assert daemons.items() <= tested.items()
+    users = versions(ROOT / "locks" / "users.lock")
+    assert daemons.items() <= users.items() <= tested.items()
     assert set(versions(ROOT / "locks" / "build.lock")) == {"setuptools"}
     assert versions(ROOT / "locks" / "quix.lock")["quixstreams"] == QUIX_VERSION
 
@@ -60,7 +62,12 @@ def test_everything_that_the_project_needs_is_locked() -> None:
     extras = project["optional-dependencies"]
     daemons = {*project["dependencies"], *extras["console"]}
     assert {named(it) for it in daemons} <= versions(ROOT / "locks" / "daemons.lock").keys()
-    tested = {*daemons, *extras["dev"], *extras["secure"]}
+    users = {*daemons, *extras["secure"], *extras["test"]}
+    locked = versions(ROOT / "locks" / "users.lock").keys()
+    assert {named(it) for it in users} <= locked
+    # Users do not need what only the project is checked with.
+    assert not {"ruff", "mypy", "playwright", "docker", "hypothesis"} & locked
+    tested = {*users, *extras["dev"]}
     assert {named(it) for it in tested} <= versions(ROOT / "requirements.lock").keys()
 
 

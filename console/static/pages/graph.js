@@ -3,6 +3,7 @@
 import { Graph, layout } from "../vendor/dagre.esm.js";
 import { el, show, svg } from "../dom.js";
 import { brief, duration, rate, stateLook } from "../format.js";
+import { leftOutRecently, reasonsOf } from "../left_out.js";
 import { actionButton } from "../session.js";
 import { brieflyInTime, eventTime, waitsList } from "../waits.js";
 
@@ -99,7 +100,8 @@ function processorOf(node, graph, waits) {
   const number = node.states[node.state] ?? 0;
   const state = number === node.tasks ? `${number} ${word}` : `${number} of ${node.tasks} ${word}`;
   const oldest = node.oldest_waiting_ms === null || width < WIDE.processor.width ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
-  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}, event time ${eventTime(node)}`;
+  const lost = node.dropped ? `, left out: ${reasonsOf(node)}` : "";
+  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}, event time ${eventTime(node)}${lost}`;
   const isHeld = waits.some((wait) => wait.processor === node.name);
   return svg("a", { class: `node ${look}`, href: `#/graph/${encodeURIComponent(node.name)}`, "aria-label": label },
     svg("title", null, label),
@@ -107,6 +109,9 @@ function processorOf(node, graph, waits) {
     svg("path", { class: "edge", d: `M${left + 10} ${top}h-0a10 10 0 0 0 -10 10v${height - 20}a10 10 0 0 0 10 10z` }),
     svg("text", { x: left + 18, y: top + 22, class: "name" }, shorten(node.name, letters)),
     svg("text", { x: left + 18, y: top + 40, class: "sub" }, shorten(node.type, letters)),
+    node.dropped
+      ? svg("text", { x: left + width - 10, y: top + 40, class: leftOutRecently(node) ? "lost now" : "lost" }, `▼ ${brief(node.dropped)} left out`)
+      : null,
     svg("text", { x: left + 18, y: top + 58, class: "state" }, `${sign} ${state}`),
     svg("text", { x: left + 18, y: top + 75, class: "sub" }, `in ${rate(node.rate_in)} · lag ${brief(node.lag)}${oldest}`),
     svg("text", { x: left + 18, y: top + 92, class: isHeld ? "held" : "sub" }, brieflyInTime(node)));

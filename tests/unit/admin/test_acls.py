@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from admin.cli import app
+from admin.app import app
 from common.config import load_config
 from streams.pipeline.load import load_pipeline
 

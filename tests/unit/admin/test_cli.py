@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from admin.cli import app
+from admin.app import app
 from admin.samples import samples
 from common.cli import run_command
 from common.config import load_config
@@ -30,6 +31,7 @@ def pipeline(*args: str | Path) -> Result:
 def files(tmp_path: Path) -> tuple[Path, Path]:
     """Return the paths of a config.yaml and a pipeline.yaml, the samples."""
     assert pipeline("init", tmp_path).exit_code == 0
+    (tmp_path / "config.yaml").write_text(samples()["config.yaml"])
     return tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
 
 
@@ -323,6 +325,32 @@ def test_the_process_exits_with_the_code_and_without_a_traceback(tmp_path: Path)
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "".join(f"{tmp_path}/{n}:1:1: there is no such file\n" for n in "ab")
+
+
+def test_ctrl_c_while_the_commands_are_imported_shows_no_traceback() -> None:
+    command = """
+import builtins, os, signal
+
+real = builtins.__import__
+
+def interrupted(name, *args):
+    if name == "admin.app":
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(name, *args)
+
+builtins.__import__ = interrupted
+from admin.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", command, "dev"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # A shell reports it as 130.
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 # --- describe ---

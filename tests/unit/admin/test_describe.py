@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from admin.cli import app
+from admin.app import app
 from admin.describe import mermaid, overview
 from common.config import Config, load_config
 from common.pipeline import Pipeline

@@ -22,9 +22,10 @@ from admin.dev.hints import hints
 from admin.dev.log import DevLog, style_of
 from admin.dev.project import Code, Places, Project, find_project
 from admin.locks import exclusive
-from admin.samples import Template, write_samples
+from admin.samples import Template, job_of, write_samples
 from common.config import Config, load_config
 from common.errors import ConfigError
+from common.user_code import UserCode
 from streams.pipeline.load import load_pipeline
 
 PLACES = Places(port=9, console_port=None, task_managers=1)
@@ -82,7 +83,7 @@ def test_the_config_next_to_the_pipeline_is_used_but_for_the_places(bank: Projec
     own.write_text(text)
     config = write_config(bank, PLACES)
     assert config.bootstrap_servers == "127.0.0.1:9"
-    assert (config.job_name, config.modules) == ("job_1", ("balances",))
+    assert (config.job_name, config.modules) == (job_of(bank.folder), ("balances",))
     assert (config.tm_number, config.num_standby_replicas) == (1, 0)
     assert (config.metrics_port, config.console_port, config.log_format) == (None, None, "console")
     assert config.spark.master == "local[*]"
@@ -163,8 +164,9 @@ def test_forgetting_deletes_records_and_state_only(bank: Project) -> None:
 
 
 def of(project: Project) -> list[str]:
-    pipeline = load_pipeline(project.pipeline_file, write_config(project, PLACES))
-    return hints(pipeline, Path("c.yaml"))
+    config = write_config(project, PLACES)
+    pipeline = load_pipeline(project.pipeline_file, config)
+    return hints(pipeline, Path("c.yaml"), UserCode.of(config))
 
 
 def test_lines_to_copy_have_the_serdes_of_the_class(bank: Project) -> None:
@@ -172,6 +174,16 @@ def test_lines_to_copy_have_the_serdes_of_the_class(bank: Project) -> None:
         """echo '{"key": "ann", "value": 12}' | """
         "pipeline topic write c.yaml source_topic --value integer",
         "pipeline topic read c.yaml sink_topic --value integer --follow",
+    ]
+
+
+def test_lines_to_copy_have_the_serdes_of_a_topology(tmp_path: Path) -> None:
+    """They are in the code alone: a builder has its own."""
+    write_samples(tmp_path, Template.DSL)
+    assert of(find_project(tmp_path / "pipeline.yaml", None)) == [
+        """echo '{"key": "ann", "value": {"amount": 12}}' | """
+        "pipeline topic write c.yaml source_topic --value json",
+        "pipeline topic read c.yaml sink_topic --value json --follow",
     ]
 
 

@@ -86,7 +86,24 @@ def test_late_records_are_counted_by_processor_with_those_of_the_last_minute() -
     first, second = waiting(COUNTS[0], late=3), waiting(COUNTS[1], late=1200, late_per_minute=7)
     found = look(leader(OWNERS), report(0, first, second))
     assert "Counts 2026-11-18 11:06:40 UTC 90 s 1,203 (+7/min)" in rows(found)
-    assert "Counts 2 of 2 90 s 1,203 (+7/min)" in top(found)
+
+
+def test_status_and_top_say_what_was_left_out_and_why() -> None:
+    """Not only the late records of steps with event time: whatever is lost is visible."""
+    first = replace(running(COUNTS[0]), dropped={"expired": 20_930, "null key": 3})
+    lately = {"expired (late_to)": 7}
+    second = replace(running(COUNTS[1]), dropped={"expired (late_to)": 12}, dropped_lately=lately)
+    found = look(leader(OWNERS), report(0, first, second))
+    said = (
+        "Counts left 20,945 records out of its results: expired 20,930, "
+        "expired (late_to) 12 (+7/min), null key 3"
+    )
+    assert rows(found)[-1] == said
+    assert said in top(found)
+    assert any(
+        line.startswith("Counts 2 of 2") and "20,945 (+7/min)" in line for line in top(found)
+    )
+    assert not any("left" in row for row in rows(look(leader(OWNERS), report(0, *writers()))))
 
 
 def test_nothing_is_shown_of_a_job_without_records() -> None:

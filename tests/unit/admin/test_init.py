@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from admin.cli import app
+from admin.app import app
 from admin.daemons import command_path
 from admin.samples import Template, samples
+from common.config import load_config
 
 
 def pipeline(*args: str | Path) -> Result:
@@ -27,8 +29,8 @@ def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:
         f"wrote {tmp_path}/new/folder/schemas/config.schema.json",
         f"wrote {tmp_path}/new/folder/schemas/pipeline.schema.json",
     ]
-    for name in samples():
-        assert (tmp_path / "new" / "folder" / name).read_text() == samples()[name]
+    for name, text in samples(job="folder").items():
+        assert (tmp_path / "new" / "folder" / name).read_text() == text
 
 
 def test_init_writes_to_the_current_folder_by_default(
@@ -37,6 +39,29 @@ def test_init_writes_to_the_current_folder_by_default(
     monkeypatch.chdir(tmp_path)
     assert pipeline("init").exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "pipeline.yaml", "schemas"}
+
+
+@pytest.mark.parametrize(
+    ("folder", "job"),
+    [
+        ("shop", "shop"),
+        ("My Shop (2)", "My_Shop_2"),
+        (".hidden", "hidden"),
+        ("café", "caf"),
+        ("x" * 200, "x" * 60),
+        ("¿?", "job_1"),
+    ],
+)
+def test_the_job_has_the_name_of_the_folder(folder: str, job: str, tmp_path: Path) -> None:
+    """With one name, a second project on the same Kafka would be a new version of the first."""
+    assert pipeline("init", tmp_path / folder).exit_code == 0
+    made = load_config(tmp_path / folder / "config.yaml")
+    assert made.job_name == job
+
+
+def test_the_version_is_printed() -> None:
+    result = pipeline("--version")
+    assert (result.exit_code, result.stdout) == (0, f"{version('kafka-pipeline')}\n")
 
 
 @pytest.mark.parametrize("template", [each for each in Template if each is not Template.BASIC])

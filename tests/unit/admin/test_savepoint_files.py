@@ -255,21 +255,24 @@ def test_inputs_with_different_numbers_of_partitions_are_refused() -> None:
 
 
 def test_tasks_begin_with_the_largest_time_and_the_first_has_all_counts() -> None:
+    first = Committed(9, 50, 1, 2, dropped=(("expired", 3), ("null key", 1)))
+    second = Committed(3, 70, 4, 0, dropped=(("expired", 4),))
+    dropped = (("expired", 7), ("null key", 1))
     before = (
-        SavedPosition(partition=0, offset=9, metadata=Committed(9, 50, 1, 2).metadata),
-        SavedPosition(partition=1, offset=3, metadata=Committed(3, 70, 4, 0).metadata),
+        SavedPosition(partition=0, offset=9, metadata=first.metadata),
+        SavedPosition(partition=1, offset=3, metadata=second.metadata),
     )
     arc = SavedInput(
         processor="P", name="A", topic="A_P", topic_id="i", is_arc=True, positions=before
     )
     assert spread_position(arc, Tasks(2, 3)) == {
-        0: Committed(0, 70, 5, 2),
+        0: Committed(0, 70, 5, 2, dropped=dropped),
         1: Committed(0, 70),
         2: Committed(0, 70),
     }
     # Each task has keys of one task only, and its time.
     assert spread_position(arc, Tasks(2, 4)) == {
-        0: Committed(0, 50, 5, 2),
+        0: Committed(0, 50, 5, 2, dropped=dropped),
         1: Committed(0, 70),
         2: Committed(0, 50),
         3: Committed(0, 70),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from admin.cli import app
+from admin.app import app
 from tests.unit.common.config_texts import BASE
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from admin.cli import app
+from admin.app import app
 from admin.commands import state
 from operations.state import Store
 

@@ -14,8 +14,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from admin import status
+from admin.app import app
 from admin.broker.ports import find_free
-from admin.cli import app
 from admin.commands.status import status as show_status
 from admin.samples import samples
 from common.cluster_status import Beat, ClusterStatus, Presence, newest
@@ -424,6 +424,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "held_unread": None,
         "late": 0,
         "late_per_minute": 0,
+        "dropped_per_minute_by_reason": {},
     }
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()

@@ -10,8 +10,8 @@ from rich.console import Console, RenderableType
 from rich.screen import Screen
 from typer.testing import CliRunner
 
+from admin.app import app
 from admin.broker.ports import find_free
-from admin.cli import app
 from admin.samples import samples
 from admin.top import TopView
 from common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo

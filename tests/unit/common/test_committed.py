@@ -21,6 +21,15 @@ def test_format_is_a_contract() -> None:
     known = Committed(7, 1_732_280_000_000, 3, 12, progress)
     assert known.metadata == ("3:1732280000000:3:12:9:1732280060000:1732280120000:1:0a1b2c3d=60001")
     assert Committed.read(7, known.metadata) == known
+    dropped = (("expired", 20_933), ("null key", 2), ("a:b=c,d", 1))
+    told = Committed(7, 1_732_280_000_000, 3, 12, dropped=dropped)
+    assert told.metadata == "4:1732280000000:3:12:a:b=c,d=1,expired=20933,null key=2".replace(
+        "a:b=c,d", "a%3Ab%3Dc%2Cd"
+    )
+    assert Committed.read(7, told.metadata) == told._replace(dropped=tuple(sorted(dropped)))
+    both = known._replace(dropped=(("expired", 1),))
+    assert both.metadata == known.metadata.replace("3:", "4:", 1).replace(":9:", ":expired=1:9:")
+    assert Committed.read(7, both.metadata) == both
     assert Committed.read(7, "1:1732280000000") == Committed(7, 1_732_280_000_000)
 
 
@@ -38,6 +47,9 @@ def test_format_is_a_contract() -> None:
         "2:-2:0:0",
         "2:5:-1:0",
         "3:5:0:0",
+        "4:5:0:0",
+        "4:5:0:0:expired",
+        "4:5:0:0:expired=1:9",
         "1:-5",
         "1:5:6",
         "1:5 ",
@@ -49,6 +61,17 @@ def test_format_is_a_contract() -> None:
 )
 def test_what_others_wrote_is_an_unknown_time(metadata: str | None) -> None:
     assert Committed.read(7, metadata) == Committed(7, -1)
+
+
+def test_all_metadata_fits_into_what_brokers_take() -> None:
+    """`offset.metadata.max.bytes` is 4096; a longer commit would be refused."""
+    holds = tuple((f"{n:08x}", 10**9) for n in range(50))
+    dropped = tuple((f"{n:03} " + "x" * 36, 10**10) for n in range(21))
+    assert all(len(reason) == 40 for reason, _ in dropped)
+    at = Committed(2**59, 2**50, 10**10, 10**10, InputProgress(2**59, 2**50, 2**50, False, holds))
+    metadata = at._replace(dropped=dropped).metadata
+    assert len(metadata) < 4096
+    assert Committed.read(at.offset, metadata).dropped == dropped
 
 
 def test_offsets_come_without_their_times() -> None:

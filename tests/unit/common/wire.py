@@ -78,6 +78,7 @@ statuses = st.builds(
     st.dictionaries(texts, numbers, max_size=3),
     st.dictionaries(texts, numbers, max_size=3),
     st.none() | tasks,
+    st.dictionaries(texts, numbers, max_size=3),
 )
 reports = st.builds(
     Report,

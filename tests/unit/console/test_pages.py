@@ -118,6 +118,27 @@ def test_reasons_and_hosts_are_shown_letter_by_letter(chromium: Browser, address
         expect(page.get_by_text(f"made by {HOSTILE}")).to_be_attached()
 
 
+def test_what_is_left_out_is_marked_in_the_graph_with_its_reasons(
+    chromium: Browser, token_file: Path
+) -> None:
+    """A trial lost 20,933 records while the graph was green."""
+    job = SampleJob()
+    price = TaskId("Price", 0)
+    lost = {"expired (late_to)": 20_933, "null key": 1}
+    status = TaskStatus(price, TaskState.RUNNING, dropped=lost, dropped_lately={"null key": 1})
+    job.states[price] = status
+    with (
+        served(lambda: job.run(1), FakeJob(), token_file) as address,
+        open_page(chromium, f"{address}#/graph") as page,
+    ):
+        node = page.get_by_role("link", name="Price:")
+        expect(node.locator(".lost.now")).to_have_text("▼ 20.9K left out")
+        expect(page.locator(".lost")).to_have_count(1)
+        node.click()
+        said = "Left out of the results: expired (late_to) 20,933, null key 1 (1/min)"
+        expect(page.get_by_text(said)).to_be_visible()
+
+
 def test_characters_that_turn_or_hide_others_are_shown_as_escapes(chromium: Browser) -> None:
     job = SampleJob(hosts=("a\u202etxt.exe\u200b", "beta", "gamma"))
     job.run(3)

@@ -123,9 +123,11 @@ def test_event_time_of_a_processor_is_that_of_its_last_task_and_waits_say_who_ho
         status = TaskStatus(task, TaskState.RUNNING, figures=times)
         job.states[task] = replace(status, held_by=TaskId("Price", 2))
     first = {"event_time_ms": 65_000, "newest_record_ms": 65_000, "late": 4, "late_per_minute": 1}
+    dropped, lately = {"expired": 4, "null key": 1}, {"expired": 1}
     for number, figures in enumerate([first, {**first, "event_time_ms": 64_000}]):
         task = TaskId("Price", number)
-        job.states[task] = TaskStatus(task, TaskState.RUNNING, figures=figures)
+        status = TaskStatus(task, TaskState.RUNNING, figures=figures)
+        job.states[task] = replace(status, dropped=dropped, dropped_lately=lately)
     failed = TaskId("Price", 2)
     job.states[failed] = TaskStatus(failed, TaskState.FAILED)
     now = job.run(2)
@@ -133,6 +135,11 @@ def test_event_time_of_a_processor_is_that_of_its_last_task_and_waits_say_who_ho
     nodes = {node["name"]: node for node in found["nodes"]}
     assert (nodes["Price"]["event_time_ms"], nodes["Price"]["event_time_lag_ms"]) == (64_000, 1000)
     assert (nodes["Price"]["late"], nodes["Price"]["late_per_minute"]) == (8, 2)
+    assert (nodes["Price"]["dropped"], nodes["Audit"]["left_out"]) == (10, [])
+    assert nodes["Price"]["left_out"] == [
+        {"reason": "expired", "records": 8, "per_minute": 2},
+        {"reason": "null key", "records": 2, "per_minute": 0},
+    ]
     assert nodes["Cities"]["event_time_lag_ms"] == 60_000
     assert nodes["Audit"]["event_time_ms"] is nodes["Audit"]["event_time_lag_ms"] is None
     wait = {

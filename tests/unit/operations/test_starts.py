@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import pytest
@@ -10,7 +10,14 @@ import pytest
 from common.kafka.admin import Admin
 from common.kafka.clients import Partition
 from common.record_batch import RecordBatch
-from operations.starts import AtTime, Earliest, parse_start, records_from, starts
+from operations.starts import (
+    AtTime,
+    Earliest,
+    of_last_records,
+    parse_start,
+    records_from,
+    starts,
+)
 
 PLACES = [("a", 0), ("a", 1)]
 
@@ -52,6 +59,32 @@ def test_places_are_found_in_what_there_is(text: str, offsets: tuple[int, int]) 
 def test_anything_else_is_refused_with_what_is_possible(text: str) -> None:
     with pytest.raises(ValueError, match="is no place: write earliest, latest, an offset"):
         parse_start(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "begins"),
+    [(1, (19, 5, 7)), (2, (18, 5, 7)), (3, (11, 5, 7)), (4, (10, 5, 7)), (99, (10, 5, 7))],
+)
+def test_the_last_records_are_found_between_markers(
+    count: int, begins: tuple[int, int, int]
+) -> None:
+    """The last offset of a transaction is that of its marker."""
+    places = [("a", 0), ("a", 1), ("a", 2)]
+    has = dict(zip(places, ([10, 11, 18, 19], [], [7]), strict=True))
+    oldest, ends = (dict(zip(places, of, strict=True)) for of in ((10, 5, 0), (21, 5, 900)))
+    tried = []
+
+    def read(starts: Mapping[Partition, int]) -> Iterator[RecordBatch]:
+        tried.append(starts)
+        for place, start in starts.items():
+            offsets = [each for each in has[place] if each >= start]
+            none, empty = [None] * len(offsets), [0] * len(offsets)
+            # A batch may go beyond the end.
+            offsets = [*offsets, ends[place]]
+            yield RecordBatch(*place, [*none, None], [*none, None], [*empty, 0], offsets)
+
+    assert tuple(of_last_records(count, oldest, ends, read).values()) == begins
+    assert len(tried) <= 4
 
 
 def test_records_that_are_older_than_the_time_are_left_out_in_front_only() -> None:

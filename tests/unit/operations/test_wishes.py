@@ -100,3 +100,11 @@ def test_a_restart_is_counted_for_each_processor_and_task(pipeline: Pipeline) ->
 def test_a_drain_pauses_nothing(pipeline: Pipeline) -> None:
     found = wishes.drained(Wish(version=3), chosen(pipeline))
     assert (found.paused, found.drains) == ((), True)
+
+
+def test_what_a_version_has_no_more_is_not_paused(pipeline: Pipeline) -> None:
+    """Nobody could resume it, and the console would show it forever."""
+    wish = replace(BUSY, next=4).with_paused(["A", "gone"], ["B_2", "gone_0", "B_3"])
+    found = wish.running(PipelineVersion(4, pipeline, FILE, 0, "ada@alpha"))
+    assert (found.version, found.next, found.drains) == (4, None, True)
+    assert (found.paused, found.paused_tasks) == (("A",), ("B_2",))

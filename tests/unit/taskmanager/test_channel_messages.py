@@ -55,7 +55,13 @@ messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     st.builds(
         Ask, numbers, texts, st.none() | tasks, texts, st.dictionaries(texts, texts, max_size=3)
     ),
-    st.builds(Answer, numbers, st.integers(100, 599), st.dictionaries(texts, json_values)),
+    # A value that is not a number is not equal to itself.
+    st.builds(
+        Answer,
+        numbers,
+        st.integers(100, 599),
+        st.dictionaries(texts, json_values).filter(lambda d: json.loads(json.dumps(d)) == d),
+    ),
     st.builds(Closed, tasks),
     st.builds(Ending, texts),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),

@@ -7,6 +7,7 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
+from common.long_wait import LongWait
 from common.messages import Processors, Sos
 from common.monitoring.metric import Metric
 from common.monitoring.times import Times
@@ -29,7 +30,8 @@ def test_errors_of_reports_are_looked_for_in_each_turn() -> None:
         "_reader": SimpleNamespace(read=lambda _: []),
         "_writer": SimpleNamespace(poll=lambda: polls.append("reports")),
         "_leases": SimpleNamespace(show_life=lambda: None),
-        "_state": SimpleNamespace(handle=lambda _: []),
+        "_state": SimpleNamespace(handle=lambda _: [], is_registered=True),
+        "_wait": LongWait(None, ""),
         "_events": SimpleQueue(),
         "_monitoring": SimpleNamespace(turned=lambda: None),
         "_changing": Lock(),

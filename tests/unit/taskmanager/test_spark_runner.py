@@ -82,3 +82,19 @@ def test_tables_are_found_from_the_folder_of_the_taskmanagers_own_config(
     queries = SparkRunner(config, 0, 1).queries(UserCode(), Readable.of(config))
     with pytest.raises(SparkLostError, match=r"asked for file:///job/rates\.csv"):
         queries.open(QuerySpec("SELECT 1", tables=tables))
+
+
+def test_a_worker_that_was_killed_is_reported_without_advice_about_settings_of_queries() -> None:
+    said = (
+        "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+        ": org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider "
+        "setting 'spark.sql.execution.pyspark.udf.faulthandler.enabled' or "
+        "'spark.python.worker.faulthandler.enabled' configuration to 'true' for the better Python "
+        "traceback.\n\tat org.apache.spark.api.python.BasePythonRunner\n"
+    )
+    found = spark._summary(RuntimeError(said))
+    assert found.endswith(
+        "Python worker exited unexpectedly (crashed). It was killed, perhaps for want of memory, "
+        "or a library aborted it."
+    )
+    assert "faulthandler" not in found

@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 import time
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
+from common.committed import Committed
 from common.errors import ConfigError
 from common.kafka.clients import TransactionFailedError
 from common.kafka.task_producer import TaskProducer
@@ -36,13 +38,14 @@ from streams import (
 )
 from streams.engine.figures import Figures
 from streams.engine.node_group import NodeGroup
+from streams.engine.outputs import Dropped
 from streams.stores.rocksdb import RocksDBStore
 from taskmanager import task as task_module
 from taskmanager import task_start
 from taskmanager.assigned_task import AssignedTask
 from taskmanager.lag_watch import LagWatch
 from taskmanager.running_task import TaskMemory
-from taskmanager.task import BUFFERED_BYTES
+from taskmanager.task import BUFFERED_BYTES, Task
 from taskmanager.task_entry import Phase
 from taskmanager.task_start import ProcessorStart, StartCancelledError
 from taskmanager.task_stores import store_identity
@@ -250,7 +253,7 @@ def test_a_partition_is_full_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
 def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of a batch in one line, however many they are."""
+    """The log has all of them in one line, and the next line a minute later at the earliest."""
 
     def group() -> NodeGroup:
         builder = TopologyBuilder()
@@ -265,12 +268,52 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
         task.turn(inf)
         assert assigned.memory.figures == Figures()
         task.commit()
-    assert assigned.memory.figures.dropped_by_reason == {"invalid timestamp": 2}
+        assigned.warn_of_dropped()
+        task.add(RecordBatch("in", 0, [b"k"], [b"value"], [-1], [3]))
+        task.turn(inf)
+        task.commit()
+        assigned.warn_of_dropped()
+    assert assigned.memory.figures.dropped_by_reason == {"invalid timestamp": 3}
+    assert assigned.memory.dropped_in_minute(int(time.monotonic() * 1000)) == {
+        "invalid timestamp": 3
+    }
     assert assigned.memory.figures.sent_bytes == len(b"value")
-    lines = [entry for entry in logs if entry["event"] == "records dropped"]
+    lines = [entry for entry in logs if entry["event"] == "records left out of the results"]
     assert [(line["log_level"], line["records"]) for line in lines] == [
         ("warning", {"in: invalid timestamp": 2})
     ]
+
+
+def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
+    """The next owner goes on from them, and its log has only those that it drops itself."""
+    memory = TaskMemory()
+    memory.resume_counts([Committed(7, 5, 1, 2, None, (("expired", 20_933), ("null key", 1)))])
+    memory.resume_counts([Committed(9, 5, 1, 2, None, (("expired", 20_933),))])
+    assert memory.figures.late == 20_933
+    assert not memory.dropped_to_log(0)
+    dropped = Counter({Dropped("expired", "Counts"): 2})
+    memory.commit_figures(Figures(dropped=dropped), 0)
+    assert memory.figures.dropped_by_reason == {"expired": 20_935, "null key": 1}
+    assert memory.dropped_in_minute(1) == {"expired": 2}
+    assert memory.dropped_to_log(0) == dropped
+
+
+def test_a_task_commits_what_it_has_ever_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def group() -> NodeGroup:
+        builder = TopologyBuilder()
+        builder.add_source("source", "in", timestamp_extractor=LogAndSkipOnInvalidTimestamp())
+        builder.add_sink("sink", "out", "source")
+        return builder.build().groups[0]
+
+    assigned = assigned_to([], 0, monkeypatch, group)
+    assigned.memory.resume_counts([Committed(0, dropped=(("expired", 5),))])
+    task = start(assigned)
+    task.add(RecordBatch("in", 0, [b"k"] * 2, [b"value"] * 2, [-1, 1], [0, 1]))
+    task.turn(inf)
+    task.commit()
+    assert isinstance(task, Task)
+    ((_, at),) = task._positions.items()
+    assert at.dropped == (("expired", 5), ("invalid timestamp", 1))
 
 
 def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,6 +230,15 @@ def test_a_step_after_build_is_refused() -> None:
         built.stream("other", name="Other")
 
 
+def test_streams_that_nobody_uses_are_named() -> None:
+    built = StreamsBuilder()
+    built.stream("in", name="Orders")
+    built.stream("prices", name="Prices")
+    for use in (built.describe, built.mermaid, built.build):
+        with pytest.raises(TopologyError, match="nothing is done with what Orders, Prices reads"):
+            use()
+
+
 def test_an_empty_builder_is_refused() -> None:
     with pytest.raises(TopologyError, match="the builder has no steps"):
         named().build()

@@ -195,7 +195,7 @@ def test_late_records_go_to_a_topic_with_their_window() -> None:
     with TopologyTestDriver(built) as driver:
         pipe(driver, inputs("k:a@5 k:b@12 k:c@6"))
         late = driver.create_output_topic("late", serdes.string, serdes.string).read_records()
-        assert driver.dropped_records == {}
+        assert driver.dropped_records == {"expired (late_to)": 1}
     assert watched == ["k[0,10]=1@5", "k[10,20]=1@12"]
     assert [(each.key, each.value, each.timestamp) for each in late] == [("k", "c", 6)]
     assert list(late[0].headers) == [

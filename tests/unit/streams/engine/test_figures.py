@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from streams.engine.figures import MOST_ERRORS, OTHER_ERRORS, Figures
+import pytest
+
+from common.committed import OTHER_REASONS, Committed
+from streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS, Figures
 from streams.engine.outputs import Dropped
 
 
@@ -40,8 +43,35 @@ def test_counts_of_transactions_only_grow_when_they_are_added() -> None:
     assert len(total.rejected) == MOST_ERRORS + 1
 
 
+def test_reasons_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:
+    figures = Figures(dropped=Counter(Dropped(f"order {n:03} is odd", "p") for n in range(100)))
+    dropped = figures.dropped_by_reason
+    assert len(dropped) == MOST_REASONS + 1
+    assert dropped[OTHER_REASONS] == 100 - MOST_REASONS
+    assert dropped["order 000 is odd"] == 1
+
+
+def test_long_reasons_with_the_same_beginning_are_counted_together() -> None:
+    long = "x" * 80
+    figures = Figures(dropped=Counter(Dropped(f"{long} {n}", "p") for n in range(3)))
+    assert figures.dropped_by_reason == {f"{long}…": 3}
+
+
+@pytest.mark.parametrize("reason", ["expired", "x" * 200, "ü" * 30, "", "a:b=c,d"])
+def test_counts_that_were_committed_are_counted_once(reason: str) -> None:
+    """Offsets keep long reasons together; a start in the same process finds them in both."""
+    figures = Figures(dropped=Counter({Dropped(reason, "p"): 3, Dropped("null key", "p"): 1}))
+    at = Committed(7, dropped=tuple(figures.dropped_by_reason.items()))
+    found = Committed.read(7, at.metadata)
+    figures.resume_dropped(dict(found.dropped))
+    assert sum(figures.dropped_by_reason.values()) == 4
+    fresh = Figures()
+    fresh.resume_dropped(dict(found.dropped))
+    assert sum(fresh.dropped_by_reason.values()) == 4
+
+
 def test_late_records_are_those_that_expired_in_their_order_or_while_nothing_came() -> None:
-    places = {"expired": 2, "expired after idle": 3, "partitioner": 5}
+    places = {"expired": 2, "expired after idle (late_to)": 3, "partitioner": 5}
     dropped = Counter({Dropped(reason, "topic"): n for reason, n in places.items()})
     dropped[Dropped("expired", "store")] = 7
     assert Figures(dropped=dropped).late == 12

@@ -198,3 +198,34 @@ def test_what_is_wrong_with_a_config_yaml_that_was_found_is_in_the_header(
     result.assert_outcomes(passed=1)
     where = pytester.path / "config.yaml"
     result.stdout.fnmatch_lines([f"without the python_path of a config.yaml: {where}:1:*"])
+
+
+READ_TOO_EARLY = """
+from streams import TopologyBuilder, TopologyTestDriver
+
+
+def test_values():
+    builder = TopologyBuilder()
+    builder.add_source("a", "topic-a").add_source("b", "topic-b")
+    builder.add_sink("sink", "out", ["a", "b"])
+    with TopologyTestDriver(builder, max_task_idle_ms=500) as driver:
+        driver.create_input_topic("topic-a").pipe_input(None, b"a")
+        found = [value for _, value in driver.create_output_topic("out").read_key_values()]
+    assert found == EXPECTED
+"""
+
+
+@pytest.mark.parametrize("expected", ["[b'a']", "[]"])
+def test_a_failure_says_what_was_held_back_whatever_became_of_the_list(
+    pytester: pytest.Pytester, expected: str
+) -> None:
+    """A comprehension makes a list of its own, whose `repr` is just []."""
+    pytester.makepyfile(READ_TOO_EARLY.replace("EXPECTED", expected))
+    result = pytester.runpytest_subprocess()
+    said = "*topic out has nothing to read yet: 1 record waits: advance the wall clock by 500 ms*"
+    if expected == "[]":
+        result.assert_outcomes(passed=1)
+        result.stdout.no_fnmatch_line(said)
+    else:
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([said])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.cli import app
+from admin.app import app
 from common.errors import ConfigError, UnavailableError
 from streams import TopologyTestDriver
 from streams.testing.suites import TestResult, run_suite
@@ -57,8 +57,8 @@ def problems(suite: Path, steps: str, more: str = "") -> list[str]:
     [
         "{produce: {key: k, value: 1}}, {assert: {records: [{key: k, value: 1}]}}",
         "{produce: {key: k, value: '1'}}, {assert: {topic: out, records: [{key: k}]}}",
-        "{produce: {topic: in, key: k, value: 1, timestamp: 7}},"
-        "{assert: {topic: sink, records: [{timestamp: 7, partition: 0}]}}",
+        "{produce: {topic: in, key: k, value: 1, timestamp_ms: 7}},"
+        "{assert: {topic: sink, records: [{timestamp_ms: 7, partition: 0}]}}",
         "{assert: {records: []}}",
         "{produce: {key: k, value: x}}, {assert: {records: []}},"
         "{assert: {topic: Adder_dead_letter_job, records: [{key: k, value: x}]}}",
@@ -66,7 +66,7 @@ def problems(suite: Path, steps: str, more: str = "") -> list[str]:
         " records: [{key: k, value: 6}]}}",
         "{produce: {key: k, value: 1}}, {store: {name: counts, key: k, value: 1}},"
         "{store: {name: counts, processor: Counter, key: other, value: null}}",
-        "{produce: {topic: lines, key: k, value: a b a, timestamp: 1}},"
+        "{produce: {topic: lines, key: k, value: a b a, timestamp_ms: 1}},"
         "{assert: {topic: words, records: [{key: a, value: '2'}, {key: b, value: '1'}]}},"
         "{advance: 1000}, {assert: {topic: words, records: []}}",
         "{produce: {key: k, value: 1, headers: {trace: t-1, hops: 2, none: null}}},"
@@ -176,7 +176,7 @@ def test_an_assert_that_comes_too_early_says_what_waits(suite: Path) -> None:
 
 def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
     steps = (
-        "{produce: {topic: lines, key: k, value: a, timestamp: 1}},"
+        "{produce: {topic: lines, key: k, value: a, timestamp_ms: 1}},"
         "{assert: {topic: words, records: [{key: a, value: 1}]}}"
     )
     assert problems(suite, steps, "serdes: {words: {key: string, value: integer}}") == []
@@ -184,7 +184,7 @@ def test_serdes_of_topics_make_values_of_their_bytes(suite: Path) -> None:
 
 def test_serdes_are_those_of_a_topic_by_whatever_name_it_is_called(suite: Path) -> None:
     steps = (
-        "{produce: {topic: lines_topic, key: k, value: a, timestamp: 1}},"
+        "{produce: {topic: lines_topic, key: k, value: a, timestamp_ms: 1}},"
         "{assert: {topic: words, records: [{key: a, value: 1}]}}"
     )
     assert problems(suite, steps, "serdes: {words_topic: {value: integer}}") == []
@@ -251,8 +251,8 @@ processors:
 def test_stores_of_all_kinds_are_compared(suite: Path) -> None:
     (suite.parent / "pipeline.yaml").write_text(KEEPER)
     put = (
-        "{produce: {topic: source, key: k, value: 5, timestamp: 20}},"
-        "{produce: {topic: source, key: k, value: 7, timestamp: 40}}"
+        "{produce: {topic: source, key: k, value: 5, timestamp_ms: 20}},"
+        "{produce: {topic: source, key: k, value: 7, timestamp_ms: 40}}"
     )
     for name, found, wrong, absent in (
         ("Timed", 7, 5, "null"),
@@ -314,7 +314,7 @@ def test_what_is_missing_ends_the_command_as_everywhere(
         ("tests: []", "1:8: tests is empty: write a test, with name and steps"),
         (
             "tests: [{name: t, steps: [{assert: {records: [{}]}}]}]",
-            "1:47: a record must say what to compare: write one or more of key, value, timestamp",
+            "1:47: a record must say what to compare: write one or more of key, value, timestamp_",
         ),
         ("tests: [{name: t, steps: [{assert: {}}]}]", '1:36: missing key "records"'),
         (

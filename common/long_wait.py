@@ -1,0 +1,28 @@
+"""Says in the log, again and again, for what a daemon waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+EVERY_S = 10.0
+
+
+class LongWait:
+    """Logs a wait that lasts, each ten seconds."""
+
+    def __init__(self, log: Any, event: str) -> None:
+        """`log` is a logger of structlog, and `event` says what is waited for."""
+        self._log = log
+        self._event = event
+        self._since_s = 0.0
+        self._said_s: float | None = None
+
+    def look(self, now_s: float, *, waits: bool) -> None:
+        """Log the wait if it has lasted ten seconds, or ten more; `now_s` only goes forward."""
+        if not waits:
+            self._said_s = None
+        elif self._said_s is None:
+            self._since_s = self._said_s = now_s
+        elif now_s - self._said_s >= EVERY_S:
+            self._said_s = now_s
+            self._log.info(self._event, seconds=round(now_s - self._since_s))

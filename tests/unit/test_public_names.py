@@ -1,0 +1,37 @@
+"""Every name that users import is on a reference page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import streams
+from scripts.names_page import PUBLIC
+
+STREAMS = Path(streams.__file__).parent
+PAGES = Path(__file__).parents[2] / "docs" / "reference"
+
+
+@pytest.mark.parametrize("module", PUBLIC.values(), ids=lambda module: module.__name__)
+def test_each_name_is_on_a_reference_page(module: ModuleType) -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES.glob("*.md"))
+    assert all(re.search(rf"`{name}\b", text) for name in module.__all__)
+    # A name without a docstring has an empty cell.
+    assert "|  |" not in (PAGES / "names.md").read_text(encoding="utf-8")
+
+
+def test_each_module_with_public_names_is_listed() -> None:
+    found = {
+        path for path in STREAMS.rglob("*.py") if "\n__all__ = " in path.read_text(encoding="utf-8")
+    }
+    assert found == {Path(str(module.__file__)) for module in PUBLIC.values()}
+
+
+def test_the_extractors_are_explained_where_sources_are() -> None:
+    page = (PAGES / "processors.md").read_text(encoding="utf-8")
+    extractors = [name for name in streams.__all__ if name.endswith(("Extractor", "Timestamp"))]
+    assert len(extractors) >= 6
+    assert all(f"`{name}" in page for name in extractors)
