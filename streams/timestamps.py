@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import structlog
@@ -192,6 +193,8 @@ def _number(value: object, multiplier: int, divisor: int = 1) -> int:
         return UNKNOWN_TIME
     if isinstance(value, int):
         return value * multiplier // divisor
+    if isinstance(value, Decimal):
+        return round(value * multiplier / divisor) if 0 <= value <= _MAX_TIME else UNKNOWN_TIME
     if isinstance(value, float) and 0 <= value <= _MAX_TIME:
         return round(value * multiplier / divisor)
     return UNKNOWN_TIME

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -134,6 +135,8 @@ def test_a_wall_clock_without_a_task_is_that_of_the_host() -> None:
         ("s", 1700000000, 1700000000000),
         ("s", 1700000000.123, 1700000000123),
         ("s", 1.001, 1001),
+        ("s", Decimal("1.0015"), 1002),
+        ("ms", Decimal("1E+3"), 1000),
         ("us", 1999, 1),
         ("us", 1700000000123456, 1700000000123),
         ("iso8601", "1970-01-01T00:00:00Z", 0),
