@@ -103,8 +103,13 @@ class RecordLines:
         except StreamsError as error:
             raise ConfigError(
                 f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}: the {what} is "
-                f"not what {serde.name} reads: {error}; choose another serde for it, such as bytes"
+                f"not what {serde.name} reads: {', '.join([str(error), *_notes(error)])}; choose "
+                "another serde for it, such as bytes"
             ) from error
+
+
+def _notes(error: Exception) -> list[str]:
+    return getattr(error, "__notes__", [])
 
 
 _DEFAULTS: Mapping[str, Any] = {

@@ -40,9 +40,10 @@ class Serde(Generic[T]):
     """A pair of functions between a type and bytes; hot loops bind them once.
 
     Both functions raise `SerializationError` for values that they cannot convert; the message has
-    no payload. Neither is ever called with `None`. Your own serdes are objects of this class too:
-    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`. If `serialize` returns
-    anything but bytes, or `None` for no value, that is a `SerializationError`, too.
+    no payload, and is the same for the same fault: where it is, is a note. Neither is ever called
+    with `None`. Your own serdes are objects of this class too: `Serde("reversed", lambda data:
+    data[::-1], lambda data: data[::-1])`. If `serialize` returns anything but bytes, or `None` for
+    no value, that is a `SerializationError`, too.
     """
 
     name: str
@@ -113,8 +114,12 @@ def _cannot_write(name: str, reason: str) -> NoReturn:
     raise SerializationError(f"the serde {name} cannot write this: {reason}") from None
 
 
-def _cannot_read(name: str, reason: str) -> NoReturn:
-    raise SerializationError(f"the serde {name} cannot read these bytes: {reason}") from None
+def _cannot_read(name: str, reason: str, place: str = "") -> NoReturn:
+    """Raise an error with the same words for the same fault; the `place` is a note."""
+    error = SerializationError(f"the serde {name} cannot read these bytes: {reason}")
+    if place:
+        error.add_note(place)
+    raise error from None
 
 
 def _type_of(value: object) -> str:
@@ -140,18 +145,18 @@ def _write_string(value: str, encode: Callable[[str], Data] = str.encode) -> Dat
     except TypeError:
         _cannot_write("string", _type_of(value))
     except UnicodeEncodeError as error:
-        _cannot_write("string", f"{error.reason} at character {error.start}")
+        _cannot_write("string", error.reason)
 
 
 def _read_string(data: Data, decode: Callable[[Data], str] = Data.decode) -> str:
     try:
         return decode(data)
     except UnicodeDecodeError as error:
-        _cannot_read("string", _not_utf8(error))
+        _cannot_read("string", *_not_utf8(error))
 
 
-def _not_utf8(error: UnicodeDecodeError) -> str:
-    return f"not UTF-8, {error.reason} at byte {error.start}"
+def _not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
+    return f"not UTF-8, {error.reason}", f"at byte {error.start}"
 
 
 # Numbers
@@ -194,7 +199,7 @@ def _packed(name: str, layout: str) -> Serde[Any]:
         try:
             return unpack(data)[0]
         except struct.error:
-            _cannot_read(name, f"it takes {size} of them, not {len(data)}")
+            _cannot_read(name, f"it takes {size} of them", f"not {len(data)}")
 
     return _BuiltIn(name, write, read)
 
@@ -230,7 +235,7 @@ def _read_boolean(data: Data) -> bool:
     if data == b"\x00":
         return False
     if len(data) != 1:
-        _cannot_read("boolean", f"it takes 1 of them, not {len(data)}")
+        _cannot_read("boolean", "it takes 1 of them", f"not {len(data)}")
     _cannot_read("boolean", "neither 0 nor 1")
 
 
@@ -264,9 +269,10 @@ def _json_functions(
         try:
             return decode(data.decode())
         except UnicodeDecodeError as error:
-            _cannot_read(name, _not_utf8(error))
+            _cannot_read(name, *_not_utf8(error))
         except JSONDecodeError as error:
-            _cannot_read(name, f"{error.msg} at character {error.pos}")
+            words = error.msg.removesuffix(" at").removesuffix(" starting")
+            _cannot_read(name, words, f"at character {error.pos}")
         except RecursionError:
             _cannot_read(name, "nested too deeply")
         except ValueError as error:
@@ -408,7 +414,7 @@ def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
 
     def read(data: Data) -> Windowed[T]:
         if len(data) < _TIME_BYTES:
-            _cannot_read(name, f"it takes {_TIME_BYTES} or more of them, not {len(data)}")
+            _cannot_read(name, f"it takes {_TIME_BYTES} or more of them", f"not {len(data)}")
         start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
         return Windowed(read_key(data[:-_TIME_BYTES]), Window(start, start + size_ms))
 
@@ -433,7 +439,7 @@ def session_windowed(inner: Serde[T]) -> Serde[Windowed[T]]:
 
     def read(data: Data) -> Windowed[T]:
         if len(data) < _SESSION_BYTES:
-            _cannot_read(name, f"it takes {_SESSION_BYTES} or more of them, not {len(data)}")
+            _cannot_read(name, f"it takes {_SESSION_BYTES} or more of them", f"not {len(data)}")
         end = int.from_bytes(data[-_SESSION_BYTES:-_TIME_BYTES], "big", signed=True)
         start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
         return Windowed(read_key(data[:-_SESSION_BYTES]), Window(start, end))
