@@ -361,7 +361,7 @@ def test_letters_are_listed_by_error_the_newest_first(console: ConsoleServer, jo
     status, body = get(console, "/api/dead_letters")
     assert (status, body["matching"], body["waiting"]) == (200, 4, 4)
     assert [each["id"] for each in body["letters"]] == [
-        "Price:4:0",
+        "Price:0:1",
         "Price:3:0",
         "Price:1:0",
         "Price:0:0",
