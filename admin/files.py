@@ -10,6 +10,7 @@ import typer
 
 from common.config import Config, load_config
 from common.errors import ConfigError
+from common.kafka.setting_problem import setting_problem
 from common.pipeline import Pipeline
 from streams.pipeline.load import check_pipeline_file, load_pipeline
 from streams.testing.driver import start_problem
@@ -26,7 +27,7 @@ def load_files(
     See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
     """
     try:
-        settings = load_config(config)
+        settings = load_config(config, setting_problem)
     except ConfigError as error:
         try:
             check_pipeline_file(pipeline)

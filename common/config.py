@@ -13,7 +13,7 @@ from common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
 from common.control_key import ControlKey, read_control_key
 from common.expansion import HostValues, expand
 from common.fields import Fields
-from common.kafka_settings import read_kafka_settings
+from common.kafka_settings import SettingProblem, read_kafka_settings
 from common.keys import Text, names
 from common.names import MAX_NAME_LENGTH, name_problem
 from common.private_files import kafka_files, referred_files
@@ -123,9 +123,10 @@ class Config:
         return TopicNames(self.job_name, self.source_topic, self.sink_topic)
 
 
-def load_config(path: Path) -> Config:
+def load_config(path: Path, wrong_kafka_setting: SettingProblem | None = None) -> Config:
     """Return the checked contents of a config.yaml, with values in the place of references.
 
+    `wrong_kafka_setting` says what librdkafka has against a setting; see `read_kafka_settings`.
     Raises ConfigError with every problem found.
     """
     problems = Problems(path)
@@ -141,7 +142,7 @@ def load_config(path: Path) -> Config:
         problems.raise_if_any()
     pairs = _top_level(root, problems)
     fields = Fields(pairs, problems, at=root, known=names(CONFIG_KEYS))
-    config = _read(fields, path.parent, problems)
+    config = _read(fields, path.parent, problems, wrong_kafka_setting)
     _check_names(config, fields, problems)
     problems.raise_if_any()
     private = tuple(
@@ -218,7 +219,9 @@ def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
     return unique_pairs(pairs, problems)
 
 
-def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
+def _read(
+    fields: Fields, folder: Path, problems: Problems, wrong_kafka_setting: SettingProblem | None
+) -> Config:
     control_key_file = _file(fields, keys.CONTROL_KEY_FILE, folder, problems)
     config = Config(
         server_ip=_host(fields, problems),
@@ -255,7 +258,7 @@ def _read(fields: Fields, folder: Path, problems: Problems) -> Config:
         spark=_spark(fields, problems),
         tables=read_table_settings(fields, folder, problems),
         secrets=read_secret_settings(fields, folder, problems),
-        kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems),
+        kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems, wrong_kafka_setting),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:
         problems.add(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from common.keys import FILLED, Schema
 from common.yaml_positions import Pair, Problems, Scalar, describe
@@ -54,11 +54,18 @@ KAFKA_SCHEMA: Schema = {
 """The JSON Schema of the section."""
 
 
-def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, str]:
+SettingProblem = Callable[[str, str], str | None]
+"""Returns why a setting with a name and a value is wrong; None if it is not."""
+
+
+def read_kafka_settings(
+    pairs: Iterable[Pair], problems: Problems, wrong: SettingProblem | None = None
+) -> dict[str, str]:
     """Return the settings with their names and values as written, prefixes included.
 
     Values are strings, which librdkafka accepts for all settings: `sasl.password: 012345` must
-    not become a number.
+    not become a number. `wrong` says what librdkafka has against a setting; without it, its clients
+    do so when they are made.
     """
     settings: dict[str, str] = {}
     for pair in pairs:
@@ -78,6 +85,8 @@ def read_kafka_settings(pairs: Iterable[Pair], problems: Problems) -> dict[str, 
         else:
             value = pair.value.value
             settings[pair.key] = value if isinstance(value, str) else pair.value.text
+            if wrong is not None and (why := wrong(pair.key, settings[pair.key])):
+                problems.add(pair.at, f'kafka setting "{pair.key}": {why}')
     return settings
 
 

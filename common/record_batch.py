@@ -24,7 +24,7 @@ class RecordBatch:
     Offsets ascend but may have gaps (transaction markers, compaction).
 
     `error` is usually empty. In a batch of one record, it says why that record cannot be processed
-    at all; `cause` is the exception that led to it, if there is one.
+    at all; `cause` is the exception that rejects it, if there is one.
     """
 
     topic: str

@@ -302,12 +302,14 @@ class JoinSpec:
 class SparkSpec(ProcessorSpec):
     """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
 
+    If they are `lenient`, values may be JSON as Spark reads it.
     `tables` are read by Spark, and `topic_tables` follow topics. A query that groups records has a
     `grouping`.
     """
 
     format: Format = "string"
     schema: str = ""
+    lenient: bool = False
     tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
     topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
     grouping: GroupingSpec | None = None

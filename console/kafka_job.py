@@ -8,7 +8,7 @@ from typing import Any
 
 from common.config import Config
 from common.deployment import require_no_stop
-from common.errors import ConfigError
+from common.errors import ConfigError, shorten
 from common.pipeline import Pipeline
 from common.record_batch import RecordBatch
 from console.job import Ask, Deal, RecordQuery
@@ -16,6 +16,7 @@ from operations import wishes
 from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
 from operations.job import choose, connected, read_deployment
 from operations.latest_letters import LatestLetters, LetterList
+from operations.record_lines import text_of
 from operations.redrive import DeadLetterTopics
 from operations.topic_records import TopicRecords
 from operations.wishes import WishChange
@@ -122,9 +123,11 @@ def _require_few(topics: DeadLetterTopics, wanted: Wanted) -> None:
 
 
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record whose keys and values are text of a limited length."""
+    """Return a record whose keys and values are text of a limited length, or null.
+
+    Browsers would round large numbers.
+    """
     for name in ("key", "value"):
-        value = record[name]
-        if isinstance(value, str) and len(value) > _LONGEST_TEXT:
-            record[name] = f"{value[:_LONGEST_TEXT]}…"
+        if record[name] is not None:
+            record[name] = shorten(text_of(record[name]), _LONGEST_TEXT)
     return record

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from common import json_text
 from common.errors import ConfigError
+from common.json_text import exact_decimal, exact_integer
 from common.printable import printable
 from common.record_batch import OutputRecord, RecordBatch
 from common.wire import JsonObject
 from operations.times import shown_time
+from streams import serdes
 from streams.errors import StreamsError
 from streams.serdes import Serde
 
@@ -29,7 +32,8 @@ _BASE64 = "base64"
 class RecordLines:
     """Reads and writes the records of one topic by the serdes of its keys and values.
 
-    In JSON, bytes are base64, and UUIDs their usual text.
+    In JSON, bytes are base64, and UUIDs their usual text. The numbers of the serde `json` keep all
+    their digits, as a `Decimal` if they have a fraction or an exponent.
     """
 
     topic: str
@@ -37,7 +41,7 @@ class RecordLines:
     value: Serde[Any]
 
     def to_json(self, batch: RecordBatch, index: int) -> dict[str, Any]:
-        """Return a record as plain values for `json.dumps`.
+        """Return a record as plain values for `json_text.dumps`.
 
         Raises `ConfigError` if a serde cannot read it; the message names the record.
         """
@@ -56,12 +60,12 @@ class RecordLines:
     def to_text(self, batch: RecordBatch, index: int) -> str:
         """Return a record as a line for people, without control characters. Raises as `to_json`."""
         record = self.to_json(batch, index)
-        headers = ", ".join(f"{name}={_text(value)}" for name, value in record["headers"])
+        headers = ", ".join(f"{name}={text_of(value)}" for name, value in record["headers"])
         parts = [
             f"{record['partition']}@{record['offset']}",
             shown_time(record["timestamp_ms"]),
-            _text(record["key"]),
-            _text(record["value"]),
+            text_of(record["key"]),
+            text_of(record["value"]),
             *([f"[{headers}]"] if headers else []),
         ]
         return "  ".join(map(printable, parts))
@@ -73,7 +77,7 @@ class RecordLines:
         names the line.
         """
         try:
-            data = json.loads(line)
+            data = json.loads(line, parse_float=exact_decimal, parse_int=exact_integer)
             unknown = [] if not isinstance(data, dict) else sorted(data.keys() - {*_FIELDS})
             if unknown:
                 raise ValueError(f'unknown field "{unknown[0]}": it has {", ".join(_FIELDS)}')
@@ -95,12 +99,17 @@ class RecordLines:
         if data is None:
             return None
         try:
-            return _plain(serde.deserialize(data))
+            return _plain(_exact(serde).deserialize(data))
         except StreamsError as error:
             raise ConfigError(
                 f"record {batch.topic}[{batch.partition}]@{batch.offsets[index]}: the {what} is "
-                f"not what {serde.name} reads: {error}; choose another serde for it, such as bytes"
+                f"not what {serde.name} reads: {', '.join([str(error), *_notes(error)])}; choose "
+                "another serde for it, such as bytes"
             ) from error
+
+
+def _notes(error: Exception) -> list[str]:
+    return getattr(error, "__notes__", [])
 
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -112,10 +121,16 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Return a key or a value as people read it."""
     if value is None:
         return "null"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
+
+
+def _exact(serde: Serde[Any]) -> Serde[Any]:
+    """Return a serde that changes no digits: what is shown or copied is no step's result."""
+    return serdes.json(decimals=True) if serde is serdes.json else serde
 
 
 def _plain(value: Any) -> Any:
@@ -142,7 +157,7 @@ def _write(serde: Serde[Any], value: Any, what: str) -> bytes | None:
             if not isinstance(value, str):
                 raise ValueError(f"{what} must be a string")
             value = _SPECIAL[serde.name](value)
-        return serde.serialize(value)
+        return _exact(serde).serialize(value)
     except (StreamsError, ValueError) as error:
         raise ValueError(f"{what} is not what {serde.name} writes: {error}") from error
 

@@ -19,11 +19,12 @@ import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from json import JSONDecodeError, JSONDecoder, JSONEncoder
-from math import isinf
+from functools import partial
+from json import JSONDecodeError, JSONEncoder
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
+from common import json_text
 from common.suggest import did_you_mean, one_of
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.windowed import Window, Windowed
@@ -55,9 +56,10 @@ class Serde(Generic[T]):
     """A pair of functions between a type and bytes; hot loops bind them once.
 
     Both functions raise `SerializationError` for values that they cannot convert; the message has
-    no payload. Neither is ever called with `None`. Your own serdes are objects of this class too:
-    `Serde("reversed", lambda data: data[::-1], lambda data: data[::-1])`. If `serialize` returns
-    anything but bytes, or `None` for no value, that is a `SerializationError`, too.
+    no payload, and is the same for the same fault: where it is, is a note. Neither is ever called
+    with `None`. Your own serdes are objects of this class too: `Serde("reversed", lambda data:
+    data[::-1], lambda data: data[::-1])`. If `serialize` returns anything but bytes, or `None` for
+    no value, that is a `SerializationError`, too.
     """
 
     name: str
@@ -119,7 +121,7 @@ def key_bytes(serde: Serde[Any], text: str) -> Data:
     if serde is string or serde is bytes:
         return text.encode(errors="surrogateescape")
     try:
-        return serde.serialize(UUID(text) if serde is uuid else _decode_json(text))
+        return serde.serialize(UUID(text) if serde is uuid else json_text.decode(text))
     except (ValueError, RecursionError):
         raise SerializationError(f'"{text}" is not a key of the serde {serde.name}') from None
 
@@ -128,8 +130,12 @@ def _cannot_write(name: str, reason: str) -> NoReturn:
     raise SerializationError(f"the serde {name} cannot write this: {reason}") from None
 
 
-def _cannot_read(name: str, reason: str) -> NoReturn:
-    raise SerializationError(f"the serde {name} cannot read these bytes: {reason}") from None
+def _cannot_read(name: str, reason: str, place: str = "") -> NoReturn:
+    """Raise an error with the same words for the same fault; the `place` is a note."""
+    error = SerializationError(f"the serde {name} cannot read these bytes: {reason}")
+    if place:
+        error.add_note(place)
+    raise error from None
 
 
 def _type_of(value: object) -> str:
@@ -155,18 +161,18 @@ def _write_string(value: str, encode: Callable[[str], Data] = str.encode) -> Dat
     except TypeError:
         _cannot_write("string", _type_of(value))
     except UnicodeEncodeError as error:
-        _cannot_write("string", f"{error.reason} at character {error.start}")
+        _cannot_write("string", error.reason)
 
 
 def _read_string(data: Data, decode: Callable[[Data], str] = Data.decode) -> str:
     try:
         return decode(data)
     except UnicodeDecodeError as error:
-        _cannot_read("string", _not_utf8(error))
+        _cannot_read("string", *_not_utf8(error))
 
 
-def _not_utf8(error: UnicodeDecodeError) -> str:
-    return f"not UTF-8, {error.reason} at byte {error.start}"
+def _not_utf8(error: UnicodeDecodeError) -> tuple[str, str]:
+    return f"not UTF-8, {error.reason}", f"at byte {error.start}"
 
 
 # Numbers
@@ -209,7 +215,7 @@ def _packed(name: str, layout: str) -> Serde[Any]:
         try:
             return unpack(data)[0]
         except struct.error:
-            _cannot_read(name, f"it takes {size} of them, not {len(data)}")
+            _cannot_read(name, f"it takes {size} of them", f"not {len(data)}")
 
     return _BuiltIn(name, write, read)
 
@@ -245,37 +251,50 @@ def _read_boolean(data: Data) -> bool:
     if data == b"\x00":
         return False
     if len(data) != 1:
-        _cannot_read("boolean", f"it takes 1 of them, not {len(data)}")
+        _cannot_read("boolean", "it takes 1 of them", f"not {len(data)}")
     _cannot_read("boolean", "neither 0 nor 1")
 
 
 # json
 
 
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if isinf(value):
-        raise ValueError("a number is beyond the range of a float")
-    return value
-
-
 _encode_json = JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
-_decode_json = JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite).decode
+_encode_exactly = partial(
+    json_text.dumps, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
 
 
-def _write_json(value: Any) -> Data:
-    try:
-        return _encode_json(value).encode()
-    except UnicodeEncodeError as error:
-        _cannot_write("json", f"a string in it cannot be UTF-8, {error.reason}")
-    except RecursionError:
-        _cannot_write("json", "it is nested too deeply")
-    except (TypeError, ValueError) as error:
-        _cannot_write("json", _without_payload(error))
+def _json_functions(
+    name: str, encode: Callable[[Any], str], decode: Callable[[str], Any]
+) -> tuple[Callable[[Any], Data], Callable[[Data], Any]]:
+    def write(value: Any) -> Data:
+        try:
+            text = encode(value)
+            data = text.encode()
+        except UnicodeEncodeError as error:
+            _cannot_write(name, f"a string in it cannot be UTF-8, {error.reason}")
+        except RecursionError:
+            _cannot_write(name, "it is nested too deeply")
+        except (TypeError, ValueError) as error:
+            _cannot_write(name, _without_payload(error))
+        for coerced in json_text.coerced_names(value, text):
+            _cannot_write_name(name, coerced)
+        return data
+
+    def read(data: Data) -> Any:
+        try:
+            return decode(data.decode())
+        except UnicodeDecodeError as error:
+            _cannot_read(name, *_not_utf8(error))
+        except JSONDecodeError as error:
+            words = error.msg.removesuffix(" at").removesuffix(" starting")
+            _cannot_read(name, words, f"at character {error.pos}")
+        except RecursionError:
+            _cannot_read(name, "nested too deeply")
+        except ValueError as error:
+            _cannot_read(name, _without_payload(error))
+
+    return write, read
 
 
 def _without_payload(error: TypeError | ValueError) -> str:
@@ -285,20 +304,35 @@ def _without_payload(error: TypeError | ValueError) -> str:
         return "a number in it is NaN or infinite"
     if message.startswith("Exceeds the limit"):
         return "a number in it has too many digits"
+    if message.endswith("range of a float"):
+        return f"{message}; serdes.json(decimals=True) reads it"
+    if message.startswith("keys must be"):
+        return f"a name in it is a {message.rpartition(' ')[2]}: {_NAMES_ARE_TEXT}"
+    if message == "Object of type Decimal is not JSON serializable":
+        return f"{message}, except with serdes.json(decimals=True)"
     return message
 
 
-def _read_json(data: Data) -> Any:
-    try:
-        return _decode_json(data.decode())
-    except UnicodeDecodeError as error:
-        _cannot_read("json", _not_utf8(error))
-    except JSONDecodeError as error:
-        _cannot_read("json", f"{error.msg} at character {error.pos}")
-    except RecursionError:
-        _cannot_read("json", "nested too deeply")
-    except ValueError as error:
-        _cannot_read("json", _without_payload(error))
+_NAMES_ARE_TEXT = "names in JSON are strings, so write str(…), and read it so"
+
+
+def _cannot_write_name(name: str, coerced: Any) -> NoReturn:
+    kind = f"a {type(coerced).__name__}"
+    refused = f"the serde {name} cannot write this: "
+    raise SerializationError(
+        f"{refused}the name {coerced!r} in it is {kind}: {_NAMES_ARE_TEXT}",
+        shown=f"{refused}a name in it is {kind}: {_NAMES_ARE_TEXT}",
+    )
+
+
+class _Json(_BuiltIn[Any]):
+    """The serde of JSON; a call returns it, or the one that keeps the digits of numbers."""
+
+    __slots__ = ()
+
+    def __call__(self, *, decimals: bool = False) -> Serde[Any]:
+        """Return the serde of JSON that reads numbers with a fraction as floats, or `decimals`."""
+        return _json_decimals if decimals else self
 
 
 bytes: Serde[Data] = _BuiltIn("bytes", _same_bytes, _as_they_are)
@@ -330,16 +364,37 @@ uuid: Serde[UUID] = _BuiltIn("uuid", _write_uuid, _read_uuid)
 boolean: Serde[bool] = _BuiltIn("boolean", _write_boolean, _read_boolean)
 """1 byte, 0 or 1; Java's Boolean. Writes only `True` and `False`, not numbers."""
 
-json: Serde[Any] = _BuiltIn("json", _write_json, _read_json)
+json = _Json("json", *_json_functions("json", _encode_json, json_text.decode))
 """Compact JSON in UTF-8, with non-ASCII characters unescaped.
 
-NaN and the infinities are refused in both directions. The members of an object keep their order,
-so equal objects may differ in bytes: as a key, an object is a poor choice."""
+What it writes, it reads as an equal value, except that tuples become lists. So it refuses names
+that are not strings, such as those of `{7: 1}`, sets, NaN and the infinities. Subclasses of `str`,
+`int`, `float`, `list` and `dict` are read as those.
+
+It reads what RFC 8259 allows. Of a name that an object has twice, the last value counts. A number
+with a fraction or an exponent becomes the nearest float, so a step that does not touch it may give
+it other digits: 0.12345678901234567890 is written as 0.12345678901234568, and 1e400 is refused.
+`-0` is read as 0. `serdes.json(decimals=True)`, named `json_decimals` in pipeline.yaml, reads these
+numbers as `decimal.Decimal`, and writes all their digits back. It costs about half as much again
+for each number.
+
+The members of an object keep their order, so equal objects may differ in bytes: as a key, an object
+is a poor choice."""
+
+_json_decimals: Serde[Any] = _BuiltIn(
+    "json_decimals", *_json_functions("json_decimals", _encode_exactly, json_text.decode_exactly)
+)
 
 _BY_NAME: Mapping[str, Serde[Any]] = {
     serde.name: serde
-    for serde in (bytes, string, integer, int32, int64, float32, float64, uuid, boolean, json)
+    for serde in (
+        *(bytes, string, integer, int32, int64, float32, float64, uuid, boolean),
+        *(json, _json_decimals),
+    )
 }
+JSON_NAMES = ("json", "json_decimals")
+"""Those whose values may have fields."""
+
 NAMES = tuple(sorted(_BY_NAME))
 """The names that `by_name` knows."""
 
@@ -375,7 +430,7 @@ def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
 
     def read(data: Data) -> Windowed[T]:
         if len(data) < _TIME_BYTES:
-            _cannot_read(name, f"it takes {_TIME_BYTES} or more of them, not {len(data)}")
+            _cannot_read(name, f"it takes {_TIME_BYTES} or more of them", f"not {len(data)}")
         start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
         return Windowed(read_key(data[:-_TIME_BYTES]), Window(start, start + size_ms))
 
@@ -400,7 +455,7 @@ def session_windowed(inner: Serde[T]) -> Serde[Windowed[T]]:
 
     def read(data: Data) -> Windowed[T]:
         if len(data) < _SESSION_BYTES:
-            _cannot_read(name, f"it takes {_SESSION_BYTES} or more of them, not {len(data)}")
+            _cannot_read(name, f"it takes {_SESSION_BYTES} or more of them", f"not {len(data)}")
         end = int.from_bytes(data[-_SESSION_BYTES:-_TIME_BYTES], "big", signed=True)
         start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
         return Windowed(read_key(data[:-_SESSION_BYTES]), Window(start, end))

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import structlog
@@ -100,7 +101,7 @@ class FailOnInvalidTimestamp(RecordTimestampExtractor):
     def on_invalid(self, record: RecordView, partition_time: int) -> int:
         """Raise `StreamsError`."""
         raise StreamsError(
-            f"{_place(record)} has no valid timestamp: use another timestamp extractor to read it"
+            "the record has no valid timestamp: use another timestamp extractor to read it"
         )
 
 
@@ -128,9 +129,7 @@ class UsePartitionTimeOnInvalidTimestamp(RecordTimestampExtractor):
     def on_invalid(self, record: RecordView, partition_time: int) -> int:
         """Return the partition time; raise `StreamsError` while it is unknown."""
         if partition_time < 0:
-            raise StreamsError(
-                f"{_place(record)} has no valid timestamp, and no record before it had one"
-            )
+            raise StreamsError("the record has no valid timestamp, and no record before it had one")
         return partition_time
 
 
@@ -184,7 +183,30 @@ class FieldTimestampExtractor:
             timestamp = _READ[self.unit](value.get(self.field))
             if 0 <= timestamp <= _MAX_TIME:
                 return timestamp
-        return self.on_invalid.on_invalid(record, partition_time)
+        policy = self.on_invalid
+        try:
+            return policy.on_invalid(record, partition_time)
+        except StreamsError as error:
+            if type(policy) not in (FailOnInvalidTimestamp, UsePartitionTimeOnInvalidTimestamp):
+                raise
+            raise StreamsError(f"{self._problem(value)}: {error}") from None
+
+    def _problem(self, value: object) -> str:
+        """Say which kind of fault this is: the same words for the same fault, without data."""
+        if not isinstance(value, dict):
+            return f'no field "{self.field}", as the value is a {type(value).__name__}'
+        if self.field not in value:
+            return f'the field "{self.field}" is missing'
+        found = value[self.field]
+        kind = type(found).__name__
+        wanted = "ISO 8601" if self.unit == "iso8601" else f"a number of {self.unit}"
+        if isinstance(found, str) is (self.unit == "iso8601") and not isinstance(
+            found, bool | None
+        ):
+            return (
+                f'the field "{self.field}" is not {wanted}, or before 1970 or beyond 2**63 - 1 ms'
+            )
+        return f'the field "{self.field}" is a {kind}, not {wanted}'
 
 
 def _number(value: object, multiplier: int, divisor: int = 1) -> int:
@@ -192,6 +214,8 @@ def _number(value: object, multiplier: int, divisor: int = 1) -> int:
         return UNKNOWN_TIME
     if isinstance(value, int):
         return value * multiplier // divisor
+    if isinstance(value, Decimal):
+        return round(value * multiplier / divisor) if 0 <= value <= _MAX_TIME else UNKNOWN_TIME
     if isinstance(value, float) and 0 <= value <= _MAX_TIME:
         return round(value * multiplier / divisor)
     return UNKNOWN_TIME
@@ -308,18 +332,14 @@ def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: 
         raise
     except BaseException as raised:
         error = as_exception(raised)
-        failed = f"the timestamp extractor failed on {_place(record)}"
+        failed = "the timestamp extractor failed"
         raise StreamsError(
             f"{failed}: {described(error, with_values=True)}",
             shown=f"{failed}: {described(error, with_values=False)}",
         ) from error
     if type(timestamp) is not int or timestamp > _MAX_TIME:
         raise StreamsError(
-            f"the timestamp extractor returned a {type(timestamp).__name__} for {_place(record)} "
-            "that is not an integer below 2**63"
+            f"the timestamp extractor returned a {type(timestamp).__name__} that is not an integer "
+            "below 2**63"
         )
     return timestamp
-
-
-def _place(record: RecordView) -> str:
-    return f"the record at offset {record.offset} of {record.topic}-{record.partition}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Annotated
 
 import typer
 
 from admin.files import ConfigPath
+from common import json_text
 from common.cli import run_command
 from common.config import load_config
 from common.errors import ConfigError
@@ -69,10 +69,8 @@ def read(
         raise ConfigError(f"--from: {error}") from error
     lines = records.lines
     for batch, index in records.read(start, partitions or (), most=limit, follow=follow):
-        print(
-            json.dumps(lines.to_json(batch, index)) if as_json else lines.to_text(batch, index),
-            flush=follow,
-        )
+        line = json_text.dumps(lines.to_json(batch, index)) if as_json else ""
+        print(line or lines.to_text(batch, index), flush=follow)
 
 
 @topic_app.command()

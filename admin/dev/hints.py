@@ -21,6 +21,7 @@ _TEXT_SAMPLE = "12"  # the built-in type `sum` reads numbers
 _SAMPLES: Mapping[str, Any] = {
     _TEXT: _TEXT_SAMPLE,
     "json": {"amount": 12},
+    "json_decimals": {"amount": 12},
     "boolean": True,
     "uuid": "00000000-0000-0000-0000-000000000001",
     **dict.fromkeys(("integer", "int32", "int64", "float32", "float64"), 12),

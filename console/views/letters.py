@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from console.requests import LetterQuery
 from operations.dead_letters import DeadLetter
 from operations.latest_letters import LetterList
+
+_MOST_FAULTS = 100
+_NUMBER = re.compile(r"[0-9]+")
 
 
 def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str, Any]:
@@ -51,11 +55,16 @@ def _processors(found: LetterList) -> list[dict[str, Any]]:
 
 
 def _errors(newest_first: Iterable[DeadLetter]) -> list[dict[str, Any]]:
-    """Return each error of each processor, the most frequent first, with its newest reason."""
-    together: dict[tuple[str, str], list[DeadLetter]] = {}
+    """Return each fault of each processor, the most frequent first, with its newest reason.
+
+    Reasons that differ only in numbers are of one fault. Rare faults are one row, without a reason
+    of their own, if there are more than `_MOST_FAULTS`.
+    """
+    together: dict[tuple[str, str, str], list[DeadLetter]] = {}
     for each in newest_first:
-        together.setdefault((each.id.processor, each.error), []).append(each)
-    rows = [
+        fault = _NUMBER.sub("0", each.reason)
+        together.setdefault((each.id.processor, each.error, fault), []).append(each)
+    rows: list[dict[str, Any]] = [
         {
             "processor": processor,
             "error": error,
@@ -64,9 +73,25 @@ def _errors(newest_first: Iterable[DeadLetter]) -> list[dict[str, Any]]:
             "oldest_ms": same[-1].timestamp_ms,
             "newest_ms": same[0].timestamp_ms,
         }
-        for (processor, error), same in together.items()
+        for (processor, error, _), same in together.items()
     ]
-    return sorted(rows, key=lambda row: -int(str(row["count"])))
+    rows.sort(key=lambda row: -int(row["count"]))
+    if len(rows) > _MOST_FAULTS:
+        rare = rows[_MOST_FAULTS - 1 :]
+        rows[_MOST_FAULTS - 1 :] = [_rare(rare)]
+    return rows
+
+
+def _rare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return faults as one row."""
+    return {
+        "processor": "",
+        "error": "",
+        "reason": f"{len(rows):,} other reasons",
+        "count": sum(row["count"] for row in rows),
+        "oldest_ms": min(row["oldest_ms"] for row in rows),
+        "newest_ms": max(row["newest_ms"] for row in rows),
+    }
 
 
 def _listed(letter: DeadLetter) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from common.json_text import coerced_names
 from streams.dsl.aggregate_functions import AggregateFunctions
 from streams.dsl.distinct_count import DistinctCount
 from streams.dsl.expression_rows import row_function
@@ -295,6 +296,9 @@ def _type(value: object) -> str:
 
 def _json(value: Any) -> str:
     try:
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=True)
     except (TypeError, ValueError, RecursionError):
         raise StreamsError(f"this keeps what JSON can hold, not {_type(value)}") from None
+    for name in coerced_names(value, text):
+        raise StreamsError(f"this keeps what JSON can hold: names are strings, not {_type(name)}")
+    return text

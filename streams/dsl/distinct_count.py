@@ -10,6 +10,7 @@ import json
 import math
 from hashlib import blake2b
 
+from common.json_text import coerced_names
 from streams.errors import StreamsError
 
 _PRECISION = 12
@@ -108,11 +109,16 @@ def _canonical(value: object) -> bytes:
     if isinstance(value, float):
         return b"d" + repr(value).encode()
     try:
-        return b"j" + json.dumps(value, sort_keys=True).encode()
+        text = json.dumps(value, sort_keys=True)
     except (TypeError, ValueError, RecursionError):
         raise StreamsError(
             f"this takes what JSON can hold, and bytes, not a {type(value).__name__}"
         ) from None
+    for name in coerced_names(value, text):
+        raise StreamsError(
+            f"this takes what JSON can hold: names are strings, not a {type(name).__name__}"
+        )
+    return b"j" + text.encode()
 
 
 def _sigma(x: float) -> float:

@@ -122,7 +122,7 @@ class JsonReader:
     def _read(
         self, raw: Sequence[bytes | None], fields: Sequence[Path]
     ) -> Mapping[str, pa.Array] | None:
-        joined = _joined(raw)
+        joined = joined_objects(raw)
         if joined is None or not (self._types.keys() >= set(fields) or self._guess(raw, fields)):
             return None
         schema = _schema({path: self._types[path] for path in fields})
@@ -172,8 +172,11 @@ def _at(value: Any, path: Path) -> Any:
     return value
 
 
-def _joined(raw: Sequence[bytes | None]) -> bytes | None:
-    """Return records as one stream, in which each is one object or none is complete."""
+def joined_objects(raw: Sequence[bytes | None]) -> bytes | None:
+    """Return records as one stream, in which each is one object or none is complete.
+
+    `None` if it is not sure that Arrow reads them as Python does.
+    """
     records: Sequence[Any] = raw
     if None in raw:
         records = [b"{}" if item is None else item for item in raw]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from common.json_text import coerced_names
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.stateless import NULL_KEY
 from streams.engine.nodes import NamedPart
@@ -161,6 +162,11 @@ def identities(key_serde: Serde[Any]) -> Serde[tuple[Any, Any]]:
                 f"by gives a {type(result).__name__}, which cannot be compared: return what JSON "
                 "can hold"
             ) from None
+        for name in coerced_names(result, text):
+            raise SerializationError(
+                f"by gives a dict with a name that is a {type(name).__name__}, which cannot be "
+                "compared: names in JSON are strings"
+            )
         return _LENGTH.pack(len(data)) + data + text.encode()
 
     def read(data: bytes) -> tuple[Any, Any]:

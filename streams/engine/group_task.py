@@ -413,9 +413,7 @@ class GroupTask:
         batch = span.batch
         end: Rejection | int
         if batch.error:
-            rejected = RecordRejectedError(batch.error)
-            rejected.__cause__ = batch.cause
-            end = Rejection(start, rejected)
+            end = Rejection(start, batch.cause or RecordRejectedError(batch.error))
         else:
             end = self._runtime.process(batch, start, span.stop, until_s)
         if not isinstance(end, Rejection):

@@ -60,7 +60,9 @@ class RejectedRecords:
         settings = self._settings
         source = self._runtime.nodes.source(batch.topic)
         explained = Explanation(error, source, with_values=self._with_values)
-        raised = batch.cause or error
+        raised = error
+        if error is batch.cause and isinstance(error.__cause__, Exception):
+            raised = error.__cause__  # what an extractor raised
         # A record that a processor rejects on purpose is not an error in its code.
         if not isinstance(raised, RecordRejectedError):
             self._on_user_error(raised)

@@ -343,7 +343,7 @@ class RunningSource:
         """Return a call to make, or one that has failed because its record cannot be read."""
         try:
             if batch.error:
-                raise RecordRejectedError(batch.error) from batch.cause
+                raise batch.cause or RecordRejectedError(batch.error)
             return Entry(batch, index, self.record(batch, index))
         except BaseException as error:
             return Entry(batch, index, None, as_exception(error))

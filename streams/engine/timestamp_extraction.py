@@ -9,6 +9,7 @@ from common.record_batch import KafkaHeaders, RecordBatch
 from streams.engine.running import RunningSource
 from streams.engine.task_time import TaskTime
 from streams.engine.user_errors import reason
+from streams.processor import RecordRejectedError
 from streams.timestamps import extract_column, stamped
 
 
@@ -25,25 +26,41 @@ class _View:
     headers: KafkaHeaders
 
 
+def _rejected(why: str, error: Exception) -> RecordRejectedError:
+    """Return what rejects a record whose time the extractor does not find."""
+    rejected = RecordRejectedError(why)
+    rejected.__cause__ = error.__cause__ if isinstance(error.__cause__, Exception) else error
+    return rejected
+
+
 def timed(
     batch: RecordBatch, source: RunningSource, time: TaskTime, *, with_values: bool
 ) -> list[RecordBatch]:
     """Return the batch with extracted timestamps, split into single records if that fails.
 
+    A record that cannot be read is rejected with the same error as where nothing asks for its time.
     Records that the extractor drops are left out. Reasons quote records only `with_values`. Raises
     if the extractor loses what it needs.
     """
     partition = (batch.topic, batch.partition)
+    unread: Exception | None = None
 
     def view(index: int) -> _View:
+        nonlocal unread
         key, value = batch.keys[index], batch.values[index]
+        try:
+            key_read = None if key is None else source.read_key(key)
+            value_read = None if value is None else source.read_value(value)
+        except BaseException as raised:
+            unread = as_exception(raised)
+            raise
         return _View(
             batch.topic,
             batch.partition,
             batch.offsets[index],
             batch.timestamps[index],
-            None if key is None else source.read_key(key),
-            None if value is None else source.read_value(value),
+            key_read,
+            value_read,
             batch.headers[index] if batch.headers else None,
         )
 
@@ -61,10 +78,10 @@ def timed(
                 for part in parts
                 for found in timed(part, source, time, with_values=with_values)
             ]
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
         times = [max(known_ms, 0)]
         why = reason(error, with_values=with_values)
-        return [replace(batch, timestamps=times, error=why, cause=cause)]
+        rejected = error if error is unread else _rejected(why, error)
+        return [replace(batch, timestamps=times, error=why, cause=rejected)]
     if not batch.error:
         time.take_in(partition, extracted.partition_time)
     return [stamped(batch, extracted)]

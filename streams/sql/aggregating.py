@@ -161,7 +161,9 @@ class FromRecords(Aggregating):
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
         columns = [name for name in self.query.columns if name not in (OPEN_FROM, ORDER)]
-        table, wrong = table_of(batch, self.partition, columns, self.spec.format)
+        table, wrong = table_of(
+            batch, self.partition, columns, self.spec.format, is_lenient=self.spec.is_lenient
+        )
         size = len(table)
         if size:
             self.process_table(batch.head(size), table)

@@ -12,6 +12,7 @@ from common.specs import Format
 from streams.errors import StreamsError
 from streams.record import Batch, items_of
 from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
+from streams.sql.strict_json import count_right
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -45,11 +46,18 @@ def versions_schema(format_: Format) -> pa.Schema:
 
 
 def table_of(
-    batch: Batch, partition: int, columns: Iterable[str], format_: Format
+    batch: Batch,
+    partition: int,
+    columns: Iterable[str],
+    format_: Format,
+    *,
+    is_lenient: bool = False,
 ) -> tuple[pa.Table, str]:
-    """Return the records before the first that should be text but is not, and what is wrong there.
+    """Return the records before the first that is not as its format says, and what is wrong there.
 
-    The table has only these `columns`. The reason is empty if all records are in the table.
+    That is one that should be text and is not UTF-8 or, unless this `is_lenient`, that should be
+    JSON and is not an object. The table has only these `columns`; others are not looked at. The
+    reason is empty if all records are in the table.
     """
     schema = schema_of(format_)
     wanted = [schema.field(name) for name in columns]
@@ -61,6 +69,10 @@ def table_of(
                 texts[name] = _text(batch.keys if name == "key" else batch.values, size)
                 if len(texts[name]) < size:
                     size, reason = len(texts[name]), f"the {name} is not UTF-8"
+    if format_ == "json" and "value" in texts and not is_lenient:
+        right, wrong = count_right(batch.values[:size])
+        if wrong:
+            size, reason = right, wrong
     part = batch if size == len(batch) else batch.head(size)
     arrays = [
         texts[field.name].slice(0, size)

@@ -11,6 +11,9 @@ from streams.sql.output import require_plain_types
 from streams.sql.spec import QuerySpec
 from streams.sql.tables import ROWS_IN_MEMORY, Rows
 
+STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+"""Options of Spark's reader of JSON: else the text "NaN" is a number."""
+
 
 class GlobalRows:
     """The global tables of one query, as DataFrames whose rows are in memory."""
@@ -47,5 +50,5 @@ def parsed_table(raw: DataFrame, schema: str) -> DataFrame:
 
     A field that does not fit is null, as no record of a batch is to blame for it.
     """
-    value = F.from_json(F.col("value").cast("string"), schema).alias("value")
+    value = F.from_json(F.col("value").cast("string"), schema, STRICT).alias("value")
     return raw.select("key", value, "timestamp").select("key", "value.*", "timestamp")

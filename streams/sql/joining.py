@@ -175,7 +175,13 @@ class JoinProcessor(MixedProcessor, FollowsTime):
             chosen = np.flatnonzero(is_taken & (np.asarray(sides) == side))
             needed = [name for name in columns if name != RECORD] or ["timestamp"]
             part = _selected(batch, chosen.tolist())
-            table, problem = table_of(part, self._partition, needed, self._spec.format)
+            table, problem = table_of(
+                part,
+                self._partition,
+                needed,
+                self._spec.format,
+                is_lenient=self._spec.is_lenient,
+            )
             if problem and chosen[len(table)] < stop:
                 stop, wrong = int(chosen[len(table)]), problem
             places.append(chosen[: len(table)])

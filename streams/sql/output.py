@@ -16,11 +16,16 @@ from pyspark.sql.types import (
 )
 
 from common.specs import Format
+from streams.sql.finite import finite
 from streams.sql.spec import QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")
 _USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
+_NOT_FINITE = (
+    "the query gives NaN or an infinite number for {name}, which JSON does not have: make it null "
+    "or text in the query"
+)
 
 
 def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataFrame:
@@ -38,7 +43,8 @@ def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataF
     if format_ == "json":
         if not others:
             raise QueryError(f"the query gives {given}, and no column for the value")
-        fields = F.struct(*(F.col(f"`{name}`") for name in others))
+        checked = finite(frame, others, _NOT_FINITE)
+        fields = F.struct(*(checked.get(name, F.col(f"`{name}`")).alias(name) for name in others))
         value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
     else:
         if [name.lower() for name in others] != ["value"]:

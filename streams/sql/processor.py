@@ -38,7 +38,13 @@ class SparkProcessor(BatchProcessor):
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""
         columns = self._query.columns
-        table, wrong = table_of(batch, self._partition, columns, self._spec.format)
+        table, wrong = table_of(
+            batch,
+            self._partition,
+            columns,
+            self._spec.format,
+            is_lenient=self._spec.is_lenient,
+        )
         if len(table):
             rows = self._lookup.rows(batch.head(len(table)))
             run = partial(self._query.run, lookups=rows)

@@ -9,6 +9,7 @@ import logging
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ from common.errors import ConfigError, as_exception
 from common.user_code import UserCode
 from common.user_frames import place_of
 from streams.sql.columns import lookup_schema, schema_of, versions_schema
-from streams.sql.global_rows import parsed_table
+from streams.sql.finite import finite
+from streams.sql.global_rows import STRICT, parsed_table
 from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from streams.sql.messages import may_be_a_records_fault, one_line, without_values
@@ -179,8 +181,10 @@ class QuerySession:
         raw = self.empty(self.records)
         records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
         schema = self.spec.schemas.get(names[0], self.spec.schema)
-        records = _parsed(records, schema) if schema else records
+        records = _parsed(records, schema, self.spec.is_lenient) if schema else records
         require_plain_types(records)
+        if schema and not self.spec.is_lenient:
+            records = _finite(records)
         for name in names:
             records.createOrReplaceTempView(f"`{name}`")
         return _rdd_id(raw), records
@@ -356,11 +360,22 @@ def _parse(parser: Any, query: str) -> Any:
         raise QueryError("only a SELECT that reads input can be run") from error
 
 
-def _parsed(raw: DataFrame, schema: str) -> DataFrame:
+def _parsed(raw: DataFrame, schema: str, is_lenient: bool) -> DataFrame:
     """Return the records with the fields of their JSON values as columns, after the key."""
-    value = F.from_json("value", schema, {"mode": "FAILFAST"}).alias("value")
+    options = {"mode": "FAILFAST", **({} if is_lenient else STRICT)}
+    value = F.from_json("value", schema, options).alias("value")
     others = [name for name in COLUMNS if name not in ("key", "value")]
     return raw.select("key", value, *others).select("key", "value.*", *others)
+
+
+def _finite(records: DataFrame) -> DataFrame:
+    """Return the records, which raise for a number that is infinite as the float of its column."""
+    # A field with the name of another column is ambiguous, and no query can read it.
+    counts = Counter(name.casefold() for name in records.columns)
+    fields = records.columns[1 : len(records.columns) - len(COLUMNS) + 2]
+    names = [name for name in fields if counts[name.casefold()] == 1]
+    words = "{name} has a number beyond the range of its type"
+    return records.withColumns(finite(records, names, words))
 
 
 def _rdd_id(raw: DataFrame) -> int:

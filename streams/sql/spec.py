@@ -58,7 +58,8 @@ class QuerySpec:
     `inputs` are the names of the inputs. A query may read the only one by its name. `schemas` has
     the schemas of single inputs, in place of `schema`.
 
-    `schema` is Spark's DDL for the values of `format: json`. `tables` are `TableSpec`s as JSON
+    `schema` is Spark's DDL for the values of `format: json`; with `is_lenient`, they need not be
+    JSON as RFC 8259 has it. `tables` are `TableSpec`s as JSON
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
     the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
     of those with a history. `global_tables` has the schemas of tables that follow topics as a
@@ -70,6 +71,7 @@ class QuerySpec:
     function: str = ""
     format: Format = "string"
     schema: str = ""
+    is_lenient: bool = False
     tables: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
     config: Mapping[str, Any] = field(default_factory=dict, hash=False)
     topic_tables: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from streams.processor import ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record, items_of
 from streams.sql.columns import is_utf8, lookup_schema
 from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
+from streams.sql.strict_json import problem
 from streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
 
 _VERB = "the table"
@@ -166,11 +166,4 @@ def _problem(key: bytes | None, value: bytes | None, is_text: bool, has_columns:
         return ""
     if (is_text or has_columns) and not is_utf8(value):
         return "the value is not UTF-8"
-    return "the value is not a JSON object" if has_columns and not _is_map(value) else ""
-
-
-def _is_map(data: bytes) -> bool:
-    try:
-        return isinstance(json.loads(data.decode()), dict)
-    except ValueError:
-        return False
+    return problem(value) if has_columns else ""

@@ -278,13 +278,19 @@ def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:
     """Return bytes as a field: its value, or else text or hexadecimal, named so."""
     if serde is not serdes.bytes and serdes.is_built_in(serde):
         try:
-            return {name: _plain(serde.deserialize(data))}
+            value = serde.deserialize(data)
         except SerializationError:
             return {f"{name}_hex": data.hex()}
+        if serde is not _EXACT_JSON:
+            return {name: _plain(value)}
     text = _text(data)
     if text is None:
         return {f"{name}_hex": data.hex()}
     return {name if serde is serdes.bytes else f"{name}_text": text}
+
+
+_EXACT_JSON = serdes.json(decimals=True)
+"""Its values are shown as their text, since plain JSON would round the numbers in it."""
 
 
 def _text(data: bytes) -> str | None:

@@ -145,7 +145,7 @@ def test_letters_are_redriven_and_processors_paused_by_click(gated: Engine, tmp_
     gated.wait_until_done({gated.config.sink_topic: 5, gated.names.dead_letter("Gate"): 15})
     address = address_in(manager.log_file)
     with browser() as chromium, open_page(chromium, f"{address}#/letters") as page:
-        why = page.get_by_role("table", name="Dead letters by processor and error")
+        why = page.get_by_role("table", name="Dead letters by processor, error and reason")
         expect(why.locator("tbody")).to_contain_text("the gate is shut")
         (tmp_path / "open").touch()
         page.get_by_role("button", name="Redrive 15").click()

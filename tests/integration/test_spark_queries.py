@@ -18,7 +18,7 @@ from streams.sql.columns import batch_of, table_of
 from streams.sql.local import LocalQueries
 from streams.sql.queries import SparkQueries
 from streams.sql.spec import Queries, QueryError, QuerySpec
-from tests.queries import FUNCTIONS, ROOT, ROWS, refusal, results, run
+from tests.queries import FUNCTIONS, ROOT, ROWS, batch, refusal, results, run
 from tests.small_config import SMALL_CONFIG
 
 pytestmark = pytest.mark.integration
@@ -113,6 +113,66 @@ def test_json_is_columns_on_the_way_in_and_out(queries: Queries) -> None:
         (b"k", b'{"a":2,"b":"x"}', 10),
         (None, b'{"a":3,"b":null}', 11),
         (b"k", b'{"a":null,"b":null}', 12),
+    ]
+
+
+FLOATS = {
+    "format": "json",
+    "schema": "d DOUBLE, f FLOAT, s STRUCT<a: ARRAY<DOUBLE>, m: MAP<STRING, FLOAT>>, t STRING",
+}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '{"d": "NaN"}',
+        '{"d": "Infinity"}',
+        '{"f": 1e39}',
+        '{"f": "-INF"}',
+        '{"s": {"a": [1, "NaN"]}}',
+        '{"s": {"m": {"x": 1e39}}}',
+        '{"d": 1' + "0" * 400 + "}",
+    ],
+)
+def test_numbers_that_no_float_holds_do_not_come_in(queries: Queries, value: str) -> None:
+    spec = QuerySpec("SELECT d, f, s, t FROM input", **FLOATS)  # type: ignore[arg-type]
+    with pytest.raises(QueryError):
+        results(queries, spec, [(None, value)])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "sqrt(-1 - d) AS x",
+        "d / 1e-308 / 1e-308 AS x",
+        "float('NaN') AS x",
+        "array(struct(map('a', double('Infinity')) AS m)) AS x",
+    ],
+)
+def test_numbers_that_json_does_not_have_do_not_leave(queries: Queries, column: str) -> None:
+    spec = QuerySpec(f"SELECT {column} FROM input", **FLOATS)  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match="NaN or an infinite number for x, which JSON does not"):
+        results(queries, spec, [(None, '{"d": 1.5}')])
+
+
+def test_finite_numbers_of_all_types_pass(queries: Queries) -> None:
+    spec = QuerySpec("SELECT d, f, s, t FROM input", **FLOATS)  # type: ignore[arg-type]
+    value = '{"d":1.5,"f":0.5,"s":{"a":[1.0,null],"m":{"x":2.0}},"t":"NaN"}'
+    nulls = '{"d":null,"f":null,"s":null,"t":null}'
+    found = results(queries, spec, [(None, value), (None, "{}")])
+    assert [each.decode() for _, each, _ in found if each] == [value, nulls]
+
+
+def test_lenient_json_is_what_spark_reads(queries: Queries) -> None:
+    spec = QuerySpec("SELECT t, d > 5 AS b FROM input", is_lenient=True, **FLOATS)  # type: ignore[arg-type]
+    rows = [(None, "{'t': 'x', 'd': NaN} tail"), (None, ""), (None, '{"d": "Infinity"}')]
+    query = queries.open(spec)
+    table, wrong = table_of(batch(rows), 0, query.columns, "json", is_lenient=True)
+    assert wrong == ""
+    assert batch_of(query.run(table)).values == [
+        b'{"t":"x","b":true}',
+        b'{"t":null,"b":null}',
+        b'{"t":null,"b":true}',
     ]
 
 

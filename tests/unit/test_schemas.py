@@ -83,6 +83,7 @@ LIMITS = {
 QUERY = {
     "format": "json",
     "schema": "name STRING",
+    "lenient": True,
     "tables": {
         "stock": {
             "format": "csv",

@@ -65,7 +65,7 @@ export function lettersPage(main) {
         ? `Only the newest dead letters are counted: about ${count(older)} older ones are left out.`
         : "Times are those of the records. The list is read again every five seconds."),
       el("section", { class: "card" }, el("h3", null, "Why"),
-        table("Dead letters by processor and error", ERRORS, data.errors,
+        table("Dead letters by processor, error and reason", ERRORS, data.errors,
           data.processors.length ? "No dead letter matches." : "No processor of this job writes dead letters.")),
       el("div", { class: "actions" },
         data.waiting ? actionButton(`Redrive ${count(data.waiting)}`, "redrive", chosen()) : null,

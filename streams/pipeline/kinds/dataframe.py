@@ -21,7 +21,15 @@ from streams.pipeline.kinds.kind import (
     read_reference,
     require_allowed,
 )
-from streams.pipeline.kinds.spark import FORMAT, SCHEMA, Spark, query_of, read_schema
+from streams.pipeline.kinds.spark import (
+    FORMAT,
+    LENIENT,
+    SCHEMA,
+    Spark,
+    query_of,
+    read_lenient,
+    read_schema,
+)
 from streams.pipeline.kinds.tables import TABLES, read_tables
 from streams.sql.spec import QuerySpec
 
@@ -43,6 +51,7 @@ class DataFrame(Spark[DataFrameSpec]):
         _FUNCTION,
         FORMAT,
         SCHEMA,
+        LENIENT,
         TABLES,
         GROUP_BY,
         *GROUP_KEYS,
@@ -61,6 +70,7 @@ class DataFrame(Spark[DataFrameSpec]):
             grouping=grouping_of_function(fields, problems),
             format=format_,
             schema=read_schema(fields, format_, problems),
+            lenient=read_lenient(fields, format_, problems),
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
             max_task_idle_ms=fields.number(MAX_TASK_IDLE),

@@ -17,6 +17,7 @@ from common.specs import (
     TimeUnit,
 )
 from common.yaml_positions import Map, Problems, Scalar, describe
+from streams import serdes
 from streams.pipeline.kinds.stores import serde_key
 from streams.timestamps import (
     FailOnInvalidTimestamp,
@@ -83,7 +84,7 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         timestamp=_read_time(fields, problems),
         auto_offset_reset=fields.choice(_RESET),
     )
-    is_wrong = isinstance(given, Map) and spec.value not in (None, "json")
+    is_wrong = isinstance(given, Map) and spec.value not in (None, *serdes.JSON_NAMES)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
         problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
     return spec

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from common.config import Config
 from common.fields import Fields
-from common.keys import Choice, Schema, Text
+from common.keys import Choice, Flag, Schema, Text
 from common.processors import SOURCE, PipelineProcessor
 from common.specs import Format, GroupingSpec, SessionSpec, SparkSpec, TopicTableSpec, WindowSpec
 from common.user_code import UserCode
@@ -50,6 +50,12 @@ SCHEMA = Text(
     about='the columns of the values, such as "name STRING, price DOUBLE"',
     default="",
 )
+LENIENT = Flag(
+    name="lenient",
+    doc="whether values of `format: json` may be what only Spark reads: single quotes, NaN, text "
+    "after the object, or nothing; default: what RFC 8259 does not allow is rejected",
+    default=False,
+)
 
 
 class Spark(Kind[Q]):
@@ -61,7 +67,7 @@ class Spark(Kind[Q]):
         {
             "if": {"properties": {FORMAT.name: {"const": _JSON}}, "required": [FORMAT.name]},
             "then": {"required": [SCHEMA.name]},
-            "else": {"properties": {SCHEMA.name: False}},
+            "else": {"properties": {SCHEMA.name: False, LENIENT.name: False}},
         },
         *GROUP_RULES,
     )
@@ -207,6 +213,7 @@ def query_of(spec: SparkSpec) -> QuerySpec:
     return QuerySpec(
         format=spec.format,
         schema=spec.schema,
+        is_lenient=spec.lenient,
         tables={name: asdict(table) for name, table in spec.tables.items()},
         topic_tables=_schemas(spec, is_global=False),
         global_tables=_schemas(spec, is_global=True),
@@ -226,6 +233,13 @@ def read_schema(
     elif format_ != _JSON and is_given:
         problems.add(fields.at(SCHEMA.name), "schema belongs to format: json")
     return schema
+
+
+def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
+    """Return whether JSON is read as Spark does; a key without JSON is a mistake."""
+    if format_ != _JSON and fields.get(LENIENT.name) is not None:
+        problems.add(fields.at(LENIENT.name), "lenient belongs to format: json")
+    return fields.boolean(LENIENT)
 
 
 def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries) -> Supplier:

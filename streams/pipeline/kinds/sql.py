@@ -27,7 +27,7 @@ from streams.pipeline.kinds.kind import (
     Unit,
     refuse_config,
 )
-from streams.pipeline.kinds.spark import FORMAT, Spark, query_of, read_schema
+from streams.pipeline.kinds.spark import FORMAT, LENIENT, Spark, query_of, read_lenient, read_schema
 from streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
 from streams.sql.join_stores import join_stores
 from streams.sql.query_text import read_groups
@@ -47,7 +47,10 @@ class Sql(Spark[SqlSpec]):
 
     spec = SqlSpec
     doc = "a query on Spark"
-    own_keys = (_QUERY, FORMAT, SCHEMAS, TABLES, *GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME)
+    own_keys = (
+        *(_QUERY, FORMAT, SCHEMAS, LENIENT, TABLES),
+        *(*GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME),
+    )
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
         """See `Kind`."""
@@ -64,6 +67,7 @@ class Sql(Spark[SqlSpec]):
             format=format_,
             schema=read_schema(fields, format_, problems, schemas),
             schemas=schemas,
+            lenient=read_lenient(fields, format_, problems),
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
             max_task_idle_ms=fields.number(MAX_TASK_IDLE),

@@ -14,6 +14,7 @@ from common.keys import Free, Number, Section
 from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
 from common.user_code import UserCode, form_problem, is_dotted
 from common.yaml_positions import Problems, Scalar, describe
+from streams import serdes
 from streams.engine.nodes import Supplier
 from streams.pipeline.kinds.entry import Entry, PipelineFile
 from streams.pipeline.kinds.kind import (
@@ -112,7 +113,7 @@ class UserClass(Kind[ClassSpec]):
         for source in entry.sources:
             found = file.source_specs.get(source.id, SourceSpec())
             in_field = isinstance(found.timestamp, FieldTime)
-            if in_field and found.value is None and spec.serdes.value != "json":
+            if in_field and found.value is None and spec.serdes.value not in serdes.JSON_NAMES:
                 problems.add(
                     source.at, f'source "{source.id}": {NEEDS_JSON}, not {spec.serdes.value}'
                 )

@@ -121,6 +121,15 @@ def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path,
     )
 
 
+def test_validate_reports_settings_that_librdkafka_refuses(files: tuple[Path, Path]) -> None:
+    with files[0].open("a", encoding="utf-8") as file:
+        file.write("kafka: {lingr.ms: 5, producer.compression.type: zip}\n")
+    result = pipeline("validate", *files)
+    assert result.exit_code == 2
+    assert 'kafka setting "lingr.ms": librdkafka has no such setting' in result.stderr
+    assert 'kafka setting "producer.compression.type": Invalid value "zip"' in result.stderr
+
+
 def test_validate_reports_the_mistakes_of_both_files(files: tuple[Path, Path]) -> None:
     config, path = files
     config.write_text(config.read_text().replace("parallelism:", "parallelsm:", 1))

@@ -125,6 +125,12 @@ def test_records_are_shown_from_the_start_on(job: KafkaJob) -> None:
     assert values(job.records(RecordQuery("orders", Earliest(), 2))) == ["1", "4", "2", "3"]
 
 
+@pytest.mark.parametrize("serde", ["json", "json_decimals", "integer"])
+def test_keys_and_values_are_text_as_browsers_round_numbers(job: KafkaJob, serde: str) -> None:
+    found = job.records(RecordQuery("orders", Earliest(), 1, value=serde))
+    assert values(found) == ["1", "2"]
+
+
 @pytest.mark.parametrize("topic", ["heartbeat_topic_shop", "other", ""])
 def test_only_topics_of_the_pipeline_are_shown(job: KafkaJob, topic: str) -> None:
     with pytest.raises(ConfigError, match="the job has no topic"):

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from common import json_text
 from common.errors import ConfigError
 from common.printable import printable
 from common.record_batch import RecordBatch
@@ -53,6 +54,20 @@ def test_what_is_read_is_written_as_it_was(serde: str, data: bytes | None, shown
         data = json.dumps(shown, separators=(",", ":")).encode()
     again = of.from_json(json.dumps(record), 1)
     assert again == ("orders", data, data, 3, TIME_MS, headers)
+
+
+@pytest.mark.parametrize("serde", ["json", "json_decimals"])
+def test_numbers_keep_their_digits(serde: str) -> None:
+    data = b'{"a":[799.929496989092949698,1E+400,-0,1.0],"b":12345678901234567890}'
+    of = lines(value=serde)
+    record = of.to_json(one(None, data), 0)
+    text = of.to_text(one(None, data), 0)
+    assert '{"a": [799.929496989092949698, 1E+400, -0, 1.0], "b": 12345678901234567890}' in text
+    assert of.from_json(json_text.dumps(record), 1)[2] == data
+
+
+def test_floats_are_written_from_decimal_text() -> None:
+    assert lines(value="float64").from_json('{"value": 0.5}', 1)[2] == b"?\xe0\0\0\0\0\0\0"
 
 
 def test_a_line_needs_only_what_it_has() -> None:

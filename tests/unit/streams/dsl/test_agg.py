@@ -140,6 +140,27 @@ def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], mes
     raised.match(message)
 
 
+@pytest.mark.parametrize("aggregation", [agg.first, agg.last, agg.approx_distinct])
+def test_names_that_json_would_make_text_are_refused(aggregation: Any) -> None:
+    built = builder()
+    by_hour = built.stream("in").map_values(lambda value: {"hours": [{7: value["d"]}]})
+    by_hour.group_by_key(value_serde=STATES).aggregate(x=aggregation(col("hours")), name="A")
+    with pytest.raises(StreamsError, match=r"what JSON can hold: names are strings, not an? int"):
+        results(built, [(0, {"d": 1})])
+
+
+def test_a_histogram_with_numbers_for_names_is_refused_before_it_counts_wrong() -> None:
+    def add(key: str, value: dict[str, int], counts: dict[Any, int]) -> dict[Any, int]:
+        counts[value["hour"]] = counts.get(value["hour"], 0) + 1
+        return counts
+
+    built = builder()
+    grouped = built.stream("in").group_by_key()
+    grouped.aggregate(dict, add, name="Hours", value_serde=serdes.json).to_stream().to("out")
+    with pytest.raises(StreamsError, match="the name 7 in it is a int: names in JSON are strings"):
+        results(built, [(0, {"hour": 7}), (1, {"hour": 7})])
+
+
 def test_bad_calls_are_refused() -> None:
     grouped = builder().stream("in").group_by_key()
     with pytest.raises(TopologyError, match=r'aggregate "A" has n=7: give an aggregation of agg'):

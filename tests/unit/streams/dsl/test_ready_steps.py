@@ -196,6 +196,13 @@ def test_by_gives_what_json_can_hold() -> None:
         run(built, [("a", 1, 0)])
 
 
+def test_by_gives_no_dict_whose_names_json_would_make_text() -> None:
+    built = builder()
+    built.stream("in").distinct(by=lambda key, value: {value: 1}, name="Once").to("out")
+    with pytest.raises(StreamsError, match="a dict with a name that is a int"):
+        run(built, [("a", 1, 0)])
+
+
 # map_values with an async function
 
 

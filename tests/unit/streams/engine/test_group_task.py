@@ -389,7 +389,7 @@ def test_a_record_without_a_valid_timestamp_fails_by_default() -> None:
     with pytest.raises(ProcessingFailedError) as raised:
         task.run(batch([b"1", b"2"], timestamps=[5, -1], offset=3))
     assert str(raised.value) == (
-        "record in[0]@4: the record at offset 4 of in-0 has no valid timestamp: use another "
+        "record in[0]@4: the record has no valid timestamp: use another "
         "timestamp extractor to read it"
     )
     assert task.task.position(("in", 0)) == 4

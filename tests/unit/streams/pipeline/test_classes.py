@@ -19,8 +19,8 @@ from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 WEEK_MS = 7 * 86_400_000
 SERDES = (
-    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", "json", "string" '
-    'or "uuid"'
+    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", '
+    '"json", "json_decimals", "string" or "uuid"'
 )
 STORE_TYPES = '"key_value", "timestamped_key_value", "window", "session" or "versioned_key_value"'
 STORE_KEYS = "the keys are name, type, key, value, persistent, logged"

@@ -18,8 +18,8 @@ processors:
 - {id: Audit, type: forward, to: [audit, sink]}
 """
 SERDES = (
-    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", "json", "string" '
-    'or "uuid"'
+    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", '
+    '"json", "json_decimals", "string" or "uuid"'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
 KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset"

@@ -118,6 +118,7 @@ def test_spec_survives_its_way_to_the_driver() -> None:
         ("type: sql, query: q, format: xml", 'format must be "string", "binary" or "json"'),
         ("type: sql, query: q, format: json", 'missing key "schema"'),
         ("type: sql, query: q, schema: a INT", "schema belongs to format: json"),
+        ("type: sql, query: q, lenient: true", "lenient belongs to format: json"),
         ("type: sql, query: q, tables: {t: csv}", "a table must be a map with format"),
         ("type: sql, query: q, tables: {t: {path: /x}}", 'missing key "format"'),
         (

@@ -233,6 +233,8 @@ FOREIGN: Serde[Any] = Serde("foreign", never, never)
         (serdes.integer, b"12", {"value": 12}),
         (serdes.int64, b"\x00", {"value_hex": "00"}),
         (serdes.json, b'{"a":[1.5,null]}', {"value": {"a": [1.5, None]}}),
+        (serdes.json(decimals=True), b'{"a":1.50}', {"value_text": '{"a":1.50}'}),
+        (serdes.json(decimals=True), b'{"a":', {"value_hex": b'{"a":'.hex()}),
         (serdes.float64, b"\x7f\xf8" + bytes(6), {"value": "nan"}),
         (serdes.boolean, b"\x01", {"value": True}),
         (serdes.uuid, str(UUID(int=7)).encode(), {"value": str(UUID(int=7))}),

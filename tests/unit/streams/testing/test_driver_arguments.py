@@ -10,11 +10,14 @@ import pytest
 
 from common.processors import OnError
 from streams import (
+    FieldTimestampExtractor,
     InvalidArgumentError,
     Processor,
     ProcessorContext,
     PunctuationType,
     Record,
+    Serde,
+    SerializationError,
     StreamsError,
     SupplierError,
     TopologyBuilder,
@@ -207,19 +210,40 @@ def test_what_an_extractor_raises_is_the_cause_of_the_error(on_error: OnError) -
         source.pipe_input(None, b"v", timestamp=1)
         assert driver.metrics["skipped_records_total"] == 1
         return
-    with pytest.raises(StreamsError, match="the timestamp extractor failed on") as raised:
+    with pytest.raises(StreamsError, match="the timestamp extractor failed") as raised:
         source.pipe_input(None, b"v", timestamp=1)
     assert ": KeyError: 'a secret' (" in str(raised.value)
     assert repr(raised.value.__cause__) == "KeyError('a secret')"
 
 
-def test_what_a_serde_raises_before_an_extractor_is_the_cause_of_the_error() -> None:
-    driver = TopologyTestDriver(
-        passing(timestamp_extractor=lambda record, time: 0, value_serde=serdes.int32)
-    )
-    with pytest.raises(StreamsError) as raised:
-        driver.create_input_topic("in").pipe_input(None, b"v", timestamp=1)
-    assert "cannot read these bytes" in str(raised.value.__cause__)
+def read_price(data: bytes) -> int:
+    raise LookupError("no price")
+
+
+@pytest.mark.parametrize(
+    ("serde", "error", "name"),
+    [
+        (serdes.int32, SerializationError, "streams.errors.SerializationError"),
+        (serdes.json, SerializationError, "streams.errors.SerializationError"),
+        (Serde("price", bytes, read_price), LookupError, "builtins.LookupError"),
+    ],
+)
+@pytest.mark.parametrize("extractor", [None, lambda record, time: 0, FieldTimestampExtractor("at")])
+def test_bytes_that_a_serde_cannot_read_are_one_error_with_an_extractor_and_without(
+    serde: Serde[Any], error: type[Exception], name: str, extractor: Any
+) -> None:
+    arguments: dict[str, Any] = {"value_serde": serde}
+    if extractor is not None:
+        arguments["timestamp_extractor"] = extractor
+    topology = passing(**arguments)
+    with pytest.raises(error) as raised:
+        TopologyTestDriver(topology).create_input_topic("in").pipe_input(None, b"{'", timestamp=1)
+    assert type(raised.value) is error
+    settings = GroupSettings(on_error=OnError.DEAD_LETTER, dead_letter_topic="dead")
+    driver = TopologyTestDriver(topology, settings={"source": settings})
+    driver.create_input_topic("in").pipe_input(None, b"{'", timestamp=1)
+    (letter,) = driver.create_output_topic("dead").read_records()
+    assert dict(letter.headers)["__streams.errors.exception"] == name.encode()
 
 
 # Stores
