@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from common.key_warnings import KeyWarning
 from common.tasks import TaskId
 from common.wire import JsonObject
 
@@ -109,7 +110,8 @@ class TaskStatus:
     counts dropped records by reason: a partitioner or a timestamp extractor dropped them, or they
     came too late for a store. `rejected` counts those that `on_error` skipped or sent to the dead
     letters, by the name of the error, since the task came to its TaskManager. `held_by` is a task
-    that writes the input, and whose unread records hold event time back.
+    that writes the input, and whose unread records hold event time back. `key_warnings` are about
+    topics whose keys do not meet those of others.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -124,6 +126,7 @@ class TaskStatus:
     dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
     rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
     held_by: TaskId | None = None
+    key_warnings: tuple[KeyWarning, ...] = ()
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -168,6 +171,7 @@ class TaskStatus:
             "dropped": dict(self.dropped),
             "rejected": dict(self.rejected),
             "held_by": "" if self.held_by is None else str(self.held_by),
+            "key_warnings": [warning.to_json() for warning in self.key_warnings],
         }
         return {
             "task": str(self.task),
@@ -193,6 +197,7 @@ class TaskStatus:
             dropped=_counts(fields.object("dropped")),
             rejected=_counts(fields.object("rejected")),
             held_by=TaskId.parse(held_by) if held_by else None,
+            key_warnings=tuple(map(KeyWarning.from_json, fields.items("key_warnings"))),
         )
 
 
@@ -203,6 +208,7 @@ _EMPTY: Mapping[str, Any] = {
     "dropped": {},
     "rejected": {},
     "held_by": "",
+    "key_warnings": [],
 }
 
 

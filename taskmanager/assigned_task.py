@@ -155,6 +155,7 @@ class AssignedTask:
             dropped=self.memory.figures.dropped_by_reason,
             rejected=dict(self.memory.figures.rejected),
             held_by=None if holder is None else holder.task,
+            key_warnings=self.memory.key_warnings,
         )
 
     def _activity(self) -> str:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from common.committed import Committed
 from common.config import Config
 from common.kafka.clients import Partition
+from common.key_warnings import KeyWarning
 from common.monitoring.times import TimeCounter
 from common.record_batch import RecordBatch
 from common.status import TaskState
@@ -47,6 +48,8 @@ class TaskContext:
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     event_loop: EventLoop = field(default_factory=EventLoop)
     """Runs the calls of `AsyncProcessor`s."""
+    logged_keys: set[KeyWarning] = field(default_factory=set)
+    """Warnings of keys that the log has; the tasks of a processor find the same ones."""
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class TaskMemory:
     """When the log last told of dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
     """The committed positions when this task last asked for them or committed."""
+    key_warnings: tuple[KeyWarning, ...] = ()
+    """What the last start has found out about the keys of its inputs."""
 
     def resume_counts(self, positions: Iterable[Committed]) -> None:
         """Count what was rejected from where the committed positions say that it was."""

@@ -182,6 +182,10 @@ def state(name: str) -> str:
         ("PipelineDeadLetters", {f"kafka_pipeline_task_dead_letters_total{{{TASK}}}": "0+1x60"}),
         ("PipelineEventTimeWaits", {HELD: "0x60"}),
         ("PipelineLateRecords", {LATE: "0+2x60", RECORDS_IN: "0+100x60"}),
+        (
+            "PipelineKeysDoNotMeet",
+            {f'kafka_pipeline_task_key_warnings{{{TASK}, topic="t", problem="bytes"}}': "1x60"},
+        ),
     ],
 )
 def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> None:
