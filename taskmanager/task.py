@@ -115,6 +115,7 @@ class Task(RunningTask):
         self._producer = producer
         self._nodes = nodes
         self._key_watch = key_watch
+        memory.key_warnings = ()
         self._input_time = input_time
         self._holds = holds
         self._tells_progress = input_time is not None and bool(replica.arcs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from common.messages import ProcessorReplica
 from common.status import TaskState
 from common.user_code import UserCode
 from streams.engine.group_task import GroupTask
-from streams.engine.key_watch import KeyWatch, meetings
+from streams.engine.key_watch import KeyWatch
 from streams.engine.node_group import NodeGroup
 from streams.engine.runtime import Call
 from streams.engine.task_environment import TaskEnvironment
@@ -153,7 +153,7 @@ class ProcessorStart(TaskStart):
         group = self._node_group()
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
-        clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
+        counts = clients.brokers.existing_counts([*replica.in_topics, *followed, *written])
         limits = clients.brokers.size_limits(written)
         with ExitStack() as undo:
             transactional_id = names.transactional_id(replica.task)
@@ -178,7 +178,6 @@ class ProcessorStart(TaskStart):
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
             nodes = self._make_nodes(group, stores, views, producer, positions, input_time)
-            key_watch = self._key_watch(group, positions)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
             self._context.time_watch.watch(replica.task, replica.event_time, input_time)
@@ -191,7 +190,7 @@ class ProcessorStart(TaskStart):
             producer=producer,
             stores=stores,
             nodes=nodes,
-            key_watch=key_watch,
+            key_watch=KeyWatch(group, positions, counts),
             input_time=input_time,
             holds=tuple(
                 (topic_mark(topic), hold_ms)
@@ -210,12 +209,6 @@ class ProcessorStart(TaskStart):
         stores = self._context.global_stores
         with self._making_processors():
             return stores.open(self._replica.task, group, key, self._progress)
-
-    def _key_watch(self, group: NodeGroup, positions: Collection[Partition]) -> KeyWatch:
-        self._memory.key_warnings = ()
-        met = {topic for _, found in meetings(group, self._replica.in_topics) for topic in found}
-        counts = self._context.clients.brokers.partition_counts(met) if met else {}
-        return KeyWatch(group, positions, counts)
 
     def _input_time(
         self, group: NodeGroup, positions: Mapping[Partition, Committed]

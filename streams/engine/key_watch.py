@@ -147,7 +147,7 @@ class KeyWatch:
         """At most two for each topic; any thread may read them."""
         self._meetings: list[_Meeting] = []
         self._keys: dict[str, _Keys] = {}
-        met = meetings(group, [topic for topic, _ in partitions])
+        met = _meetings(group, [topic for topic, _ in partitions])
         for step, sources in met:
             self._meetings.append(_Meeting(step, tuple(sources)))
         for topic, number in partitions:
@@ -186,7 +186,7 @@ class KeyWatch:
                 yield meeting.warning(topic, KeyProblem.PARTITIONS, found)
 
 
-def meetings(group: NodeGroup, topics: Collection[str]) -> list[tuple[str, dict[str, Source]]]:
+def _meetings(group: NodeGroup, topics: Collection[str]) -> list[tuple[str, dict[str, Source]]]:
     """Return the topics whose records meet by key, with their sources, and the step for each."""
     found = []
     for step, sources in group.meetings():

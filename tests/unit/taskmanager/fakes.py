@@ -175,7 +175,7 @@ class FakeAdmin:
     Each topic has 6 partitions.
     """
 
-    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+    def existing_counts(self, names: Collection[str]) -> dict[str, int]:
         return dict.fromkeys(names, 6)
 
     def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
