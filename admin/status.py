@@ -88,7 +88,7 @@ def overview(status: ClusterStatus) -> RenderableType:
     if (table := event_times.table(status)) is not None:
         parts += ["", table]
     lost = left_out.lines(status)
-    if found := [*notes(status), *event_times.lines(status), *lost]:
+    if found := [*notes(status), *event_times.lines(status), *lost, *key_warnings(status)]:
         parts += ["", *found]
     for why in status.unsigned:
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
@@ -181,6 +181,19 @@ def notes(status: ClusterStatus) -> list[Text]:
     return [
         Text.assemble((f"{event_times.named(tasks)}: ", "bold"), printable(note, LAYOUT))
         for note, tasks in names.items()
+    ]
+
+
+def key_warnings(status: ClusterStatus) -> list[Text]:
+    """Return a line for each topic of a processor whose keys do not meet those of others."""
+    found: dict[tuple[str, str], str] = {}
+    for info in status.tasks:
+        for warning in () if info.status is None else info.status.key_warnings:
+            of_topic = f"{warning.topic} {warning.problem}"
+            found.setdefault((info.task.processor, of_topic), warning.text)
+    return [
+        Text.assemble((f"{processor}: ", "bold yellow"), (printable(text, LAYOUT), "yellow"))
+        for (processor, _), text in found.items()
     ]
 
 

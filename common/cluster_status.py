@@ -175,6 +175,7 @@ def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
         },
         "event_time_lag_ms": status.event_time_lag_ms(newest_ms) if status else None,
         "held_by": str(status.held_by) if status and status.held_by else None,
+        "key_warnings": [each.to_json() for each in status.key_warnings] if status else None,
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
         "dropped_per_minute_by_reason": dict(status.dropped_lately) if status else None,

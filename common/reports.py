@@ -32,7 +32,12 @@ _OWNER_BYTES = 10
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
-_NO_COLUMNS: Mapping[str, Any] = {"dropped_lately": [], "rejected": [], "held_by": []}
+_NO_COLUMNS: Mapping[str, Any] = {
+    "dropped_lately": [],
+    "rejected": [],
+    "held_by": [],
+    "key_warnings": [],
+}
 """What is next to the table, if any task has it."""
 
 
@@ -109,6 +114,8 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
         table["rejected"] = [dict(task.rejected) for task in tasks]
     if any(task.held_by for task in tasks):
         table["held_by"] = [str(task.held_by or "") for task in tasks]
+    if any(task.key_warnings for task in tasks):
+        table["key_warnings"] = [[each.to_json() for each in t.key_warnings] for t in tasks]
     return dump(table)
 
 
@@ -166,18 +173,19 @@ def _decode_statuses(
     lately = table.items("dropped_lately") or [{}] * len(rows)
     rejected = table.items("rejected") or [{}] * len(rows)
     holders = table.items("held_by") or [""] * len(rows)
+    warnings = table.items("key_warnings") or [[]] * len(rows)
     size = len(_SHOWN)
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    columns = zip(*acted_on, rows, lately, rejected, holders, strict=True)
-    for *known, row, dropped, each, holder in columns:
+    columns = zip(*acted_on, rows, lately, rejected, holders, warnings, strict=True)
+    for *known, row, dropped, each, holder, of_keys in columns:
         if not isinstance(row, list):
             raise ValueError("a row is not a list")
         values = dict(zip(_ACTED_ON, known, strict=True))
         values.update(zip(_SHOWN, row[:size], strict=True))
-        values["dropped_lately"] = dropped
-        values["rejected"], values["held_by"] = each, holder
+        values |= {"dropped_lately": dropped, "rejected": each, "held_by": holder}
+        values["key_warnings"] = of_keys
         figures = zip(names[size:], row[size:], strict=True)
         values["figures"] = {
             name: value for name, value in figures if value is not None and name in FIGURES

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from common.key_warnings import KeyWarning
 from common.tasks import TaskId
 from common.wire import JsonObject
 
@@ -112,7 +113,7 @@ class TaskStatus:
     sent to `late_to`. `dropped_lately` has those of the last minute. `rejected` counts those that
     `on_error` skipped or sent to the dead letters, by the name of the error, since the task came to
     its TaskManager. `held_by` is a task that writes the input, and whose unread records hold event
-    time back.
+    time back. `key_warnings` are about topics whose keys do not meet those of others.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -128,6 +129,7 @@ class TaskStatus:
     rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
     held_by: TaskId | None = None
     dropped_lately: Mapping[str, int] = field(default_factory=dict, hash=False)
+    key_warnings: tuple[KeyWarning, ...] = ()
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -173,6 +175,7 @@ class TaskStatus:
             "dropped_lately": dict(self.dropped_lately),
             "rejected": dict(self.rejected),
             "held_by": "" if self.held_by is None else str(self.held_by),
+            "key_warnings": [warning.to_json() for warning in self.key_warnings],
         }
         return {
             "task": str(self.task),
@@ -199,6 +202,7 @@ class TaskStatus:
             dropped_lately=_counts(fields.object("dropped_lately")),
             rejected=_counts(fields.object("rejected")),
             held_by=TaskId.parse(held_by) if held_by else None,
+            key_warnings=tuple(map(KeyWarning.from_json, fields.items("key_warnings"))),
         )
 
 
@@ -210,6 +214,7 @@ _EMPTY: Mapping[str, Any] = {
     "dropped_lately": {},
     "rejected": {},
     "held_by": "",
+    "key_warnings": [],
 }
 
 

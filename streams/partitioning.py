@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
+from zlib import crc32
 
 from streams.errors import PartitionError
 
@@ -23,6 +24,8 @@ V_contra = TypeVar("V_contra", contravariant=True)
 _MULTIPLIER = 0x5BD1E995
 _SEED = 0x9747B28C
 _32_BITS = 0xFFFFFFFF
+_FNV_BASIS = 0x811C9DC5
+_FNV_PRIME = 0x01000193
 
 # For keys of up to 255 bytes; the format for a longer key is made when it is needed.
 _WORDS = [struct.Struct(f"<{count}I").unpack_from for count in range(64)]
@@ -90,6 +93,30 @@ def default_partition(key: bytes, num_partitions: int) -> int:
     The producer, not this function, chooses the partition of a record without a key.
     """
     return (murmur2(key) & 0x7FFFFFFF) % num_partitions
+
+
+def crc32_partition(key: bytes, num_partitions: int) -> int:
+    """Return the partition of a key as librdkafka chooses it unless it is told otherwise."""
+    return crc32(key) % num_partitions
+
+
+def fnv1a_partition(key: bytes, num_partitions: int) -> int:
+    """Return the partition of a key as Sarama (Go) chooses it, and librdkafka if it is told to."""
+    digest = _FNV_BASIS
+    for byte in key:
+        digest = (digest ^ byte) * _FNV_PRIME & _32_BITS
+    return abs(digest - 0x100000000 if digest & 0x80000000 else digest) % num_partitions
+
+
+DEFAULT_PARTITIONER = "murmur2_random"
+
+PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = {
+    DEFAULT_PARTITIONER: default_partition,
+    "consistent_random": crc32_partition,
+    "fnv1a_random": fnv1a_partition,
+}
+"""The ways in which producers choose the partition of a key that is not empty, by the names that
+librdkafka has for them (`partitioner`)."""
 
 
 def as_partitioner(

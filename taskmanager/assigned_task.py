@@ -172,6 +172,7 @@ class AssignedTask:
             dropped_lately=self.memory.dropped_in_minute(_monotonic_ms()),
             rejected=dict(self.memory.figures.rejected),
             held_by=None if holder is None else holder.task,
+            key_warnings=self.memory.key_warnings,
         )
 
     def _activity(self) -> str:

@@ -129,6 +129,14 @@ HELD_UNREAD = gauge(
     *_TASK,
     "holder",
 )
+KEY_WARNINGS = gauge(
+    "task_key_warnings",
+    "1 for a topic whose keys do not meet those of other topics, as they are in other `partitions` "
+    "or have other `bytes`",
+    *_TASK,
+    "topic",
+    "problem",
+)
 RESTORE_LEFT = gauge(
     "task_restore_remaining_records",
     "offsets of state topics that a task in RESTORING still has to read",
@@ -171,6 +179,7 @@ OF_TASKS: tuple[Metric, ...] = (
         EVENT_TIME,
         EVENT_TIME_LAG,
         HELD_UNREAD,
+        KEY_WARNINGS,
         RESTORE_LEFT,
         STATE_BYTES,
         TURNS,
@@ -244,6 +253,8 @@ def _of_task(status: TaskStatus, labels: tuple[object, ...]) -> Iterator[Sample]
     for reason, count in status.dropped.items():
         yield DROPPED.sample(count, *labels, reason)
         yield DROPPED_LATELY.sample(status.dropped_lately.get(reason, 0), *labels, reason)
+    for warning in status.key_warnings:
+        yield KEY_WARNINGS.sample(1, *labels, warning.topic, warning.problem)
     lag, oldest_ms = status.gauge("lag"), status.gauge("oldest_waiting_ms")
     if lag is not None:
         yield LAG.sample(lag, *labels)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from common.committed import Committed
 from common.config import Config
 from common.kafka.clients import Partition
+from common.key_warnings import KeyWarning
 from common.monitoring.times import TimeCounter
 from common.record_batch import RecordBatch
 from common.status import TaskState
@@ -48,6 +49,8 @@ class TaskContext:
     """The resources that all stores share, including those of `global_stores`."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     new_event_loop: Callable[[], EventLoop] = EventLoop
+    logged_keys: set[KeyWarning] = field(default_factory=set)
+    """Warnings of keys that the log has; the tasks of a processor find the same ones."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,8 @@ class TaskMemory:
     """When the log last told of dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
     """The committed positions when this task last asked for them or committed."""
+    key_warnings: tuple[KeyWarning, ...] = ()
+    """What the last start has found out about the keys of its inputs."""
 
     def resume_counts(self, positions: Iterable[Committed]) -> None:
         """Count what was rejected from where the committed positions say that it was."""

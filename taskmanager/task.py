@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
@@ -13,12 +13,14 @@ from common.committed import Committed, InputProgress, offsets_of
 from common.errors import as_exception
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from common.key_warnings import KeyWarning
 from common.messages import ProcessorReplica
 from common.record_batch import RecordBatch
 from common.status import TaskState
 from common.topic_limits import TopicLimits
 from streams.engine.figures import Figures
 from streams.engine.group_task import GroupTask, Step
+from streams.engine.key_watch import KeyWatch
 from streams.engine.outputs import OutputColumns
 from streams.engine.rejected_records import ProcessingFailedError
 from streams.engine.runtime import Call
@@ -103,6 +105,7 @@ class Task(RunningTask):
         producer: TransactionalProducer,
         stores: TaskStores,
         nodes: GroupTask,
+        key_watch: KeyWatch,
         input_time: InputTime | None,
         holds: tuple[tuple[str, int], ...],
         positions: dict[Partition, Committed],
@@ -119,6 +122,8 @@ class Task(RunningTask):
         self._log = log
         self._producer = producer
         self._nodes = nodes
+        self._key_watch = key_watch
+        memory.key_warnings = ()
         self._input_time = input_time
         self._holds = holds
         self._tells_progress = input_time is not None and bool(replica.arcs)
@@ -268,10 +273,24 @@ class Task(RunningTask):
         ends = self._ends_reached()
         while self._inbox:
             batch = self._inbox.popleft()
+            if found := self._key_watch.look(batch):
+                self._warn_of_keys(found)
             self._nodes.add(batch)
             self._taken_in[batch.topic, batch.partition] += len(batch)
         self._note_oldest()
         return self._nodes.step(_monotonic_ms(), ends, until_s)
+
+    def _warn_of_keys(self, found: Sequence[KeyWarning]) -> None:
+        self._memory.key_warnings = self._key_watch.warnings
+        logged = self._context.logged_keys
+        for warning in found:
+            if warning not in logged:
+                logged.add(warning)
+                self._log.warning(
+                    "records with the same key do not meet",
+                    topic=warning.topic,
+                    reason=warning.text,
+                )
 
     @property
     def has_uncommitted(self) -> bool:

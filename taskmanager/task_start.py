@@ -18,6 +18,7 @@ from common.status import TaskState
 from common.user_code import UserCode
 from streams.engine.event_loop import EventLoop
 from streams.engine.group_task import GroupTask
+from streams.engine.key_watch import KeyWatch
 from streams.engine.node_group import NodeGroup
 from streams.engine.runtime import Call
 from streams.engine.task_environment import TaskEnvironment
@@ -155,7 +156,7 @@ class ProcessorStart(TaskStart):
         group = self._node_group()
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
-        clients.brokers.topic_ids([*replica.in_topics, *followed, *written])
+        counts = clients.brokers.existing_counts([*replica.in_topics, *followed, *written])
         limits = clients.brokers.topic_limits(written)
         sizes = {topic: each.size_bytes for topic, each in limits.items()}
         with ExitStack() as undo:
@@ -201,6 +202,7 @@ class ProcessorStart(TaskStart):
             producer=producer,
             stores=stores,
             nodes=nodes,
+            key_watch=KeyWatch(group, positions, counts),
             input_time=input_time,
             holds=tuple(
                 (topic_mark(topic), hold_ms)

@@ -254,25 +254,30 @@ class Admin:
 
         Raises `NonRetriableError` if one stays missing for ten seconds.
         """
-        missing: set[str] = set()
+        return {name: str(found.topic_id) for name, found in self._described(names).items()}
 
-        def describe(timeout_s: float) -> dict[str, str]:
-            missing.clear()
-            found: dict[str, str] = {}
+    def existing_counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return how many partitions each topic has. Raises as `topic_ids`."""
+        return {name: len(found.partitions) for name, found in self._described(names).items()}
+
+    def _described(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the `TopicDescription` of each topic."""
+
+        def describe(timeout_s: float) -> dict[str, Any]:
+            found: dict[str, Any] = {}
             for name, future in self.request_topics(names, timeout_s).items():
                 try:
-                    found[name] = str(_answer(future, f"Describe of topic {name}").topic_id)
+                    found[name] = _answer(future, f"Describe of topic {name}")
                 except KafkaException as exception:
                     if not is_missing_topic(exception.args[0]):
                         raise
-                    missing.add(name)
             return found
 
         deadline_s = time.monotonic() + GONE_AFTER_S
         while True:
-            ids = self._ask(describe)
-            if not missing:
-                return ids
+            found = self._ask(describe)
+            if not (missing := set(names) - found.keys()):
+                return found
             if time.monotonic() > deadline_s:
                 raise NonRetriableError(
                     f"topic {min(missing)} does not exist (any more): the JobManager makes "

@@ -12,7 +12,8 @@ from streams.stores import Windowed
 Scan = Callable[[int, int], list[Windowed[Any]]]
 """Returns the windows in the store that end between two times, both included, in any order."""
 
-_Entry = tuple[int, int, bytes, Windowed[Any]]
+_Place = tuple[int, int, bytes]
+"""The end and the start of a window, and the bytes of its key."""
 
 
 class Closing:
@@ -24,23 +25,29 @@ class Closing:
     """
 
     def __init__(self, scan: Scan, key_serde: Serde[Any], ahead_ms: int) -> None:
-        """`key_serde` orders windows that end and begin at the same time, as stores do."""
+        """`key_serde` writes keys: their bytes order them and tell them apart, as in stores."""
         self._scan = scan
         self._write_key = key_serde.serialize
         self._ahead_ms = ahead_ms
-        self._heap: list[_Entry] = []
+        self._heap: list[_Place] = []
+        self._windows: dict[_Place, Windowed[Any]] = {}
+        """The windows of the heap, each of which is there once."""
         self._until: int | None = None
         """All windows that end before this time are in the heap; `None` before the first scan."""
 
     def forget(self) -> None:
         """Scan again the next time: the store is not what it was."""
         self._heap = []
+        self._windows = {}
         self._until = None
 
     def add(self, windowed: Windowed[Any]) -> None:
         """Take in a window that was put into the store."""
         if self._until is not None and windowed.window.end < self._until:
-            heappush(self._heap, self._entry(windowed))
+            place = self._place(windowed)
+            if place not in self._windows:
+                heappush(self._heap, place)
+                self._windows[place] = windowed
 
     def due(self, first: int, last: int) -> list[Windowed[Any]]:
         """Take out the windows that end between two times, both included, the first ones first."""
@@ -53,18 +60,17 @@ class Closing:
         heap = self._heap
         found: list[Windowed[Any]] = []
         while heap and heap[0][0] <= last:
-            windowed = heappop(heap)[3]
-            # A window that was put twice is there twice, one after the other.
-            if not found or windowed != found[-1]:
-                found.append(windowed)
+            found.append(self._windows.pop(heappop(heap)))
         return found
 
     def _fetch(self, first: int, last: int) -> None:
         last += self._ahead_ms
-        self._heap += map(self._entry, self._scan(first, last))
+        for windowed in self._scan(first, last):
+            self._windows[self._place(windowed)] = windowed
+        self._heap = list(self._windows)
         heapify(self._heap)
         self._until = last + 1
 
-    def _entry(self, windowed: Windowed[Any]) -> _Entry:
+    def _place(self, windowed: Windowed[Any]) -> _Place:
         key, window = windowed
-        return window.end, window.start, self._write_key(key), windowed
+        return window.end, window.start, self._write_key(key)

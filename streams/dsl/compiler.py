@@ -60,9 +60,10 @@ class Compiler:
         user = any(step.operation.runs_user_processor for step in self._steps)
         topology = self.builder.build()
         in_order = {root.name for root in self._steps if self._is_order_seen(root)}
+        placed = {step.name for step in self._steps if not step.operation.by_key}
         nodes = tuple(
-            replace(node, one_by_one=True)
-            if isinstance(node, Source) and node.name in in_order
+            replace(node, one_by_one=node.name in in_order, by_key=node.name not in placed)
+            if isinstance(node, Source)
             else node
             for node in topology.nodes
         )

@@ -69,7 +69,8 @@ def add_foreign_key_join(
         key_serde=serdes.bytes,
         value_serde=serdes.bytes,
     )
-    answered = graph.add(Repartition(partitioner=_ToRows()), [kept, changed], answers)
+    to_rows = Repartition(partitioner=_ToRows(), by_key=False)
+    answered = graph.add(to_rows, [kept, changed], answers)
     resolved = graph.add(
         ResolveAnswers(join, left.after_key),
         [answered],

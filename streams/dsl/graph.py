@@ -35,6 +35,9 @@ class Operation(ABC):
     begins_group: ClassVar[bool] = False
     """Whether a topic is between the step's parents and the step's children."""
 
+    by_key: bool = True
+    """Whether equal keys are in equal partitions of the topic of a step that has one."""
+
     @property
     def takes_null_keys(self) -> bool:
         """Whether records without a key matter, so that a repartition ahead keeps them."""

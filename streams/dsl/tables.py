@@ -11,14 +11,16 @@ from typing import Any
 from streams.dsl.chains import Part
 from streams.dsl.change import OUT_OF_ORDER, Change
 from streams.dsl.graph import Compiling, Operation, Step
+from streams.dsl.same_key import same_by
 from streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
 from streams.dsl.table_values import TimestampedTable, open_table_store, table_store
 from streams.engine.either_way import EitherWay
 from streams.engine.nodes import NamedPart
-from streams.errors import StreamsError
+from streams.errors import SerializationError, StreamsError, reworded
 from streams.event_time.step_time import ENDS_MS, FollowsTime
 from streams.processor import BatchProcessor, Processor, ProcessorContext
 from streams.record import Batch, Record, items_of
+from streams.serdes import Serde
 
 Compute = Callable[[Any, Any], Any]
 
@@ -282,11 +284,16 @@ class GroupTable(NamedPart):
 
 
 class GroupTableProcessor(Processor):
-    """Forwards changes under the keys of their groups: one record if the group stays (KIP-904)."""
+    """Forwards changes under the keys of their groups: one record if the group stays (KIP-904).
 
-    def __init__(self, grouping: GroupTable, is_versioned: bool) -> None:
+    A group is its key's bytes. With `==`, a row that moves from group 1 to group True would be
+    taken out of the wrong one (KAFKA-12446).
+    """
+
+    def __init__(self, grouping: GroupTable, is_versioned: bool, key_serde: Serde[Any]) -> None:
         self._grouping = grouping
         self._is_versioned = is_versioned
+        self._is_same_key = same_by(key_serde.serialize)
 
     def process(self, record: Record) -> None:
         change = record.value
@@ -295,7 +302,7 @@ class GroupTableProcessor(Processor):
             return
         pair_of, forward, is_latest = self._grouping.pair_of, self.context.forward, change.is_latest
         new, old = pair_of(record.key, change.new), pair_of(record.key, change.old)
-        if new is not None and old is not None and new[0] == old[0]:
+        if new is not None and old is not None and self._is_same_group(new[0], old[0]):
             both = Change(new[1], old[1], is_latest)
             forward(Record(new[0], both, record.timestamp, record.headers))
             return
@@ -305,6 +312,16 @@ class GroupTableProcessor(Processor):
         if new is not None:
             come = Change(new[1], None, is_latest)
             forward(Record(new[0], come, record.timestamp, record.headers))
+
+    def _is_same_group(self, new: Any, old: Any) -> bool:
+        try:
+            return self._is_same_key(new, old)
+        except SerializationError as error:
+            raise reworded(
+                error,
+                f'This is a key that the function of group_by "{self._grouping.name}" returned: '
+                "give group_by another key_serde",
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +343,19 @@ class MapToGroups(Operation):
         """Add the processor."""
         compiler.builder.add_processor(
             step.name,
-            partial(_make_grouping, self.label or step.name, self.function, self.is_versioned),
+            partial(
+                _make_grouping,
+                self.label or step.name,
+                self.function,
+                self.is_versioned,
+                step.key_serde,
+            ),
             compiler.parents(step),
         )
         compiler.produces(step, step.name)
 
 
-def _make_grouping(name: str, function: Compute, is_versioned: bool) -> GroupTableProcessor:
-    return GroupTableProcessor(GroupTable(name, function), is_versioned)
+def _make_grouping(
+    name: str, function: Compute, is_versioned: bool, key_serde: Serde[Any]
+) -> GroupTableProcessor:
+    return GroupTableProcessor(GroupTable(name, function), is_versioned, key_serde)

@@ -72,7 +72,7 @@ class Repartition(Operation):
 
     The topic is called `<name>-repartition`, and the source has the name itself, which is then also
     that of the tasks after it. `wire` makes the serde of the values in the topic from that of the
-    step; tables send changes.
+    step; tables send changes. `by_key` says that equal keys go to equal partitions.
     """
 
     verb = "repartition"
@@ -82,6 +82,7 @@ class Repartition(Operation):
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None
     wire: Callable[[Serde[Any]], Serde[Any]] | None = None
     needs_old: bool = False
+    by_key: bool = True
 
     def after_key(self, parents: Sequence[Step]) -> int:
         """Return 0: the whole key decides about the partition in the topic."""

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
+from uuid import UUID
 
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.engine.nodes import Supplier
-from streams.errors import StreamsError
+from streams.errors import SerializationError, StreamsError
 from streams.processor import Processor, ProcessorContext
 from streams.record import Batch, Record
+from streams.serdes import Serde
 from streams.stores import StoreBuilder
+
+_IMMUTABLE = frozenset((str, bytes, int, float, bool, UUID, type(None)))
+"""The types of most keys: nobody can change such an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +57,33 @@ class ProcessValues(Process):
 
     def supplied(self, step: Step) -> Supplier:
         """Return the supplier of a processor that watches the key."""
-        return partial(_keeping_keys, step.name, self.supplier)
+        return partial(_keeping_keys, step.name, self.supplier, step.key_serde)
 
 
-def _keeping_keys(name: str, supplier: Supplier) -> Processor:
+def _keeping_keys(name: str, supplier: Supplier, key_serde: Serde[Any]) -> Processor:
     processor = supplier()
     if not isinstance(processor, Processor):
         raise StreamsError(
             f'step "{name}": process_values runs a Processor, not a {type(processor).__name__}'
         )
-    return KeyKeeper(name, processor)
+    return KeyKeeper(name, processor, key_serde)
 
 
 class KeyKeeper(Processor):
     """Runs another processor, and refuses what it forwards under another key."""
 
-    def __init__(self, name: str, inner: Processor) -> None:
+    def __init__(self, name: str, inner: Processor, key_serde: Serde[Any]) -> None:
         self._name = name
         self._inner = inner
+        self._key_serde = key_serde
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._watched = _KeyContext(self._name, context)
+        self._watched = _KeyContext(self._name, context, self._key_serde)
         self._inner.init(cast(ProcessorContext, self._watched))
 
     def process(self, record: Record) -> None:
-        self._watched.key = record.key
+        self._watched.watch(record.key)
         self._watched.is_processing = True
         try:
             self._inner.process(record)
@@ -89,22 +95,51 @@ class KeyKeeper(Processor):
 
 
 class _KeyContext:
-    """The context of a processor that keeps keys; all but `forward` goes to the real one."""
+    """The context of a processor that keeps keys; all but `forward` goes to the real one.
 
-    def __init__(self, name: str, context: ProcessorContext) -> None:
+    A key is its bytes: `1` and `True` are two, and a list that was changed is another one. Keys
+    that the serde of the step cannot write reach no topic and no store as they are; only they are
+    compared with `==`.
+    """
+
+    def __init__(self, name: str, context: ProcessorContext, key_serde: Serde[Any]) -> None:
         self._name = name
         self._context = context
-        self.key: Any = None
+        self._write_key = key_serde.serialize
         self.is_processing = False
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self._context, attribute)
 
+    def watch(self, key: Any) -> None:
+        """Take the key of the record that is processed next."""
+        self._key = key
+        self._is_immutable = key.__class__ in _IMMUTABLE
+        self._key_data = None if self._is_immutable else self._written(key)
+
     def forward(self, record: Record | Batch, child: str | None = None) -> None:
         """Forward a record with the key of the one in hand."""
-        if not self.is_processing or not isinstance(record, Record) or record.key != self.key:
+        if (
+            not self.is_processing
+            or not isinstance(record, Record)
+            or not self._is_watched(record.key)
+        ):
             raise StreamsError(
                 f'step "{self._name}": process_values forwards records with the key of the record '
                 "that it processes, from process; use process to forward others"
             )
         self._context.forward(record, child)
+
+    def _is_watched(self, key: Any) -> bool:
+        if key is self._key and self._is_immutable:
+            return True
+        data = self._written(key)
+        if self._is_immutable:
+            self._key_data = self._written(self._key)
+        return key == self._key if data is None else data == self._key_data
+
+    def _written(self, key: Any) -> bytes | None:
+        try:
+            return None if key is None else self._write_key(key)
+        except SerializationError:
+            return None

@@ -87,7 +87,7 @@ class NodeGroup:
                     by_store.setdefault(store, []).append(node)
         for users in by_store.values():
             met = unique(source for node in users for source in sources[node.name])
-            if len(met) > 1 or len(met[0].topics) > 1:
+            if len(met) > 1 or len(met[0].topics) > 1 or met[0].pattern is not None:
                 yield users[-1].name, met
 
     def hold_ms(self, name: str) -> int:
@@ -108,9 +108,7 @@ class NodeGroup:
     def begins_at_end(self, topic: str) -> bool:
         """Whether a topic is read from its end if nothing is committed yet."""
         return any(
-            source.auto_offset_reset == "latest"
-            for source in self.sources
-            if topic in source.topics or (source.pattern and source.pattern.fullmatch(topic))
+            source.auto_offset_reset == "latest" for source in self.sources if source.reads(topic)
         )
 
     def children(self, name: str) -> tuple[Node, ...]:

@@ -26,7 +26,8 @@ class Source:
     """Reads the named topics, or all topics that match a pattern.
 
     If `one_by_one`, each record goes through all nodes before the next one does, even if all of
-    them take batches.
+    them take batches. `by_key` says that keys decide about partitions: records of other topics that
+    are to meet these must be partitioned in the same way.
     """
 
     name: str
@@ -37,8 +38,13 @@ class Source:
     timestamp_extractor: TimestampExtractor
     auto_offset_reset: OffsetReset
     one_by_one: bool = False
+    by_key: bool = True
 
     parents: tuple[str, ...] = ()
+
+    def reads(self, topic: str) -> bool:
+        """Return whether it reads a topic, by name or by its pattern."""
+        return topic in self.topics or bool(self.pattern and self.pattern.fullmatch(topic))
 
 
 class NamedPart:

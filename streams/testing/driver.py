@@ -317,6 +317,15 @@ class TopologyTestDriver(StoreGetters):
         return self._figures.dropped_by_reason
 
     @property
+    def key_warnings(self) -> Sequence[str]:
+        """Warnings of topics with keys that may not meet those of other topics, as in the log.
+
+        In Kafka, keys with other bytes than the serde would write may be in other partitions. Here,
+        all records of a group meet, whatever their partition.
+        """
+        return [each.text for group in self._groups for each in group.key_warnings]
+
+    @property
     def metrics(self) -> Mapping[str, float]:
         """Totals over all groups so far, and rates over the last minute.
 

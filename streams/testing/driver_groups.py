@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+import structlog
+
+from common.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
 from common.record_batch import OutputRecord, RecordBatch
 from streams.engine.figures import Figures
 from streams.engine.global_task import GlobalTask
 from streams.engine.group_task import GroupTask
+from streams.engine.key_watch import KeyWatch
 from streams.engine.node_group import GlobalStore, NodeGroup
 from streams.engine.outputs import OutputColumns, OutputTopics
 from streams.engine.rejected_records import ProcessingFailedError
@@ -20,6 +24,8 @@ from streams.stores.bytes_store import BytesStore
 from streams.testing.driver_topics import TASK
 
 T = TypeVar("T")
+
+logger = structlog.get_logger()
 
 
 class Host(OutputTopics, Protocol):
@@ -57,6 +63,7 @@ class DriverGroup:
         self.topics = tuple(dict.fromkeys((*group.in_topics, *found)))
         """The topics that the group reads."""
         self._partitions = [(topic, TASK) for topic in self.topics]
+        self._key_watch = KeyWatch(group, self._partitions)
         self.failure: ProcessingFailedError | None = None
         self.task = GroupTask(
             group,
@@ -87,6 +94,11 @@ class DriverGroup:
         return None if self.failure is not None else self.task.waits_until_ms
 
     @property
+    def key_warnings(self) -> Sequence[KeyWarning]:
+        """Warnings of keys with other bytes than the serdes would write."""
+        return self._key_watch.warnings
+
+    @property
     def waiting(self) -> int:
         """How many records wait."""
         return sum(map(self.task.waiting, self._partitions))
@@ -113,6 +125,8 @@ class DriverGroup:
 
     def take(self, batch: RecordBatch) -> None:
         """Process a run of records. Raises what the processors raise, if `on_error` says so."""
+        for warning in self._key_watch.look(batch):
+            logger.warning(KEYS_DO_NOT_MEET, topic=warning.topic, reason=warning.text)
         self._attempt(lambda: self.task.add(batch))
         self.turn()
 

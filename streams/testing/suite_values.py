@@ -47,12 +47,18 @@ def _shown_headers(
 
 
 def is_same(found: Any, wanted: Any) -> bool:
-    """Whether two values are deeply equal; 1, 1.0 and true are not equal to each other."""
+    """Whether two values are deeply equal.
+
+    1, 1.0 and true are not equal to each other, nor are 0.0 and -0.0; NaN equals NaN. So two keys
+    are the same only if their bytes are.
+    """
     if isinstance(found, dict) and isinstance(wanted, dict):
         keys = found.keys()
         return keys == wanted.keys() and all(is_same(found[key], wanted[key]) for key in keys)
     if isinstance(found, list | tuple) and type(found) is type(wanted):
         return len(found) == len(wanted) and all(map(is_same, found, wanted))
+    if type(found) is type(wanted) is float:
+        return repr(found) == repr(wanted)
     kinds = {type(found), type(wanted)}
     return bool(found == wanted) and not (len(kinds) > 1 and kinds <= {bool, int, float})
 

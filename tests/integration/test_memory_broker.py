@@ -455,6 +455,7 @@ def test_answers_about_topics(cluster: Cluster, connect: Any) -> None:
     assert ids.keys() == {topic, other}
     assert len({*ids.values()}) == 2
     assert brokers.topic_ids([topic]) == {topic: ids[topic]}
+    assert brokers.existing_counts([topic, other])[topic] == 2
     for timestamp in (10, 20, 30):
         cluster.write((topic, 1), b"v", timestamp)
     assert brokers.offsets_at([(topic, 1)], 15) == {(topic, 1): 1}

@@ -36,6 +36,11 @@ class MemoryBrokers:
         topics = self._link.broker.topics
         return {name: len(topics[name].partitions) for name in names if name in topics}
 
+    def existing_counts(self, names: Sequence[str]) -> dict[str, int]:
+        """Return the number of partitions of each topic. Raises as `topic_ids`."""
+        topics = self._link.broker.topics
+        return {name: len(topics[name].partitions) for name in self.topic_ids(names)}
+
     def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """Return the id of each topic; raises `NonRetriableError` for one that stays missing."""
         self._link.travel()

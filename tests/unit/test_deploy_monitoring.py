@@ -187,6 +187,10 @@ def state(name: str) -> str:
         # A backlog was read before the first look: the counter of records does not grow.
         ("PipelineLateRecords", {LATE: "_x51 20933 0x9", RECORDS_IN: "_x51 224000x10"}),
         ("PipelineDroppedRecords", {KEYLESS: "2x60", RECORDS_IN: "0+100x60"}),
+        (
+            "PipelineKeysDoNotMeet",
+            {f'kafka_pipeline_task_key_warnings{{{TASK}, topic="t", problem="bytes"}}': "1x60"},
+        ),
     ],
 )
 def test_an_alert_fires(alert: str, series: dict[str, str], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ METRICS = (
 )
 LABELS = {
     *("taskmanager", "task", "processor", "partition", "thread"),
-    *("state", "reason", "error", "holder"),
+    *("state", "reason", "error", "holder", "topic", "problem"),
 }
 """All of them are bounded by the pipeline and the cluster; so are reasons and errors, see
 `MOST_REASONS` and `MOST_ERRORS`."""

@@ -19,6 +19,7 @@ from admin.broker.ports import find_free
 from admin.commands.status import status as show_status
 from admin.samples import samples
 from common.cluster_status import Beat, ClusterStatus, Presence, newest
+from common.key_warnings import KeyProblem, KeyWarning
 from common.messages import JobManagerBeat
 from common.status import TaskState, TaskStatus, ThreadState
 from common.tasks import TaskId
@@ -421,6 +422,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
         "newest_record_ms": None,
         "is_idle": 0,
         "held_by": None,
+        "key_warnings": [],
         "held_unread": None,
         "late": 0,
         "late_per_minute": 0,
@@ -429,6 +431,17 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
     assert data["tasks"][0].keys() == data["tasks"][1].keys()
     assert data["task_managers"][1].keys() == data["task_managers"][0].keys()
     assert data["tasks_without_owner"] == ["Forward_0"]
+
+
+def test_keys_that_do_not_meet_others_are_told_once_for_a_processor() -> None:
+    warning = KeyWarning("orders", KeyProblem.BYTES, "Joined", ("customers",), "json")
+    tasks = [replace(running(TaskId("P", n)), key_warnings=(warning,)) for n in range(3)]
+    found = look(leader({task.task: 0 for task in tasks}), report(0, *tasks))
+    (line,) = [str(each) for each in status.key_warnings(found)]
+    assert line == f"P: {warning.text}"
+    assert "P: orders has keys with other bytes" in text(found)
+    data = json.loads(status.as_json(found))
+    assert data["tasks"][0]["key_warnings"] == [warning.to_json()]
 
 
 def test_copies_of_state_are_told_apart_from_tasks() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from common import reports as reports_on_the_wire
 from common.codec import MAX_RECORD_BYTES, Codec
+from common.key_warnings import KeyProblem, KeyWarning
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -193,6 +194,25 @@ def test_errors_are_a_field_that_only_reports_with_rejected_records_have() -> No
     expected = table(COLUMNS, *rows, rejected='[{},{"shop.SoldOutError":3}]')
     assert dict(record.headers)["figures"] == expected
     assert decode([record]) == message
+
+
+def test_warnings_of_keys_are_a_field_that_only_reports_with_them_have() -> None:
+    good = TaskStatus(TaskId("P", 0), TaskState.RUNNING)
+    warning = KeyWarning("a", KeyProblem.BYTES, "Joined", ("b", "c"), "json")
+    bad = TaskStatus(TaskId("P", 1), TaskState.RUNNING, key_warnings=(warning,))
+    message = Heartbeat(replace(REPORT, tasks=(good, bad)))
+    (record,) = encode(message)
+    figures = dict(record.headers)["figures"]
+    warned = (
+        b',"key_warnings":[[],[{"topic":"a","problem":"bytes","step":"Joined",'
+        b'"others":["b","c"],"found":"json"}]]'
+    )
+    assert warned in figures
+    assert decode([record]) == message
+    for wrong in (b"[[],[3]]", b"[[]]", b'[[],[{"topic":"a"}]]', warned.partition(b":")[2][:-2]):
+        assert is_malformed(
+            with_headers(record, figures=figures.replace(warned, b',"key_warnings":' + wrong))
+        )
 
 
 @given(reports, st.data())

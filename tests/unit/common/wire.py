@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from common.codec import Codec
+from common.key_warnings import KeyProblem, KeyWarning
 from common.messages import (
     ControlRecord,
     Heartbeat,
@@ -66,6 +67,14 @@ json_values: st.SearchStrategy[Any] = st.recursive(
     max_leaves=6,
 )
 configs = st.dictionaries(texts, st.none() | st.booleans() | st.integers() | texts, max_size=3)
+key_warnings = st.builds(
+    KeyWarning,
+    texts,
+    st.sampled_from(KeyProblem),
+    texts,
+    st.lists(texts, max_size=2).map(tuple),
+    texts,
+)
 statuses = st.builds(
     TaskStatus,
     tasks,
@@ -79,6 +88,7 @@ statuses = st.builds(
     st.dictionaries(texts, numbers, max_size=3),
     st.none() | tasks,
     st.dictionaries(texts, numbers, max_size=3),
+    st.lists(key_warnings, max_size=2).map(tuple),
 )
 reports = st.builds(
     Report,

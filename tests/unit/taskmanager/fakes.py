@@ -171,7 +171,13 @@ class FakeBrokers:
 
 
 class FakeAdmin:
-    """Answers what a task asks an `Admin` at its start; partitions begin and end at offset 5."""
+    """Answers what a task asks an `Admin` at its start; partitions begin and end at offset 5.
+
+    Each topic has 6 partitions.
+    """
+
+    def existing_counts(self, names: Collection[str]) -> dict[str, int]:
+        return dict.fromkeys(names, 6)
 
     def topic_ids(self, names: Collection[str]) -> Mapping[str, str]:
         return dict.fromkeys(names, "id")

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from common.key_warnings import KeyProblem, KeyWarning
 from common.messages import Report
 from common.monitoring.metric import Metric
 from common.monitoring.times import Times
@@ -18,6 +19,7 @@ from taskmanager.measurements import Measurements
 from taskmanager.metrics import TaskManagerView, samples
 
 COUNT = TaskId("Count", 1)
+KEYS = KeyWarning("orders", KeyProblem.PARTITIONS, "Joined", ("customers",), "consistent_random")
 COPY = TaskId("Count", 1, 1)
 LABELS = ("3", "Count_1", "Count", "1")
 COPY_LABELS = ("3", "Count_1.standby1", "Count", "1")
@@ -100,6 +102,12 @@ def test_who_holds_event_time_back_is_shown_with_what_it_has_not_read() -> None:
     labels = [*LABELS, "Payments_2"]
     assert of(metrics.HELD_UNREAD, look(held), labels) == 12_400
     assert of(metrics.HELD_UNREAD, look(replace(held, figures={})), labels) == -1
+
+
+def test_topics_whose_keys_do_not_meet_others_have_a_series() -> None:
+    found = look(replace(running(), key_warnings=(KEYS,)))
+    assert of(metrics.KEY_WARNINGS, found, [*LABELS, "orders", "partitions"]) == 1
+    assert of(metrics.KEY_WARNINGS, look(running()), [*LABELS, "orders", "partitions"]) is None
 
 
 def test_each_state_has_a_series() -> None:
@@ -202,7 +210,7 @@ def test_the_reference_lists_exactly_what_is_shown() -> None:
     figures = {**dict.fromkeys(FIGURES, 1), "is_idle": 0}
     copy = TaskStatus(COPY, TaskState.STANDBY, figures=figures)
     task = TaskStatus(COUNT, TaskState.RUNNING, figures=figures, dropped={"expired": 1})
-    task = replace(task, rejected={"RecordRejected": 1}, held_by=COUNT)
+    task = replace(task, rejected={"RecordRejected": 1}, held_by=COUNT, key_warnings=(KEYS,))
     found = look(task, copy, measured=measured)
     assert {name for name, _ in found} == {metric.name for metric in ALL}
 
