@@ -103,7 +103,7 @@ def test_dataframe_is_a_function_with_a_config() -> None:
 
 def test_spec_survives_its_way_to_the_driver() -> None:
     spec = QuerySpec(
-        "q", "f", "json", "a INT", {"t": {"format": "csv"}}, {"a": [1, None]}, inputs=("i",)
+        "q", "f", "json", "a INT", True, {"t": {"format": "csv"}}, {"a": [1, None]}, inputs=("i",)
     )
     assert QuerySpec.from_json(spec.to_json()) == spec
 
