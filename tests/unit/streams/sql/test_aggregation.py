@@ -363,12 +363,12 @@ def test_lookup_tables_below_groups_are_read_again(local: LocalQueries, tmp_path
     file = tmp_path / "regions.csv"
     file.write_text("a,north\nb,south\n")
     tables = {"regions": {"format": "csv", "path": str(file), "schema": "code STRING, name STRING"}}
-    query = opened(
-        local,
+    text = (
         "SELECT r.name AS key, count(*) AS c FROM input i JOIN regions r ON i.customer = r.code "
-        "GROUP BY r.name",
-        tables=tables,
+        "GROUP BY r.name"
     )
+    spec = QuerySpec(text, format="json", schema=SCHEMA, tables=tables)
+    query = local._queries().open_aggregation(spec)
     folding = Folding(query)
     rows = records([{"customer": "a"}, {"customer": "b"}])
     folding.add(rows)
