@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from decimal import (
     MAX_EMAX,
     MAX_PREC,
@@ -29,6 +28,8 @@ from uuid import uuid4
 _like_a_coerced_name = re.compile(
     r'":(?<=[0-9el]":)(?:(?<=[0-9]":)|(?<="true":)|(?<="false":)|(?<="null":))'
 ).search
+_are_plain = frozenset((str, int, float, bool, type(None))).issuperset
+_are_strings = frozenset((str,)).issuperset
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, Inexact])
 _NUMBER = f"number {uuid4().hex}"
 """Takes the place of a `Decimal` while the rest is written: no text of a record is like it."""
@@ -39,18 +40,19 @@ def coerced_names(value: Any, text: str) -> list[Any]:
 
     The value is only looked through if a name in the text may come from anything but a string.
     """
-    return [] if _like_a_coerced_name(text) is None else list(_names_of_other_types(value))
-
-
-def _names_of_other_types(value: Any) -> Iterator[Any]:
+    names: list[Any] = []
+    if _like_a_coerced_name(text) is None:
+        return names
     waiting = [value]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            yield from (name for name in item if not isinstance(name, str))
-            waiting += item.values()
-        elif isinstance(item, list | tuple):
-            waiting += item
+            if not _are_strings(map(type, item)):
+                names += [name for name in item if not isinstance(name, str)]
+            item = item.values()
+        if not _are_plain(map(type, item)):
+            waiting += [each for each in item if isinstance(each, dict | list | tuple)]
+    return names
 
 
 def dumps(value: Any, **options: Any) -> str:

@@ -375,8 +375,7 @@ It reads what RFC 8259 allows. Of a name that an object has twice, the last valu
 with a fraction or an exponent becomes the nearest float, so a step that does not touch it may give
 it other digits: 0.12345678901234567890 is written as 0.12345678901234568, and 1e400 is refused.
 `-0` is read as 0. `serdes.json(decimals=True)`, named `json_decimals` in pipeline.yaml, reads these
-numbers as `decimal.Decimal`, and writes all their digits back. It costs about half as much again
-for each number.
+numbers as `decimal.Decimal`, and writes all their digits back. To write takes about twice as long.
 
 The members of an object keep their order, so equal objects may differ in bytes: as a key, an object
 is a poor choice."""
