@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.sql.aggregation import RunningAggregation
 from streams.sql.local import LocalQueries
 from streams.sql.row_codec import RowCodec
 from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, StateShape, Window, difference
+from streams.sql.state_shape import OPEN_FROM, Aggregation, StateShape, Window, difference
 from streams.sql.tables import Rows
 from tests.unit.streams.sql.folding import (
     MINUTE_US,
@@ -106,7 +105,7 @@ HOURLY = (
 
 
 @pytest.fixture(scope="session")
-def hourly(local: LocalQueries) -> RunningAggregation:
+def hourly(local: LocalQueries) -> Aggregation:
     return opened(local, HOURLY)
 
 
@@ -140,7 +139,7 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
 
 
 def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
-    hourly: RunningAggregation,
+    hourly: Aggregation,
 ) -> None:
     folding = Folding(hourly)
     first = folding.add(records([{"customer": "a", "amount": 60}, {"customer": "b", "amount": 7}]))
@@ -157,7 +156,7 @@ def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
     assert third.results["key"].to_pylist() == [b"a"]
 
 
-def test_shape_says_what_is_kept(hourly: RunningAggregation) -> None:
+def test_shape_says_what_is_kept(hourly: Aggregation) -> None:
     shape = hourly.shape
     assert hourly.columns == ("value", "timestamp", OPEN_FROM)
     assert shape.groups.names == ["customer", "window"]
@@ -199,7 +198,7 @@ def test_names_of_columns_differ(local: LocalQueries) -> None:
     ],
 )
 def test_content_changes_with_what_is_kept(
-    local: LocalQueries, hourly: RunningAggregation, query: str, is_same: bool
+    local: LocalQueries, hourly: Aggregation, query: str, is_same: bool
 ) -> None:
     changed = opened(local, query).shape
     assert (difference(hourly.shape.content, changed.content) == "") is is_same
@@ -326,7 +325,7 @@ def test_values_that_are_strings(local: LocalQueries) -> None:
     assert merged.results.to_pylist() == [{"value": b"2", "timestamp": 7, "key": b"k"}]
 
 
-def test_no_records_have_no_groups(hourly: RunningAggregation) -> None:
+def test_no_records_have_no_groups(hourly: Aggregation) -> None:
     partial = hourly.partial(records([]))
     merged = merged_of(hourly, partial)
     assert (len(partial), len(merged.rows), len(merged.results), len(merged.has_result)) == (0,) * 4
@@ -334,7 +333,7 @@ def test_no_records_have_no_groups(hourly: RunningAggregation) -> None:
 
 
 def test_record_that_does_not_fit_is_a_query_error_and_the_next_batch_works(
-    hourly: RunningAggregation,
+    hourly: Aggregation,
 ) -> None:
     bad = records([{"customer": "a", "amount": "much"}])
     with pytest.raises(QueryError):
@@ -364,12 +363,13 @@ def test_lookup_tables_below_groups_are_read_again(local: LocalQueries, tmp_path
     file = tmp_path / "regions.csv"
     file.write_text("a,north\nb,south\n")
     tables = {"regions": {"format": "csv", "path": str(file), "schema": "code STRING, name STRING"}}
-    query = opened(
-        local,
+    text = (
         "SELECT r.name AS key, count(*) AS c FROM input i JOIN regions r ON i.customer = r.code "
-        "GROUP BY r.name",
-        tables=tables,
+        "GROUP BY r.name"
     )
+    spec = QuerySpec(text, format="json", schema=SCHEMA, tables=tables)
+    # Not the one that tasks share, whose tables are out of reach.
+    query = local._queries().open_aggregation(spec)
     folding = Folding(query)
     rows = records([{"customer": "a"}, {"customer": "b"}])
     folding.add(rows)
@@ -387,7 +387,7 @@ def test_lookup_tables_below_groups_are_read_again(local: LocalQueries, tmp_path
     query.close()
 
 
-def test_state_is_bytes_that_another_process_reads(hourly: RunningAggregation) -> None:
+def test_state_is_bytes_that_another_process_reads(hourly: Aggregation) -> None:
     """The bytes are a contract: a change here makes the state of running jobs unreadable."""
     rows = hourly.partial(records([{"customer": "a", "amount": 1.5}], start=61))
     (group,) = RowCodec(hourly.shape.groups).encode(rows)
