@@ -368,6 +368,7 @@ def test_lookup_tables_below_groups_are_read_again(local: LocalQueries, tmp_path
         "GROUP BY r.name"
     )
     spec = QuerySpec(text, format="json", schema=SCHEMA, tables=tables)
+    # Not the one that tasks share, whose tables are out of reach.
     query = local._queries().open_aggregation(spec)
     folding = Folding(query)
     rows = records([{"customer": "a"}, {"customer": "b"}])

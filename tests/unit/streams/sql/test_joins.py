@@ -108,7 +108,7 @@ def test_late_records_go_to_their_sink(shared: OpenedOnce) -> None:
     assert (second.topic, second.value) == ("late", {"n": 3})
     assert second.headers["__streams.late.window.start"] == b"0"
     assert (result.topic, result.value) == ("out", {"n": 1, "m": 4})
-    assert job.dropped == {}
+    assert job.dropped == {"expired (late_to)": 2}
     job.close()
 
 

@@ -140,7 +140,7 @@ def test_record_is_late_unless_it_is_in_an_open_session(shared: OpenedOnce) -> N
         "__streams.late.window.end": b"%d" % (9 * MINUTE_MS),
         "__streams.late.stream_time": b"%d" % (22 * MINUTE_MS),
     }
-    assert job.dropped == {}
+    assert job.dropped == {"expired (late_to)": 1}
     job.close()
 
 
@@ -166,7 +166,7 @@ def test_sessions_of_records_with_different_keys(shared: OpenedOnce) -> None:
     # Behind it, a row of the other partition is judged by the session that it would be in.
     job.send(rows(2, 11, 25), 1)
     assert shown(job.take()) == ["a: ('00:10-00:30', 10, 14, 18, 22, 11, 25)"]
-    assert job.dropped == {"expired": 1}
+    assert job.dropped == {"expired (late_to)": 1, "expired": 1}
     job.close()
 
 
