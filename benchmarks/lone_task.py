@@ -19,13 +19,13 @@ PARTITIONS = 4
 
 
 class OutputTopics:
-    """Topics without limits."""
+    """Topics with the limits that Kafka has by default."""
 
     def num_partitions(self, topic: str) -> int:
         return PARTITIONS
 
     def limits(self, topic: str) -> TopicLimits:
-        return TopicLimits(1_000_000)
+        return TopicLimits(1_000_000, after_ms=3_600_000)
 
     def recheck_limits(self, topic: str) -> None:
         pass
@@ -48,6 +48,7 @@ def lone_task(
             stores=stores,
             output_topics=OutputTopics(),
             clock_ms=lambda: int(time.time() * 1000),
+            max_timestamp_ahead_ms=86_400_000,
         ),
     )
 

@@ -83,6 +83,7 @@ class Config:
     heartbeat_interval_ms: int = 1000
     commit_interval_ms: int = 100
     idle_after_ms: int = 3000
+    max_timestamp_ahead_ms: int = 86_400_000
     transaction_timeout_ms: int = 15000
     max_batch_records: int = 10000
     num_standby_replicas: int = 0
@@ -235,6 +236,7 @@ def _read(
         heartbeat_interval_ms=fields.number(keys.HEARTBEAT_INTERVAL),
         commit_interval_ms=fields.number(keys.COMMIT_INTERVAL),
         idle_after_ms=fields.number(keys.IDLE_AFTER),
+        max_timestamp_ahead_ms=fields.number(keys.MAX_TIMESTAMP_AHEAD),
         transaction_timeout_ms=fields.number(keys.TRANSACTION_TIMEOUT),
         max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),

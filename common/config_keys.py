@@ -97,6 +97,14 @@ IDLE_AFTER = Number(
     high=86_400_000,
     default=3000,
 )
+MAX_TIMESTAMP_AHEAD = Number(
+    name="max_timestamp_ahead_ms",
+    doc="how far the timestamp of a record may be ahead of the clock; a record with a later one is "
+    "rejected, as it would move event time on for good",
+    low=0,
+    high=3_155_760_000_000,
+    default=86_400_000,
+)
 MAX_BATCH_RECORDS = Number(
     name="max_batch_records",
     doc="most records in one fetch of a PipelineThread",
@@ -238,6 +246,7 @@ CONFIG_KEYS: tuple[Key, ...] = (
     HEARTBEAT_INTERVAL,
     COMMIT_INTERVAL,
     IDLE_AFTER,
+    MAX_TIMESTAMP_AHEAD,
     TRANSACTION_TIMEOUT,
     MAX_BATCH_RECORDS,
     NUM_STANDBY_REPLICAS,

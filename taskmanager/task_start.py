@@ -14,6 +14,7 @@ from common.errors import ConfigError, EngineError, PipelineError, as_exception
 from common.fault_points import reach
 from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from common.messages import ProcessorReplica
+from common.moments import shown_moment
 from common.status import TaskState
 from common.user_code import UserCode
 from streams.engine.event_loop import EventLoop
@@ -172,6 +173,7 @@ class ProcessorStart(TaskStart):
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
                 positions = self._find_positions(group, committed)
+                self._warn_of_times(positions)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
                     group.stores, replica.state_topics, self._context.store_resources
@@ -269,6 +271,7 @@ class ProcessorStart(TaskStart):
                     stores=stores.stores,
                     output_topics=output_topics,
                     clock_ms=wall_clock_ms,
+                    max_timestamp_ahead_ms=self._context.config.max_timestamp_ahead_ms,
                     global_stores=global_stores,
                     loop=self._event_loop,
                     log_record_values=self._context.config.log_record_values,
@@ -334,6 +337,18 @@ class ProcessorStart(TaskStart):
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
         known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
         return {partition: known[partition] for partition in partitions}
+
+    def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
+        """Log which committed times no record could have now: what came since may all be late."""
+        latest_ms = wall_clock_ms() + self._context.config.max_timestamp_ahead_ms
+        for (topic, number), at in positions.items():
+            if at.time_ms > latest_ms:
+                self._log.warning(
+                    "event time is ahead of the clock, so records are late; what to do: "
+                    'docs/how-to/troubleshoot.md, "Event time is in the future"',
+                    partition=f"{topic}-{number}",
+                    time=shown_moment(at.time_ms),
+                )
 
     def _require_former_inputs(self, reader: Reader) -> None:
         """Raise `NonRetriableError` unless the task, which has state, has read other inputs.

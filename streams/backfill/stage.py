@@ -142,6 +142,7 @@ class StageTask:
                 stores=stores,
                 output_topics=self.topics,
                 clock_ms=lambda: self.now_ms,
+                max_timestamp_ahead_ms=self.config.max_timestamp_ahead_ms,
                 global_stores={name: follower.view for name, follower in followers.items()},
                 log_record_values=self.config.log_record_values,
             ),

@@ -75,7 +75,7 @@ class Accepted:
         if problem:
             self._topics.recheck_limits(self._topic)
             refused = f"topic {self._topic} does not take the timestamp"
-            advice = unit_advice(timestamp, now_ms)
+            advice = unit_advice(timestamp)
             raise InvalidTimestampError(
                 f"{refused} {timestamp}: it is {problem}{advice}",
                 shown=f"{refused} of the output: it is {problem}{advice}",

@@ -11,6 +11,7 @@ from common.suggest import did_you_mean
 from streams.engine.outputs import Dropped, Output
 from streams.engine.running_node import RunningNode
 from streams.engine.task_time import TaskTime
+from streams.engine.time_limit import TimeLimit
 from streams.errors import StreamsError
 from streams.event_time.clocks import clocks_by_time
 from streams.processor import RecordRejectedError
@@ -27,6 +28,7 @@ class TaskView(Protocol):
     application_id: str
     task_id: str
     task_time: TaskTime
+    time_limit: TimeLimit
     clock_ms: Callable[[], int]
     batch: RecordBatch | None
     """The batch of the record being processed; `None` in a punctuation or for a batch."""
@@ -76,6 +78,7 @@ class RunningContext:
         self._batch_receivers = tuple(child.receive_batch for child in children.values())
         self._stores = stores
         self.task_time = runtime.task_time
+        self._limit = runtime.time_limit
         self.hold_ms = hold_ms
         self.given: Batch | None = None
         """The batch in hand, if it has clocks that its processor does not know of."""
@@ -129,12 +132,20 @@ class RunningContext:
         node = None if child is None else self._child(child)
         try:
             if node is None and record.__class__ is Record:
+                # A sink says what is wrong with a timestamp that is not an int.
+                try:
+                    if record.timestamp > self._limit.until_ms:
+                        self._limit.require("the result", record.timestamp)
+                except TypeError:
+                    pass
                 for receive in self._receivers:
                     receive(record)
             elif isinstance(record, Record):
+                self._limit.require_column("the result", [record.timestamp])
                 for receive in self._receivers if node is None else (node.receive,):
                     receive(record)
             elif isinstance(record, Batch):
+                self._limit.require_column("a result", record.timestamps)
                 # Children need not be ready for a batch without records.
                 batch_receivers = self._batch_receivers if node is None else (node.receive_batch,)
                 if self.given is not None and record.clocks is None:

@@ -80,12 +80,12 @@ def _error_headers(
 def error_name(error: Exception) -> str:
     """Return the name of an error's class: `RecordRejected`, or `shop.OutOfStockError`."""
     match error:
+        case InvalidTimestampError() | RecordRejectedError(__cause__=InvalidTimestampError()):
+            return "InvalidTimestamp"
         case RecordRejectedError():
             return "RecordRejected"
         case RecordTooLargeError():
             return "RecordTooLarge"
-        case InvalidTimestampError():
-            return "InvalidTimestamp"
         case MissingKeyError():
             return "MissingKey"
     return f"{type(error).__module__}.{type(error).__qualname__}"

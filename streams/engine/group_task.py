@@ -224,6 +224,7 @@ class GroupTask:
             batch,
             self._runtime.nodes.source(batch.topic),
             self._time,
+            self._runtime.time_limit,
             with_values=self._with_values,
         )
         for part in parts:

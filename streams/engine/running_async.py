@@ -11,6 +11,7 @@ from common.user_frames import place_of_definition
 from streams.engine.async_calls import AsyncCalls
 from streams.engine.event_loop import EventLoop
 from streams.engine.running_node import RunningNode, check_methods
+from streams.engine.time_limit import TimeLimit
 from streams.errors import StreamsError
 from streams.processor import AsyncProcessor, AsyncProcessorContext
 from streams.record import Record
@@ -36,12 +37,14 @@ class RunningAsync(RunningNode):
         loop: EventLoop,
         wake: Callable[[], None],
         children: Sequence[RunningNode],
+        limit: TimeLimit,
     ) -> None:
         _check_async(name, processor)
         self.name = name
         self.processor = processor
         self.calls = AsyncCalls(name, processor, loop, wake)
         self._loop = loop
+        self._limit = limit
         self._receivers = tuple(child.receive for child in children)
 
     def init(self, context: AsyncProcessorContext) -> None:
@@ -51,6 +54,7 @@ class RunningAsync(RunningNode):
     def emit(self, records: Sequence[Record]) -> None:
         """Forward the records that a call has returned."""
         for record in records:
+            self._limit.require_column("the result", [record.timestamp])
             for receive in self._receivers:
                 receive(record)
 

@@ -183,7 +183,8 @@ class RunningGroup:
                 "side. Put a Processor with the stores behind it"
             )
         wake = self._environment.wake
-        running = RunningAsync(node.name, processor, self._loop, wake, children)
+        limit = self._task.time_limit
+        running = RunningAsync(node.name, processor, self._loop, wake, children, limit)
         self.asynchronous.append(running)
         with nothing_escapes():
             running.init(AsyncContext(self._task.application_id, self._task.task_id))

@@ -22,6 +22,7 @@ from streams.engine.running_async import RunningAsync
 from streams.engine.running_group import RunningGroup
 from streams.engine.task_environment import TaskEnvironment
 from streams.engine.task_time import TaskTime
+from streams.engine.time_limit import TimeLimit
 from streams.errors import InvalidArgumentError, StreamsError
 from streams.event_time.clocks import NO_CLOCK
 from streams.processor import RecordRejectedError
@@ -77,6 +78,7 @@ class GroupRuntime:
         self.application_id = environment.application_id
         self.task_id = environment.task_id
         self.clock_ms = environment.clock_ms
+        self.time_limit = TimeLimit(environment.clock_ms, environment.max_timestamp_ahead_ms)
         self.outputs: list[Output] = []
         self.task_time = task_time
         # `TaskView` says what these are.
@@ -384,6 +386,7 @@ class GroupRuntime:
             began_s = self._call_began_s = monotonic()
             try:
                 columns = source.columns(batch, start, stop)
+                self.time_limit.checked = columns.timestamps
                 for receive_batch in source.batch_receivers:
                     receive_batch(columns)
                 self._call_size.learn(stop - start, monotonic() - began_s)

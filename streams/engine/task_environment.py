@@ -23,6 +23,8 @@ class TaskEnvironment:
     output_topics: OutputTopics
     clock_ms: Callable[[], int]
     """The wall clock."""
+    max_timestamp_ahead_ms: int | None = None
+    """How far the timestamps of records may be ahead of it; `None` without a limit."""
     global_stores: Mapping[str, StoreBytes] = field(default_factory=dict)
     """The bytes of the stores that the group may only read."""
     clocked_topics: Collection[str] = ()

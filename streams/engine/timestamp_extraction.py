@@ -8,6 +8,7 @@ from common.errors import EngineError, PipelineError, as_exception
 from common.record_batch import KafkaHeaders, RecordBatch
 from streams.engine.running import RunningSource
 from streams.engine.task_time import TaskTime
+from streams.engine.time_limit import TimeLimit
 from streams.engine.user_errors import reason
 from streams.processor import RecordRejectedError
 from streams.timestamps import extract_column, stamped
@@ -34,13 +35,18 @@ def _rejected(why: str, error: Exception) -> RecordRejectedError:
 
 
 def timed(
-    batch: RecordBatch, source: RunningSource, time: TaskTime, *, with_values: bool
+    batch: RecordBatch,
+    source: RunningSource,
+    time: TaskTime,
+    limit: TimeLimit,
+    *,
+    with_values: bool,
 ) -> list[RecordBatch]:
     """Return the batch with extracted timestamps, split into single records if that fails.
 
     A record that cannot be read is rejected with the same error as where nothing asks for its time.
-    Records that the extractor drops are left out. Reasons quote records only `with_values`. Raises
-    if the extractor loses what it needs.
+    A timestamp beyond the `limit` fails too. Records that the extractor drops are left out. Reasons
+    quote records only `with_values`. Raises if the extractor loses what it needs.
     """
     partition = (batch.topic, batch.partition)
     unread: Exception | None = None
@@ -67,6 +73,8 @@ def timed(
     known_ms = time.taken_in(partition)
     try:
         extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
+        if extracted.partition_time > limit.until_ms and not batch.error:
+            limit.require_column("the record", extracted.timestamps)
     except (EngineError, PipelineError):
         raise
     except BaseException as raised:
@@ -76,7 +84,7 @@ def timed(
             return [
                 found
                 for part in parts
-                for found in timed(part, source, time, with_values=with_values)
+                for found in timed(part, source, time, limit, with_values=with_values)
             ]
         times = [max(known_ms, 0)]
         why = reason(error, with_values=with_values)

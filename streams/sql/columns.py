@@ -9,11 +9,13 @@ import pyarrow as pa
 
 from common.record_batch import KafkaHeaders
 from common.specs import Format
-from streams.errors import StreamsError
+from streams.engine.time_limit import unit_advice
+from streams.errors import InvalidTimestampError, StreamsError
 from streams.record import Batch, items_of
 from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
 from streams.sql.strict_json import count_right
 
+_MOMENT = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -24,7 +26,7 @@ def schema_of(format_: Format) -> pa.Schema:
         [
             ("key", text),
             ("value", text),
-            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestamp", _MOMENT),
             ("partition", pa.int32()),
             ("offset", pa.int64()),
             ("headers", HEADERS),
@@ -159,6 +161,21 @@ def is_utf8(item: bytes | None) -> bool:
     return True
 
 
+def moments(times: Sequence[int | None]) -> pa.Array:
+    """Return times in ms as a column of TIMESTAMPs, which have microseconds.
+
+    Raises `InvalidTimestampError` for a time after the last one that a TIMESTAMP can be.
+    """
+    try:
+        return pa.array(times, pa.timestamp("ms", tz="UTC")).cast(_MOMENT)
+    except pa.ArrowInvalid:
+        latest = max(time for time in times if time is not None)
+        last = f"after the year 294246, the last one that a TIMESTAMP can have{unit_advice(latest)}"
+        raise InvalidTimestampError(
+            f"the timestamp {latest} is {last}", shown=f"the timestamp of the record is {last}"
+        ) from None
+
+
 def _text(items: Sequence[bytes | None], size: int) -> pa.Array:
     """Return the first `size` items as a column, up to the first one that is not UTF-8."""
     binary = pa.array(items if size == len(items) else items[:size], pa.binary())
@@ -176,8 +193,7 @@ def _array(batch: Batch, name: str, type_: pa.DataType, partition: int) -> pa.Ar
         case "value":
             return pa.array(batch.values, type_)
         case "timestamp":
-            times = pa.array(items_of(batch.timestamps), pa.timestamp("ms", tz="UTC"))
-            return times.cast(type_)
+            return moments(items_of(batch.timestamps))
         case "partition":
             return pa.array([partition] * len(batch), type_)
         case "offset":

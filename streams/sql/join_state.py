@@ -19,6 +19,7 @@ from common.specs import SHAPE_STORE, JoinSpec
 from streams.dsl.waiting import Items
 from streams.event_time.step_time import ENDS_MS, times_store_name
 from streams.processor import ProcessorContext
+from streams.sql.columns import moments
 from streams.sql.join_shape import SIDES, JoinShape
 from streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
 from streams.sql.row_codec import RowCodec
@@ -117,8 +118,7 @@ class Pairs:
         for codec, rows, indices in zip(codecs, self.rows, (self.left, self.right), strict=True):
             if len(codec.schema):
                 columns += codec.decode(rows).take(pa.array(indices, pa.int64())).columns
-        times = pa.array(self.times, pa.timestamp("ms", tz="UTC"))
-        columns.append(times.cast(pa.timestamp("us", tz="UTC")))
+        columns.append(moments(self.times))
         columns.append(pa.array(range(len(self)), pa.int64()))
         return pa.Table.from_arrays(columns, schema=shape.pairs)
 

@@ -12,7 +12,7 @@ from common.specs import Format, TopicTableSpec
 from streams.dsl.tables import TableFiller
 from streams.processor import ProcessorContext, RecordRejectedError
 from streams.record import Batch, Record, items_of
-from streams.sql.columns import is_utf8, lookup_schema
+from streams.sql.columns import is_utf8, lookup_schema, moments
 from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
 from streams.sql.strict_json import problem
 from streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
@@ -113,9 +113,8 @@ class Lookup:
             for version in store.get_serialized(key, first, last)
         ]
         table = self._table([(key, each.value, each.timestamp) for key, each in found])
-        time = self._schema.types[2]
-        since = _moments([each.visible_from for _, each in found], time)
-        until = _moments([each.visible_until for _, each in found], time)
+        since = moments([each.visible_from for _, each in found])
+        until = moments([each.visible_until for _, each in found])
         return table.append_column(VISIBLE_FROM, since).append_column(VISIBLE_UNTIL, until)
 
     def _all_rows(self, name: str, store: Store) -> pa.Table:
@@ -134,7 +133,7 @@ class Lookup:
         arrays = [
             pa.array([row[0] for row in rows], pa.binary()).cast(self._schema.types[0]),
             pa.array([row[1] for row in rows], pa.binary()).cast(self._schema.types[1]),
-            _moments([row[2] for row in rows], self._schema.types[2]),
+            moments([row[2] for row in rows]),
         ]
         return pa.Table.from_arrays(arrays, schema=self._schema)
 
@@ -151,11 +150,6 @@ def _times_of_keys(batch: Batch) -> dict[bytes, tuple[int, int]]:
             first, last = times.get(key, (time, time))
             times[key] = (min(first, time), max(last, time))
     return times
-
-
-def _moments(times: Sequence[int | None], type_: pa.DataType) -> pa.Array:
-    """Return times in ms as a column."""
-    return pa.array(times, pa.timestamp("ms", tz="UTC")).cast(type_)
 
 
 def _problem(key: bytes | None, value: bytes | None, is_text: bool, has_columns: bool) -> str:

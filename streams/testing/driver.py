@@ -85,9 +85,13 @@ class TopologyTestDriver(StoreGetters):
         initial_wall_clock_ms: int = 0,
         application_id: str = "test",
         max_task_idle_ms: int = 0,
+        max_timestamp_ahead_ms: int | None = None,
         settings: Mapping[str, GroupSettings] | None = None,
     ) -> None:
         """Start; `settings` maps names of groups to settings, for groups that have their own.
+
+        With `max_timestamp_ahead_ms`, records that are further ahead of the driver's clock are
+        rejected, as config.yaml says on a cluster; give `initial_wall_clock_ms` with it.
 
         `max_task_idle_ms` is for all groups; with `settings`, give it there. A builder is built
         first. Raises `InvalidArgumentError` for invalid arguments, `StreamsError` for a name that
@@ -119,6 +123,7 @@ class TopologyTestDriver(StoreGetters):
             partitions or {},
             initial_wall_clock_ms,
             application_id,
+            max_timestamp_ahead_ms,
         )
 
     @classmethod
@@ -183,8 +188,11 @@ class TopologyTestDriver(StoreGetters):
         partitions: Mapping[str, int],
         initial_wall_clock_ms: int,
         application_id: str,
+        max_timestamp_ahead_ms: int | None = None,
     ) -> None:
         require_int("initial_wall_clock_ms", initial_wall_clock_ms, 0)
+        if max_timestamp_ahead_ms is not None:
+            require_int("max_timestamp_ahead_ms", max_timestamp_ahead_ms, 0)
         if not isinstance(partitions, Mapping):
             raise InvalidArgumentError(
                 f"partitions is a mapping of topics and numbers, not a {type(partitions).__name__}"
@@ -193,6 +201,8 @@ class TopologyTestDriver(StoreGetters):
             require_int(f'partitions: the number for topic "{topic}"', count, 1)
         self.now_ms = initial_wall_clock_ms
         """The driver's wall clock."""
+        self.max_timestamp_ahead_ms = max_timestamp_ahead_ms
+        """How far records may be ahead of it; `None` without a limit."""
         self.partitions: Mapping[str, int] = dict(partitions)
         """The number of partitions by topic; a topic that is not in here has 1."""
         self._logs: dict[str, list[Entry]] = {}

@@ -32,6 +32,7 @@ class Host(OutputTopics, Protocol):
     """What node groups need of the `TopologyTestDriver` that runs them."""
 
     now_ms: int
+    max_timestamp_ahead_ms: int | None
     partitions: Mapping[str, int]
 
     def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
@@ -76,6 +77,7 @@ class DriverGroup:
                 stores=self._stores,
                 output_topics=driver,
                 clock_ms=lambda: driver.now_ms,
+                max_timestamp_ahead_ms=driver.max_timestamp_ahead_ms,
                 global_stores={follower.name: follower.task.view for follower in followers},
                 log_record_values=True,
             ),

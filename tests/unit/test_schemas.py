@@ -42,6 +42,7 @@ CONFIG: Mapping[str, Any] = {
     "heartbeat_interval_ms": 1000,
     "commit_interval_ms": 100,
     "idle_after_ms": 3000,
+    "max_timestamp_ahead_ms": 86400000,
     "transaction_timeout_ms": 15000,
     "max_batch_records": 10,
     "num_standby_replicas": 1,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import StreamsError
+from streams.errors import InvalidTimestampError, StreamsError
 from streams.record import Batch
 from streams.sql.columns import HEADERS, batch_of, binary_items, read, table_of, write
 from streams.sql.spec import COLUMNS
@@ -112,3 +112,19 @@ def test_output_without_a_time_is_refused() -> None:
     table = pa.table({"value": pa.array([b"v"]), "timestamp": pa.array([None], pa.int64())})
     with pytest.raises(StreamsError, match="timestamp is null"):
         batch_of(table)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "advice"),
+    [
+        (1_732_280_000_000_000_000, "; it looks like nanoseconds, and must be in milliseconds"),
+        (2**63 - 1, ""),
+    ],
+)
+def test_a_time_that_no_timestamp_can_have_is_refused_in_words(timestamp: int, advice: str) -> None:
+    batch = Batch([None, None], [b"a", b"b"], [1, timestamp])
+    with pytest.raises(InvalidTimestampError) as caught:
+        table_of(batch, 0, ["timestamp"], "string")
+    last = f"is after the year 294246, the last one that a TIMESTAMP can have{advice}"
+    assert str(caught.value) == f"the timestamp {timestamp} {last}"
+    assert caught.value.shown == f"the timestamp of the record {last}"
