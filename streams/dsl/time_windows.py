@@ -99,8 +99,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         self, batch: Batch, starts: Sequence[int], late_by: Sequence[int]
     ) -> tuple[Batch, Sequence[int]]:
         clocks = batch.clocks or batch.timestamps
-        first_open = {at: self._windows.first_open(at) for at in set(late_by)}
-        is_open = [start >= first_open[at] for start, at in zip(starts, late_by, strict=True)]
+        is_open = self._windows.are_open(starts, late_by)
         columns = zip(batch.records(), starts, late_by, clocks, is_open, strict=True)
         for record, start, at, clock, stays in columns:
             if not stays:

@@ -73,6 +73,11 @@ class TimeWindows:
         """Return the first start of a window that has not closed by a stream time."""
         return now - self.delay_ms + 1
 
+    def are_open(self, starts: Sequence[int], nows: Sequence[int]) -> list[bool]:
+        """Return for each window, by its start, whether it has not closed by a stream time."""
+        delay_ms = self.delay_ms
+        return [start > now - delay_ms for start, now in zip(starts, nows, strict=True)]
+
     def closing(self, closed: int, now: int) -> tuple[int, int]:
         """Return the first and last start of windows that close after `closed`, until `now`."""
         return max(0, self.first_open(closed)), self.first_open(now) - 1
@@ -127,6 +132,12 @@ class CalendarWindows:
     def first_open(self, now: int) -> int:
         """Return the first start of a window that has not closed by a stream time."""
         return self.calendar.span(now - self.grace_ms)[0]
+
+    def are_open(self, starts: Sequence[int], nows: Sequence[int]) -> list[bool]:
+        """Return for each window, by its start, whether it has not closed by a stream time."""
+        grace_ms = self.grace_ms
+        first_open = self.start_of_each([max(0, now - grace_ms) for now in nows])
+        return [start >= first for start, first in zip(starts, first_open, strict=True)]
 
     def closing(self, closed: int, now: int) -> tuple[int, int]:
         """Return the first and last start of windows that close after `closed`, until `now`."""

@@ -12,7 +12,9 @@ from common.calendars import Calendar
 from streams import Emit, Suppress, TopologyTestDriver, serdes, windows
 from streams.dsl.windows import CalendarWindows
 from streams.stores import Windowed
+from streams.stores.lookup import KeyRange, Times, look_up, page
 from tests.unit.streams.dsl.running import Input, builder, outputs, pipe
+from tests.unit.streams.nodes import Nodes, batch
 
 BERLIN = "Europe/Berlin"
 HOUR_MS = 3_600_000
@@ -136,6 +138,23 @@ def test_store_and_its_queries_have_the_ends_of_days() -> None:
         pipe(driver, [("in", "k", "v", ms("2024-03-31 12:00"))])
         with driver.get_window_store("Days").all() as found:
             assert [shown(key) for key, _ in found] == ["k 03-30 23:00 03-31 22:00"]
+
+
+def test_queries_of_state_show_the_ends_of_days() -> None:
+    built = builder()
+    built.stream("in").group_by_key().windowed_by(days()).count(name="Days")
+    (group,) = built.build().groups
+    nodes = Nodes(group)
+    start = ms("2024-03-30 23:00")
+    nodes.process(batch([b"v"], keys=[b"k"], timestamps=[ms("2024-03-31 12:00")]))
+    (store,) = (each for each in group.stores if each.name == "Days")
+    nodes.stores["Days"].commit(1)
+    with nodes.stores["Days"].committed(100, 60) as view:
+        (row,), _ = look_up(store, view, b"k", Times(), 10)
+        found = page(store, view, KeyRange(), None, 10)
+    window = {"start_ms": start, "end_ms": start + 23 * HOUR_MS}
+    assert row["window"] == window
+    assert [each["window"] for each in found.rows] == [window]
 
 
 def modelled(
