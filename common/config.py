@@ -32,6 +32,7 @@ from common.yaml_positions import (
     read_yaml,
     unique_pairs,
 )
+from common.zones import tz_variable
 
 _REQUIRED = {key.name for key in CONFIG_KEYS if key.required}
 
@@ -379,7 +380,21 @@ def _spark(fields: Fields, problems: Problems) -> SparkConfig:
             conf[pair.key] = str(value.value).lower()
         else:
             conf[pair.key] = value.value if isinstance(value.value, str) else value.text
+            if wrong := _zone_problem(pair.key, conf[pair.key]):
+                problems.add(value, wrong)
     return SparkConfig(master=spark.text(keys.MASTER), conf=conf)
+
+
+def _zone_problem(name: str, value: str) -> str:
+    """Return why a setting of Spark cannot give Python its time zone, "" if it can."""
+    if name == "spark.executorEnv.TZ":
+        return f"leave {name} out: Python has the time zone of spark.sql.session.timeZone"
+    if name == "spark.sql.session.timeZone":
+        try:
+            tz_variable(value)
+        except ValueError as error:
+            return f"{name}: {error}"
+    return ""
 
 
 def _check_names(config: Config, fields: Fields, problems: Problems) -> None:

@@ -43,7 +43,8 @@ class Spreading:
     a subscription is for.
 
     A window that is emitted when it closes does so `closes_ms` after its time, and is kept for
-    `kept_ms`; otherwise both are None.
+    `kept_ms`; otherwise both are None. With a `calendar`, the period and the zone of `Calendar`, it
+    is emitted that long after its end.
     """
 
     rule: Rule = "said"
@@ -54,6 +55,7 @@ class Spreading:
     answers: str | None = None
     after_row_key: int = 0
     closes_ms: int | None = None
+    calendar: tuple[str, str] | None = None
     kept_ms: int | None = None
 
 

@@ -25,6 +25,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
 from common import json_text
+from common.calendars import Calendar
 from common.suggest import did_you_mean, one_of
 from streams.errors import InvalidArgumentError, SerializationError
 from streams.windowed import Window, Windowed
@@ -419,8 +420,30 @@ def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
             f"time_windowed has a size_ms of {size_ms!r}: give the size of the windows, a whole "
             "number of milliseconds"
         )
+    return _by_start("time_windowed", inner, lambda start: Window(start, start + size_ms))
+
+
+def calendar_windowed(inner: Serde[T], period: str, *, tz: str) -> Serde[Windowed[T]]:
+    """Return the serde of keys in the days, weeks or months of a time zone.
+
+    The layout is that of `time_windowed`. The end is not written, so the reader must know the
+    `period` and `tz`, as `windows.calendar` takes them. Raises `InvalidArgumentError` for invalid
+    arguments.
+    """
+    _require_inner("calendar_windowed", inner)
+    try:
+        calendar = Calendar(period, tz)
+    except ValueError as error:
+        raise InvalidArgumentError(f"calendar_windowed: {error}") from None
+    return _by_start(
+        "calendar_windowed", inner, lambda start: Window(start, calendar.span(start)[1])
+    )
+
+
+def _by_start(kind: str, inner: Serde[T], window: Callable[[int], Window]) -> Serde[Windowed[T]]:
+    """Return the serde of keys in windows that are known by their start."""
     write_key, read_key = inner.serialize, inner.deserialize
-    name = f"time_windowed {inner.name}"
+    name = f"{kind} {inner.name}"
 
     def write(value: Windowed[T]) -> Data:
         if not isinstance(value, Windowed):
@@ -431,7 +454,7 @@ def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
         if len(data) < _TIME_BYTES:
             _cannot_read(name, f"it takes {_TIME_BYTES} or more of them", f"not {len(data)}")
         start = int.from_bytes(data[-_TIME_BYTES:], "big", signed=True)
-        return Windowed(read_key(data[:-_TIME_BYTES]), Window(start, start + size_ms))
+        return Windowed(read_key(data[:-_TIME_BYTES]), window(start))
 
     return _BuiltIn(name, write, read)
 

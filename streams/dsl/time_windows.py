@@ -1,4 +1,4 @@
-"""Aggregates in tumbling and hopping windows."""
+"""Aggregates in tumbling, hopping and calendar windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.dsl.folding import Fold
 from streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
 from streams.dsl.table_values import Found
 from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
-from streams.dsl.windows import TimeWindows
+from streams.dsl.windows import CalendarWindows, TimeWindows
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
 from streams.record import Batch, Record, items_of
@@ -24,10 +24,12 @@ from streams.stores.layout import window_key
 class TimeWindowAggregator(WindowAggregator, EitherWay):
     """Adds each record to the windows that its time is in. Null keys are dropped."""
 
-    def __init__(self, aggregate: WindowedAggregate, windows: TimeWindows) -> None:
+    def __init__(
+        self, aggregate: WindowedAggregate, windows: TimeWindows | CalendarWindows
+    ) -> None:
         super().__init__(aggregate)
         self._windows = windows
-        self._size_ms = windows.size_ms
+        self._end = windows.end
         assert aggregate.serdes is not None, "AggregateWindows sets them"
         self._write_key = aggregate.serdes.key.serialize
         self._fold = Fold(self.functions, aggregate.serdes.value, self.sends_old)
@@ -42,7 +44,11 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         nows = self.time.moves(batch) if self.closes and self.time.follows_records else []
         start = 0
         while start < size:
-            stop = bisect_left(nows, self._next_close(), start) if nows else size
+            stop = (
+                bisect_left(nows, self._windows.next_close(self.time.closed), start)
+                if nows
+                else size
+            )
             if stop > start:
                 self._add(batch.part(start, stop), late_by[start:stop])
             if stop < size:
@@ -57,7 +63,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         if min(starts) < self._windows.first_open(max(late_by)):
             batch, starts = self._without_late(batch, starts, late_by)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
-        windows = {start: Window(start, start + self._size_ms) for start in set(starts)}
+        windows = {start: Window(start, self._end(start)) for start in set(starts)}
         ends = {start: window_key(b"", start) for start in windows}
         try:
             rows = zip(map(self._write_key, keys), map(ends.__getitem__, starts), strict=True)
@@ -80,9 +86,9 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         self, batch: Batch, late_by: Sequence[int]
     ) -> tuple[Batch, Sequence[int], Sequence[int]]:
         """Return each record once for each window that it is in, with the window's start."""
-        times, size_ms = items_of(batch.timestamps), self._size_ms
-        if self._windows.advance_ms == size_ms:
-            return batch, [time - time % size_ms for time in times], late_by
+        times = items_of(batch.timestamps)
+        if self._windows.is_tumbling:
+            return batch, self._windows.start_of_each(times), late_by
         starts = list(map(self._windows.starts, times))
         counts = list(map(len, starts))
         keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
@@ -92,19 +98,13 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
     def _without_late(
         self, batch: Batch, starts: Sequence[int], late_by: Sequence[int]
     ) -> tuple[Batch, Sequence[int]]:
-        delay_ms, size_ms = self._windows.delay_ms, self._size_ms
         clocks = batch.clocks or batch.timestamps
-        is_open = [start > at - delay_ms for start, at in zip(starts, late_by, strict=True)]
+        is_open = self._windows.are_open(starts, late_by)
         columns = zip(batch.records(), starts, late_by, clocks, is_open, strict=True)
         for record, start, at, clock, stays in columns:
             if not stays:
-                self.late(record, Window(start, start + size_ms), at, clock)
+                self.late(record, Window(start, self._end(start)), at, clock)
         return selected(batch, is_open), list(compress(starts, is_open))
-
-    def _next_close(self) -> int:
-        """Return the stream time at which the next window can close."""
-        first, advance_ms = self._windows.closing(self.time.closed, 0)[0], self._windows.advance_ms
-        return -(-first // advance_ms) * advance_ms + self._windows.delay_ms
 
     def process_record(self, record: Record) -> None:
         if record.key is None:
@@ -116,7 +116,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             if start >= first_open:
                 self._update(record, start)
             else:
-                self.late(record, Window(start, start + self._size_ms), at, self.time.clock)
+                self.late(record, Window(start, self._end(start)), at, self.time.clock)
 
     def _update(self, record: Record, start: int) -> None:
         key, timestamp, store = record.key, record.timestamp, self._store
@@ -134,12 +134,12 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         except SerializationError as error:
             raise self.unwritable(error) from error
         if not self.closes:
-            windowed = Windowed(key, Window(start, start + self._size_ms))
+            windowed = Windowed(key, Window(start, self._end(start)))
             self.forward(Record(windowed, Change(new, old), timestamp, record.headers))
 
     def closed_windows(self, closed: int, now: int) -> Sequence[tuple[Windowed[Any], Any, int]]:
         first, last = self._windows.closing(closed, now)
-        if last < 0 or last // self._windows.advance_ms * self._windows.advance_ms < first:
+        if last < first or self._windows.starts(last)[-1] < first:
             return ()
         with self._store.fetch_all(first, last) as found:
             windows = [(windowed, value, timestamp) for windowed, (value, timestamp) in found]
@@ -150,7 +150,7 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
 
     def all_closed_at(self, closed: int) -> int | None:
         last = newest_start(self._store, self._windows.closing(closed, closed)[0])
-        return None if last is None else last + self._windows.delay_ms
+        return None if last is None else self._end(last) + self._windows.grace_ms
 
 
 def newest_start(store: WindowStore[Any, Any], first: int) -> int | None:

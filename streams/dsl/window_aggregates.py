@@ -13,7 +13,7 @@ from streams.dsl.change import Change
 from streams.dsl.emit import Emit
 from streams.dsl.graph import Compiling, Operation, Step
 from streams.dsl.table_values import Found, Serdes, TableReader, TableValues, unwritable
-from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.dsl.windows import CalendarWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.engine.either_way import EitherWay
 from streams.errors import SerializationError
 from streams.event_time.step_time import (
@@ -33,7 +33,7 @@ from streams.stores.layout import SESSION_BYTES, TIME_BYTES
 LATE_HEADERS = "__streams.late."
 """The names of the headers of late records begin with this."""
 
-Windows = TimeWindows | SlidingWindows | SessionWindows
+Windows = TimeWindows | CalendarWindows | SlidingWindows | SessionWindows
 
 
 def late_headers(step: str, window: Window, now: int) -> list[tuple[str, bytes]]:
@@ -80,8 +80,9 @@ class WindowAggregator(FollowsTime):
         self.sends_old = aggregate.sends_old and not self.closes
         windows = aggregate.windows
         gap_ms = windows.gap_ms if isinstance(windows, SessionWindows) else 0
-        # The ends of all but time windows belong to them.
-        self._closes_ms = gap_ms + windows.grace_ms + (not isinstance(windows, TimeWindows))
+        # The ends of sliding windows and sessions belong to them.
+        has_end = isinstance(windows, SlidingWindows | SessionWindows)
+        self._closes_ms = gap_ms + windows.grace_ms + has_end
 
     def init(self, context: ProcessorContext) -> None:
         self.context = context
@@ -228,13 +229,13 @@ class AggregateWindows(Operation):
 
     @property
     def window_ms(self) -> int:
-        """How much older than the end of its window a result can be.
+        """How much older than the end of its window a result can be, at most.
 
         The result of a session has the time of its end.
         """
         match self.aggregate.windows:
-            case TimeWindows(size_ms=size_ms):
-                return size_ms
+            case TimeWindows() | CalendarWindows() as windows:
+                return windows.longest_ms
             case SlidingWindows(difference_ms=difference_ms):
                 return difference_ms
             case SessionWindows():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -25,7 +25,7 @@ from streams.dsl.window_aggregates import (
     WindowedValues,
     Windows,
 )
-from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.dsl.windows import CalendarWindows, SessionWindows, SlidingWindows, TimeWindows
 from streams.errors import TopologyError
 from streams.event_time.step_time import times_store
 from streams.processor import BatchProcessor, Processor
@@ -52,15 +52,20 @@ class WindowKind:
         kept a moment longer, as its store refuses and forgets what is exactly as old. Of each key,
         `after_key` bytes are not of the record's key.
         """
-        made = self._store(name, key_serde, value_serde)
-        return made.spread(after=after_key, closes_ms=self._closes_ms if self.closes else None)
+        made, calendar = self._store(name, key_serde, value_serde), None
+        if isinstance(self.windows, CalendarWindows):
+            calendar = (self.windows.calendar.period, self.windows.calendar.zone)
+        closes_ms = self._closes_ms if self.closes else None
+        return made.spread(after=after_key, closes_ms=closes_ms, calendar=calendar)
 
     @property
     def _closes_ms(self) -> int:
-        """How long after the start of a window, or the end of a session, it is emitted."""
+        """How long after its time in the store a window is emitted; see `Spreading`."""
         match self.windows:
             case TimeWindows() as windows:
                 return windows.delay_ms
+            case CalendarWindows(grace_ms=grace):
+                return grace
             case SlidingWindows(difference_ms=difference, grace_ms=grace):
                 return difference + grace + 1
             case SessionWindows(gap_ms=gap, grace_ms=grace):
@@ -71,14 +76,17 @@ class WindowKind:
     ) -> StoreBuilder[Any, Any]:
         more = 1 if self.closes else 0
         match self.windows:
-            case TimeWindows() as windows:
-                return window(
+            case TimeWindows() | CalendarWindows() as windows:
+                made = window(
                     name,
                     key_serde,
                     timestamped(value_serde),
                     retention_ms=windows.retention_ms(closes=self.closes),
-                    window_size_ms=windows.size_ms,
+                    window_size_ms=windows.longest_ms,
                 )
+                if isinstance(windows, TimeWindows):
+                    return made
+                return replace(made, options={**made.options, "calendar": windows.calendar})
             case SlidingWindows(difference_ms=difference, grace_ms=grace):
                 # A record needs the windows that begin up to twice the difference before it.
                 return window(
@@ -94,7 +102,7 @@ class WindowKind:
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
         """Return the function that makes the processor."""
         match self.windows:
-            case TimeWindows() as windows:
+            case TimeWindows() | CalendarWindows() as windows:
                 return partial(TimeWindowAggregator, windows=windows)
             case SlidingWindows() as windows:
                 return partial(SlidingWindowAggregator, windows=windows)
@@ -106,6 +114,8 @@ class WindowKind:
         match self.windows:
             case TimeWindows(size_ms=size) | SlidingWindows(difference_ms=size):
                 return serdes.time_windowed(inner, size_ms=size)
+            case CalendarWindows(calendar=calendar):
+                return serdes.calendar_windowed(inner, calendar.period, tz=calendar.zone)
             case SessionWindows():
                 return serdes.session_windowed(inner)
 
@@ -249,10 +259,10 @@ class WindowedStream(Generic[T]):
 
 def check_windows(windows: object, emit: object, late_to: object) -> None:
     """Raise `TopologyError` unless these are arguments for `windowed_by`."""
-    if not isinstance(windows, TimeWindows | SlidingWindows | SessionWindows):
+    if not isinstance(windows, Windows):
         raise TopologyError(
-            "windowed_by takes what windows.tumbling, hopping, sliding or session return, not "
-            f"{windows!r}"
+            "windowed_by takes what windows.tumbling, hopping, calendar, sliding or session "
+            f"return, not {windows!r}"
         )
     if not isinstance(emit, Emit):
         raise TopologyError(

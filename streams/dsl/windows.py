@@ -4,6 +4,7 @@
 
     windows.tumbling(3_600_000, grace_ms=600_000)
     windows.hopping(timedelta(hours=1), advance_ms=timedelta(minutes=5), grace_ms=0)
+    windows.calendar("1 day", tz="Europe/Berlin", grace_ms=timedelta(hours=1))
 
 Times are whole milliseconds, or a `timedelta`. A window closes once stream time, the largest
 timestamp that the step has seen, has passed the window's end by the grace period; records that come
@@ -16,9 +17,11 @@ clock, all windows close as if time had gone on. By default, windows wait for re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from common.calendars import Calendar
 from streams.errors import InvalidArgumentError
 
 __all__ = [
@@ -48,11 +51,30 @@ class TimeWindows:
     grace_ms: int
     close_after_idle_ms: int | None = None
 
+    @property
+    def is_tumbling(self) -> bool:
+        """Whether each time is in one window."""
+        return self.advance_ms == self.size_ms
+
+    @property
+    def longest_ms(self) -> int:
+        """How long a window is."""
+        return self.size_ms
+
     def starts(self, timestamp: int) -> range:
         """Return the starts of the windows that a time is in, the oldest first."""
         advance_ms = self.advance_ms
         first = max(0, timestamp - self.size_ms + advance_ms) // advance_ms * advance_ms
         return range(first, timestamp + 1, advance_ms)
+
+    def start_of_each(self, timestamps: Sequence[int]) -> list[int]:
+        """Return the starts of the tumbling windows that times are in."""
+        size_ms = self.size_ms
+        return [timestamp - timestamp % size_ms for timestamp in timestamps]
+
+    def end(self, start: int) -> int:
+        """Return the end of the window with this start."""
+        return start + self.size_ms
 
     @property
     def delay_ms(self) -> int:
@@ -63,9 +85,19 @@ class TimeWindows:
         """Return the first start of a window that has not closed by a stream time."""
         return now - self.delay_ms + 1
 
+    def are_open(self, starts: Sequence[int], nows: Sequence[int]) -> list[bool]:
+        """Return for each window, by its start, whether it has not closed by a stream time."""
+        delay_ms = self.delay_ms
+        return [start > now - delay_ms for start, now in zip(starts, nows, strict=True)]
+
     def closing(self, closed: int, now: int) -> tuple[int, int]:
         """Return the first and last start of windows that close after `closed`, until `now`."""
         return max(0, self.first_open(closed)), self.first_open(now) - 1
+
+    def next_close(self, closed: int) -> int:
+        """Return the stream time at which the next window closes after `closed`."""
+        first, advance_ms = max(0, self.first_open(closed)), self.advance_ms
+        return -(-first // advance_ms) * advance_ms + self.delay_ms
 
     def retention_ms(self, *, closes: bool) -> int:
         """Return how long after its start a window is kept: until no record can change it.
@@ -74,6 +106,62 @@ class TimeWindows:
         forgets what is exactly as old.
         """
         return self.delay_ms + (1 if closes else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarWindows:
+    """Windows [start, end) that are the days, weeks or months of a time zone."""
+
+    calendar: Calendar
+    grace_ms: int
+    close_after_idle_ms: int | None = None
+
+    is_tumbling = True
+
+    @property
+    def longest_ms(self) -> int:
+        """At least how long any of the windows is."""
+        return self.calendar.longest_ms
+
+    def starts(self, timestamp: int) -> tuple[int, ...]:
+        """Return the start of the window that a time is in."""
+        return (self.calendar.span(timestamp)[0],)
+
+    def start_of_each(self, timestamps: Sequence[int]) -> list[int]:
+        """Return the starts of the windows that times are in."""
+        span, found = self.calendar.span, []
+        start = end = 0
+        for timestamp in timestamps:
+            if not start <= timestamp < end:
+                start, end = span(timestamp)
+            found.append(start)
+        return found
+
+    def end(self, start: int) -> int:
+        """Return the end of the window with this start."""
+        return self.calendar.span(start)[1]
+
+    def first_open(self, now: int) -> int:
+        """Return the first start of a window that has not closed by a stream time."""
+        return self.calendar.span(now - self.grace_ms)[0]
+
+    def are_open(self, starts: Sequence[int], nows: Sequence[int]) -> list[bool]:
+        """Return for each window, by its start, whether it has not closed by a stream time."""
+        grace_ms = self.grace_ms
+        first_open = self.start_of_each([max(0, now - grace_ms) for now in nows])
+        return [start >= first for start, first in zip(starts, first_open, strict=True)]
+
+    def closing(self, closed: int, now: int) -> tuple[int, int]:
+        """Return the first and last start of windows that close after `closed`, until `now`."""
+        return self.first_open(closed), self.first_open(now) - 1
+
+    def next_close(self, closed: int) -> int:
+        """Return the stream time at which the next window closes after `closed`."""
+        return self.calendar.span(closed - self.grace_ms)[1] + self.grace_ms
+
+    def retention_ms(self, *, closes: bool) -> int:
+        """Return how long after its start a window is kept: longer than any can change."""
+        return self.longest_ms + self.grace_ms
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +228,27 @@ def hopping(
             "two windows would be in none"
         )
     return TimeWindows(size, advance, *_times(where, grace_ms, close_after_idle_ms))
+
+
+def calendar(
+    period: str,
+    *,
+    tz: str,
+    grace_ms: Milliseconds,
+    close_after_idle_ms: Milliseconds | None = None,
+) -> CalendarWindows:
+    """Return the days, weeks or months of a time zone as windows.
+
+    `period` is `1 day`, `1 week`, which begins on Monday (ISO 8601), or `1 month`. `tz` is a name
+    of the IANA database, such as `Europe/Berlin`. A day has 23 or 25 hours where clocks change. It
+    begins with its first moment, which is 01:00 where they skip midnight.
+    """
+    where = "windows.calendar"
+    try:
+        found = Calendar(period, tz)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{where}: {error}") from None
+    return CalendarWindows(found, *_times(where, grace_ms, close_after_idle_ms))
 
 
 def sliding(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from common.calendars import Calendar
 from common.spreading import Spreading
 from streams.rescaling.saved import SavedRow
 from streams.rescaling.tasks import Tasks
@@ -23,6 +24,7 @@ class OpenWindows:
         assert spreading.kept_ms is not None
         self._time_of = TIME_OF[spreading.time]
         self._closes_ms, self._kept_ms = spreading.closes_ms, spreading.kept_ms
+        self._calendar = Calendar(*spreading.calendar) if spreading.calendar else None
         self._tasks = tasks
         self._closed = closed
         self._open: dict[int, dict[bytes, int]] = {}
@@ -31,11 +33,11 @@ class OpenWindows:
         """Return up to which time of entries a task has emitted what the new task would again."""
         group = [self._closed[n] for n in self._tasks.former(task) if n in self._closed]
         closed = self._closed.get(task, -1)
-        return closed - self._closes_ms if closed > min(group, default=closed) else -1
+        return self._emitted(closed) if closed > min(group, default=closed) else -1
 
     def see(self, task: int, rows: Sequence[SavedRow]) -> None:
         """Take the next records of a task into account."""
-        time_of, emitted = self._time_of, self._closed.get(task, -1) - self._closes_ms
+        time_of, emitted = self._time_of, self._emitted(self._closed.get(task, -1))
         found = self._open.setdefault(self._tasks.group_of(task), {})
         for row in rows:
             time = time_of(row.key)
@@ -43,6 +45,11 @@ class OpenWindows:
                 found.pop(row.key, None)
             elif time > emitted:
                 found[row.key] = time
+
+    def _emitted(self, closed: int) -> int:
+        """Return the last time of entries that were emitted, by a time at which windows closed."""
+        ended = closed - self._closes_ms
+        return ended if self._calendar is None else self._calendar.span(ended)[0] - 1
 
     def lost(self, latest: Mapping[int, int]) -> int:
         """Return how many windows would expire before they close.

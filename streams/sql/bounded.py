@@ -15,25 +15,30 @@ from streams.sql.access import Readable
 from streams.sql.environment import EXECUTOR_JVM, LOCAL, QUIET
 from streams.sql.queries import SparkQueries
 from streams.sql.start import ship_code, start_spark
+from streams.sql.zone import adopted
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 class BoundedJobs:
-    """A Spark session for bounded work; one that already runs in this process is used as it is."""
+    """A Spark session for bounded work; one that already runs in this process is used.
+
+    It keeps its settings but for the time zone, which this process has from then on.
+    """
 
     def __init__(self, config: Config) -> None:
         """Start Spark, configured like a TaskManager's, which takes some seconds.
 
         On a cluster, the engine and the user's code are shipped to the executors. Raises
-        `UnavailableError` without Java 17 or if Spark does not start.
+        `UnavailableError` without Java 17 or if Spark does not start, and `ConfigError` if others
+        in this process have Spark in another time zone.
         """
         running = SparkSession.getActiveSession()
         self._is_own = running is None
         self._code = UserCode.of(config)
         self._readable = Readable.of(config)
-        self._session = running or _start(config)
+        self._session = adopted(running, config.spark.conf) if running else _start(config)
         self._context = self._session.sparkContext
         self._group = uuid.uuid4().hex
 

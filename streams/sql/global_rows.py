@@ -10,6 +10,7 @@ from streams.sql.columns import lookup_schema
 from streams.sql.output import require_plain_types
 from streams.sql.spec import QuerySpec
 from streams.sql.tables import ROWS_IN_MEMORY, Rows
+from streams.sql.zone import new_session
 
 STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 """Options of Spark's reader of JSON: else the text "NaN" is a number."""
@@ -20,7 +21,7 @@ class GlobalRows:
 
     def __init__(self, session: SparkSession, spec: QuerySpec) -> None:
         """Begin with empty tables."""
-        self._session = session.newSession()
+        self._session = new_session(session)
         for name, value in ROWS_IN_MEMORY.items():
             self._session.conf.set(name, value)
         self._schemas = spec.global_tables

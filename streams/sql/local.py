@@ -19,6 +19,7 @@ from streams.sql.running_join import RunningJoin
 from streams.sql.session import start_session
 from streams.sql.spec import QuerySpec, SparkQuery
 from streams.sql.state_shape import Aggregation, StateShape
+from streams.sql.zone import adopted
 
 _OF_CLUSTERS = re.compile(
     r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
@@ -55,8 +56,8 @@ class _SharedAggregation:
 class LocalQueries:
     """Queries on a session `local[1]`, which the first query starts, in some seconds.
 
-    The session ends with the process. One that already runs in this process is
-    used, with its own settings.
+    The session ends with the process, which has the session's time zone from then on. One that
+    already runs in this process is used, with its own settings but for the time zone.
     """
 
     def __init__(self, code: UserCode, readable: Readable, conf: Mapping[str, str] = {}) -> None:
@@ -67,7 +68,11 @@ class LocalQueries:
         self._aggregations: dict[str, _SharedAggregation] = {}
 
     def open(self, spec: QuerySpec) -> SparkQuery:
-        """See `Queries.open`. Also raises `UnavailableError` without Java 17."""
+        """See `Queries.open`.
+
+        Also raises `UnavailableError` without Java 17, and `ConfigError` if others in this process
+        have Spark in another time zone.
+        """
         return self._queries().open(spec)
 
     def open_aggregation(self, spec: QuerySpec) -> Aggregation:
@@ -95,7 +100,7 @@ class LocalQueries:
             set_environment([])
             session = start_session(local_settings(self._conf))
         else:
-            session = SparkSession(running)
+            session = adopted(SparkSession(running), self._conf)
         # Spark starts a Python worker for each environment that functions are made in, so another
         # pipeline's session does as well as one of our own.
         folders = map(str, self._code.python_path)

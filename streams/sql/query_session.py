@@ -75,7 +75,6 @@ _SETTINGS_OF_SQL = {
     # '${env:KAFKA_PASSWORD}' would be the password.
     "spark.sql.variable.substitute": "false",
 }
-_TIME_ZONE = "spark.sql.session.timeZone"
 # This logger would log every error of a query a second time, with the whole stack.
 for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
@@ -124,8 +123,6 @@ class QuerySession:
         settings = _SETTINGS | _SETTINGS_OF_SQL if spec.query else _SETTINGS
         for name, value in settings.items():
             self._session.conf.set(name, value)
-        if session.sparkContext.getConf().get(_TIME_ZONE) is None:
-            self._session.conf.set(_TIME_ZONE, "UTC")
         jvm: Any = session._jvm
         self.jvm = jvm
         self.java: Any = self._session._jsparkSession

@@ -16,6 +16,7 @@ from streams.sql.kept_plan import KeptPlan
 from streams.sql.query_session import QuerySession, translated
 from streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from streams.sql.tables import Rows, SharedTables, Tables
+from streams.sql.zone import new_session
 
 P = TypeVar("P")
 
@@ -40,7 +41,7 @@ class Running(ABC, Generic[P]):
         self._tables = tables
         self._shared = shared
         # Each query has its own session, since views and settings belong to a session.
-        self._session = session.newSession()
+        self._session = new_session(session)
         self.work = QuerySession(self._session, spec, code, self.hidden)
         self._globals = GlobalRows(session, spec)
         rows = self._globals.with_others(tables.rows)

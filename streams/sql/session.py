@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.util import local_connect_and_auth
 
 from streams.sql.environment import NO_EXTERNAL_DTD, without_incubator_module, without_secrets
+from streams.sql.zone import enter_zone, zoned
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _CHUNK_BYTES = 65536
@@ -23,10 +24,15 @@ _CHUNK_BYTES = 65536
 def start_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session with these settings, and no others. Raises whatever Spark raises.
 
+    This process and Spark's workers have the session's time zone from then on, UTC by default.
+    Raises `UnavailableError` if the host does not have it.
+
     Spark starts in its own thread. Ctrl-C in the middle of PySpark's code would leave a JVM running
     forever: it does not find the folder where it must report that it is up, and does not end. In
     the main thread, PySpark would also install its own SIGINT handler.
     """
+    settings = zoned(settings)
+    enter_zone(settings)
     with ThreadPoolExecutor(1, "spark-start") as starter:
         context = starter.submit(_start, settings).result()
     return SparkSession(context)

@@ -22,7 +22,7 @@ _PYTHON = "spark.pyspark.python"
 def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:
     """Start Spark with these settings, and a name for its UI; takes some seconds.
 
-    Raises `UnavailableError` without Java 17 or if Spark does not start.
+    Raises `UnavailableError` without Java 17 or if Spark does not start, and see `start_session`.
     """
     python = sys.executable
     if not config.spark.is_local:
@@ -31,6 +31,8 @@ def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> Spark
     set_environment(config.python_path, python)
     try:
         session = start_session({"spark.app.name": name, **settings})
+    except UnavailableError:
+        raise
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise UnavailableError(

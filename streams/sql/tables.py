@@ -16,6 +16,7 @@ from streams.sql.access import quotes_no_value
 from streams.sql.messages import is_mistake, one_line, without_values
 from streams.sql.output import require_plain_types
 from streams.sql.spec import QueryError, SparkLostError
+from streams.sql.zone import new_session
 
 ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
 """Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""
@@ -45,7 +46,7 @@ class Tables:
         If a table cannot be read, raises an error that names it: `QueryError`, or `SparkLostError`
         if the cause may be temporary, such as a database that does not answer.
         """
-        self._session = session.newSession()
+        self._session = new_session(session)
         for name, value in ROWS_IN_MEMORY.items():
             self._session.conf.set(name, value)
         self._specs = specs

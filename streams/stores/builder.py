@@ -57,7 +57,7 @@ class StoreBuilder(Generic[K, V]):
     value_serde: Serde[V]
     persistent: bool = True
     logged: bool = True
-    options: Mapping[str, int] = field(default_factory=dict, hash=False)
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     spreading: Spreading = SAID
 
     def __post_init__(self) -> None:
@@ -107,6 +107,7 @@ class StoreBuilder(Generic[K, V]):
         answers: str | None = None,
         after_row_key: int = 0,
         closes_ms: int | None = None,
+        calendar: tuple[str, str] | None = None,
     ) -> StoreBuilder[K, V]:
         """Return the definition of a store of the engine, which knows what it has in its keys.
 
@@ -121,6 +122,7 @@ class StoreBuilder(Generic[K, V]):
             answers=answers,
             after_row_key=after_row_key,
             closes_ms=closes_ms,
+            calendar=calendar,
             kept_ms=None if closes_ms is None else self.options["retention_ms"],
         )
         return replace(self, spreading=spreading)

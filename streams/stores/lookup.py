@@ -164,7 +164,7 @@ def _found(
         case WindowStore():
             with store.fetch(key, times.first, times.last) as windows:
                 for start, value in windows:
-                    yield row(value, window=_window(start, start + store.window_size_ms))
+                    yield row(value, window=_window(*store.window(start)))
         case SessionStore():
             with store.find_sessions(key, times.first, times.last) as sessions:
                 for session, value in sessions:
@@ -219,7 +219,8 @@ def _segments(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> list[byt
 
 def _live_from(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> int:
     """Return the first time of a window or session that has not expired."""
-    return max(0, view.committed_expiry_time - builder.options["retention_ms"] + 1)
+    retention_ms: int = builder.options["retention_ms"]
+    return max(0, view.committed_expiry_time - retention_ms + 1)
 
 
 class _Shower:
@@ -240,7 +241,7 @@ class _Shower:
                 key, start = stored[:-WINDOW_BYTES], window_start(stored)
                 if start < self._live_from:
                     return None
-                more = {"window": _window(start, start + self._store.window_size_ms)}
+                more = {"window": _window(*self._store.window(start))}
             case "session":
                 stored = stored[SEGMENT_BYTES:]
                 key, end = stored[:-SESSION_BYTES], session_end(stored)

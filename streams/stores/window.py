@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from common.calendars import Calendar
 from streams.serdes import Serde
 from streams.stores.api import check_bounds, check_time, null_key
 from streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
@@ -18,7 +19,7 @@ V = TypeVar("V")
 
 
 class WindowStore(SegmentedStore[K, V]):
-    """Values of keys in windows of one size; with `retain_duplicates`, several per window.
+    """Values of keys in windows; with `retain_duplicates`, several per window.
 
     An entry expires `retention_ms` after the start of its window, by stream time: the largest
     start that was ever put. Bounds of time are starts of windows, both included. Entries of one
@@ -36,11 +37,19 @@ class WindowStore(SegmentedStore[K, V]):
         retention_ms: int,
         window_size_ms: int,
         retain_duplicates: bool = False,
+        calendar: Calendar | None = None,
     ) -> None:
-        """Show the bytes of `store` as windows."""
+        """Show the bytes of `store` as windows: of this size, or periods of a calendar."""
         super().__init__(name, store, key_serde, value_serde, retention_ms)
-        self.window_size_ms = window_size_ms
+        self._window_size_ms = window_size_ms
+        self._calendar = calendar
         self.retain_duplicates = retain_duplicates
+
+    def window(self, start: int) -> Window:
+        """Return the window with this start."""
+        if self._calendar is None:
+            return Window(start, start + self._window_size_ms)
+        return Window(start, self._calendar.span(start)[1])
 
     def put(self, key: K, value: V | None, window_start: int) -> None:
         """Set the value of a window; `None` deletes it, but does nothing with `retain_duplicates`.
@@ -166,15 +175,14 @@ class WindowStore(SegmentedStore[K, V]):
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         check_bounds(self.name, time_from, time_to)
         low, high = self._key_bounds(key_from, key_to)
-        live_from, size = max(time_from, self._live_from), self.window_size_ms
+        live_from, window_of = max(time_from, self._live_from), self.window
         key_of, value_of = self._read_key, self._read
 
         def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
             for stored, value in entries:
                 key, start = stored[:-WINDOW_BYTES], window_start(stored)
                 if live_from <= start <= time_to and low <= key and (high is None or key <= high):
-                    window = Window(start, start + size)
-                    yield Windowed(key_of(key), window), value_of(value)
+                    yield Windowed(key_of(key), window_of(start)), value_of(value)
 
         return read_entries(self._scan_of_range(low, high, live_from, time_to, reverse), read)
 

@@ -26,7 +26,7 @@ class Files:
     """A Spark session that only says which file it would read."""
 
     def __init__(self) -> None:
-        self.conf = SimpleNamespace(set=lambda *_: None)
+        self.conf = SimpleNamespace(set=lambda *_: None, get=lambda _: "UTC")
         self.sparkContext = None
 
     @property

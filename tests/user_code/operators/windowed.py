@@ -27,6 +27,11 @@ def late_records(of: Operator) -> Stream:
     return shown(windowed.count(name="Counts"))
 
 
+def days(of: Operator) -> Stream:
+    kind = windows.calendar("1 day", tz="Europe/Berlin", grace_ms=5)
+    return shown(of.a.group_by_key().windowed_by(kind).count(name="Counts"))
+
+
 def hopping(of: Operator) -> Stream:
     windowed = of.a.group_by_key().windowed_by(windows.hopping(10, advance_ms=5, grace_ms=5))
     return shown(windowed.reduce(lambda total, value: total + value, name="Reduced"))
@@ -112,6 +117,7 @@ WINDOWED: tuple[Fill, ...] = (
     tumbling,
     tumbling_on_close,
     late_records,
+    days,
     hopping,
     hopping_on_close,
     sliding,

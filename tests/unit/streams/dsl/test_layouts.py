@@ -67,6 +67,14 @@ def test_keys_of_windows() -> None:
     assert serde.deserialize(serde.serialize(KEY)) == KEY
 
 
+def test_keys_of_calendars() -> None:
+    serde = serdes.calendar_windowed(serdes.string, "1 day", tz="Europe/Berlin")
+    start = 1_711_839_600_000  # 2024-03-31, which has 23 hours
+    key = Windowed("k", Window(start, start + 23 * 3_600_000))
+    assert serde.serialize(key) == b"k" + start.to_bytes(8, "big")
+    assert serde.deserialize(serde.serialize(key)) == key
+
+
 def test_keys_of_sessions() -> None:
     """WindowedSerdesTest.testSessionWindowedSerdeFrom"""
     serde = serdes.session_windowed(serdes.string)
@@ -76,7 +84,11 @@ def test_keys_of_sessions() -> None:
 
 @pytest.mark.parametrize(
     "serde",
-    [serdes.time_windowed(serdes.string, size_ms=20), serdes.session_windowed(serdes.string)],
+    [
+        serdes.time_windowed(serdes.string, size_ms=20),
+        serdes.calendar_windowed(serdes.string, "1 day", tz="UTC"),
+        serdes.session_windowed(serdes.string),
+    ],
 )
 def test_what_is_no_windowed_key_is_refused(serde: Any) -> None:
     with pytest.raises(SerializationError, match="cannot write this: it is a str, not a stores"):

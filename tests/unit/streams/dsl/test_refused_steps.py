@@ -127,7 +127,8 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
     ),
     "windows that are none": (
         lambda b, s: s.group_by_key().windowed_by(10),  # type: ignore[arg-type]
-        "windowed_by takes what windows.tumbling, hopping, sliding or session return, not 10",
+        "windowed_by takes what windows.tumbling, hopping, calendar, sliding or session return, "
+        "not 10",
     ),
     "emit that is none": (
         lambda b, s: s.group_by_key().windowed_by(
@@ -193,6 +194,22 @@ WINDOWS: dict[str, tuple[Callable[[], Any], str]] = {
     "an advance above the size": (
         lambda: windows.hopping(5, advance_ms=6, grace_ms=0),
         "windows.hopping has an advance_ms of 6, above its size_ms of 5",
+    ),
+    "an unknown period": (
+        lambda: windows.calendar("2 days", tz="UTC", grace_ms=0),
+        'windows.calendar: "2 days" is not a period: write "1 day", "1 week" or "1 month"',
+    ),
+    "an unknown zone": (
+        lambda: windows.calendar("1 day", tz="Berlin", grace_ms=0),
+        'windows.calendar: "Berlin" is not a time zone',
+    ),
+    "a zone that is not a string": (
+        lambda: windows.calendar("1 day", tz=2, grace_ms=0),  # type: ignore[arg-type]
+        "windows.calendar: 2 is not a string",
+    ),
+    "a period that is not one of keys": (
+        lambda: serdes.calendar_windowed(serdes.string, "day", tz="UTC"),
+        'calendar_windowed: "day" is not a period',
     ),
     "a fraction": (
         lambda: windows.tumbling(1.5, grace_ms=0),  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ import pytest
 
 from common.record_batch import RecordBatch
 from streams import Emit, serdes, windows
-from streams.dsl.windows import SessionWindows, SlidingWindows, TimeWindows
+from streams.dsl.window_aggregates import Windows
+from streams.dsl.windows import CalendarWindows, SessionWindows
 from streams.engine.node_group import NodeGroup
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.nodes import Nodes, Sent, batch
@@ -21,7 +22,14 @@ WINDOWS = {
     "sliding without grace": windows.sliding(8, grace_ms=0),
     "session": windows.session(6, grace_ms=10),
 }
+HOUR_MS = 3_600_000
+CALENDARS = {
+    period: windows.calendar(f"1 {period}", tz="Europe/Berlin", grace_ms=10 * HOUR_MS)
+    for period in ("day", "week")
+}
 SEEDS = range(4)
+OCTOBER_MS = 1_729_375_200_000
+"""2024-10-20 in Berlin, a week before summer time ends."""
 
 
 def add(key: str, value: str, found: list[str]) -> list[str]:
@@ -39,7 +47,7 @@ def merge(key: str, a: list[str], b: list[str]) -> list[str]:
     return a
 
 
-def group(kind: TimeWindows | SlidingWindows | SessionWindows, emit: Emit) -> NodeGroup:
+def group(kind: Windows, emit: Emit) -> NodeGroup:
     built = builder(value_serde=serdes.json)
     kept = built.stream("in", value_serde=serdes.string).filter(
         lambda key, value: value != "dropped"
@@ -69,6 +77,11 @@ def records(seed: int, *, bad: bool) -> list[tuple[bytes, bytes, int]]:
             value = b"bad" if bad else b"dropped"
         found.append((chance.choice([b"a", b"b"]), value, time))
     return found
+
+
+def hourly(found: Sequence[tuple[bytes, bytes, int]]) -> list[tuple[bytes, bytes, int]]:
+    """Return records of a fortnight: a unit of time is an hour."""
+    return [(key, value, OCTOBER_MS + HOUR_MS * time) for key, value, time in found]
 
 
 def run(nodes: Nodes, parts: Sequence[RecordBatch], node_group: NodeGroup | None) -> list[Sent]:
@@ -107,23 +120,22 @@ def cut(found: Sequence[tuple[bytes, bytes, int]], sizes: Sequence[int]) -> list
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("emit", Emit)
-@pytest.mark.parametrize("kind", WINDOWS.values(), ids=WINDOWS)
-def test_results_are_the_same(
-    kind: TimeWindows | SlidingWindows | SessionWindows, emit: Emit, seed: int
-) -> None:
+@pytest.mark.parametrize("kind", [*WINDOWS.values(), *CALENDARS.values()], ids=str)
+def test_results_are_the_same(kind: Windows, emit: Emit, seed: int) -> None:
     node_group = group(kind, emit)
+    timed = hourly if isinstance(kind, CalendarWindows) else list
     # A record that fails must leave no trace: it is as if it had never reached the step.
-    expected = run(Nodes(node_group), cut(records(seed, bad=False), [1]), None)
+    expected = run(Nodes(node_group), cut(timed(records(seed, bad=False)), [1]), None)
     assert expected
     for sizes, is_restarted in (([1], False), ([5, 2, 9], True), ([60], False)):
-        parts = cut(records(seed, bad=True), sizes)
+        parts = cut(timed(records(seed, bad=True)), sizes)
         found = run(Nodes(node_group), parts, node_group if is_restarted else None)
         assert found == expected, sizes
 
 
 @pytest.mark.parametrize("kind", WINDOWS.values(), ids=WINDOWS)
 def test_each_window_is_emitted_once(
-    kind: TimeWindows | SlidingWindows | SessionWindows,
+    kind: Windows,
 ) -> None:
     """What is emitted on close is the last of what is emitted on update."""
     found = records(4711, bad=False)

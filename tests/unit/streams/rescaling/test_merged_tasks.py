@@ -67,6 +67,21 @@ def test_what_one_task_has_emitted_does_not_come_again_and_the_rest_does() -> No
     ]
 
 
+def test_days_that_one_task_has_emitted_do_not_come_again() -> None:
+    """The day that one of two tasks has closed has 25 hours."""
+    hour_ms, day = 3_600_000, 1_729_980_000_000  # 2024-10-27 in Berlin
+    sharded = Sharded(counting(windows.calendar("1 day", tz="Europe/Berlin", grace_ms=hour_ms)), 2)
+    slow, fast = SLOW.decode(), FAST.decode()
+    sharded.pipe([("in", SLOW, b"", day + hours * hour_ms) for hours in (1, 24)])
+    sharded.pipe([("in", FAST, b"", day + hours * hour_ms) for hours in (24, 26)])
+    assert results(sharded) == [(f"{fast} {day}", 1)]
+    sharded.results.clear()
+    merged = sharded.rescaled(1)
+    merged.pipe([("in", SLOW, b"", day + 25 * hour_ms - 1)])
+    merged.pipe([("in", FAST, b"", day + hours * hour_ms) for hours in (26, 50)])
+    assert results(merged) == [(f"{slow} {day}", 3), (f"{fast} {day + 25 * hour_ms}", 2)]
+
+
 @pytest.mark.parametrize(
     "kind",
     [windows.tumbling(100, grace_ms=0), windows.sliding(50, grace_ms=0)],

@@ -19,6 +19,9 @@ from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.rescaling.sharded import Piped, Sharded
 
 KEYS = [b"key-%d" % number for number in range(12)] + [b""]
+HOUR_MS = 3_600_000
+OCTOBER_MS = 1_729_720_800_000
+"""2024-10-24 in Berlin, three days before summer time ends."""
 STEP_MS = 10
 JITTER_MS = 5
 ENDS = (6, 9, 12)
@@ -169,12 +172,16 @@ WINDOWS: Mapping[str, Windows] = {
     "sliding": windows.sliding(15, grace_ms=10),
     "session": windows.session(12, grace_ms=10),
 }
+# Days of 24 and 25 hours: a unit of time is an hour then.
+DAYS = windows.calendar("1 day", tz="Europe/Berlin", grace_ms=10 * HOUR_MS)
+BY_DAY = {emit: windowed(DAYS, emit) for emit in Emit}
 TOPOLOGIES: Mapping[str, Make] = {
     **{
         f"{name} {emit.name}": windowed(kind, emit)
         for name, kind in WINDOWS.items()
         for emit in Emit
     },
+    **{f"calendar {emit.name}": made for emit, made in BY_DAY.items()},
     "suppressed": suppressed,
     "sessions suppressed": sessions_suppressed,
     "suppressed by time": by_time,
@@ -245,10 +252,17 @@ def run(make: Make, counts: list[int], seed: int) -> Sharded:
         at = number * len(counts) // len(parts)
         if sharded.count != counts[at]:
             sharded = sharded.rescaled(counts[at])
-        sharded.pipe(part)
+        sharded.pipe(timed(make, part))
     last = [(topic, key, b"0", time) for time in (1000, 2000) for key in KEYS for topic in topics]
-    sharded.pipe(last)
+    sharded.pipe(timed(make, last))
     return sharded
+
+
+def timed(make: Make, part: Sequence[Piped]) -> Sequence[Piped]:
+    """Return the records with the times that a topology needs."""
+    if make not in BY_DAY.values():
+        return part
+    return [(topic, key, value, OCTOBER_MS + HOUR_MS * time) for topic, key, value, time in part]
 
 
 @pytest.mark.parametrize("make", TOPOLOGIES.values(), ids=TOPOLOGIES)

@@ -29,7 +29,7 @@ class Database:
         self.answers = threading.Event()
         self.answers.set()
         self.asked = threading.Event()
-        self.conf = SimpleNamespace(set=lambda *_: None)
+        self.conf = SimpleNamespace(set=lambda *_: None, get=lambda _: "UTC")
         self.schema = None
         self._jdf = SimpleNamespace(schema=lambda: SimpleNamespace(json=lambda: "{}"))
 
