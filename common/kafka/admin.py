@@ -26,9 +26,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from common.config import Config
 from common.errors import ConfigError, UnavailableError
+from common.kafka.answers import answer, is_unanswered
 from common.kafka.clients import (
     GONE_AFTER_S,
-    MissingRightError,
     NonRetriableError,
     Partition,
     TransactionFailedError,
@@ -38,7 +38,6 @@ from common.kafka.clients import (
     is_passing,
     offset_of,
     retry,
-    translate,
 )
 from common.kafka.lifeline import connect_with_lifeline
 from common.suggest import counted
@@ -95,7 +94,7 @@ class Admin:
             with self._lifeline.log.polling():
                 self._latest.poll(0)
             # At once: the loss may have been long ago, as nobody else polls.
-            if self._lifeline.is_cut or any(map(_is_unanswered, self._asked)):
+            if self._lifeline.is_cut or any(map(is_unanswered, self._asked)):
                 self._replace()
             if self._former and time.monotonic() - self._former[0][1] > _KEPT_S:
                 # In a thread of its own, as closing it takes a while.
@@ -267,7 +266,7 @@ class Admin:
             found: dict[str, Any] = {}
             for name, future in self.request_topics(names, timeout_s).items():
                 try:
-                    found[name] = _answer(future, f"Describe of topic {name}")
+                    found[name] = answer(future, f"Describe of topic {name}")
                 except KafkaException as exception:
                     if not is_missing_topic(exception.args[0]):
                         raise
@@ -322,7 +321,7 @@ class Admin:
                 request_timeout=timeout_s,
             )
             found = {
-                resource.name: _answer(future, f"DescribeConfigs of topic {resource.name}")
+                resource.name: answer(future, f"DescribeConfigs of topic {resource.name}")
                 for resource, future in futures.items()
             }
             return {
@@ -339,10 +338,10 @@ class Admin:
         not say. So is a topic that does not exist, or of which no answer comes in time.
         """
         found: list[str] = []
-        for topic, answer in self.request_topics(needed, _ATTEMPT_S, with_rights=True).items():
+        for topic, asked in self.request_topics(needed, _ATTEMPT_S, with_rights=True).items():
             operations = list(dict.fromkeys(needed[topic]))
             try:
-                allowed = answer.result(2 * _ATTEMPT_S).authorized_operations
+                allowed = asked.result(2 * _ATTEMPT_S).authorized_operations
             except KafkaException as exception:
                 if exception.args[0].code() != KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     continue
@@ -401,7 +400,7 @@ class Admin:
         def list_offsets(timeout_s: float) -> dict[Partition, int]:
             futures = self._request_offsets(partitions, spec, level, timeout_s)
             return {
-                place: offset_of(_answer(future, f"Describe of topic {place[0]}"))
+                place: offset_of(answer(future, f"Describe of topic {place[0]}"))
                 for place, future in futures.items()
             }
 
@@ -428,7 +427,7 @@ class Admin:
         def delete(timeout_s: float) -> None:
             futures = self._client.delete_records(wanted, request_timeout=timeout_s)
             for place, future in futures.items():
-                _answer(future, f"Delete of topic {place.topic}")
+                answer(future, f"Delete of topic {place.topic}")
 
         self._ask(delete)
 
@@ -454,7 +453,7 @@ class Admin:
         def delete(timeout_s: float) -> None:
             for name, future in request(timeout_s).items():
                 try:
-                    _answer(future, f"Delete of {kind} {name}")
+                    answer(future, f"Delete of {kind} {name}")
                 except KafkaException as exception:
                     error = exception.args[0]
                     is_gone = error.code() == KafkaError.GROUP_ID_NOT_FOUND
@@ -486,19 +485,3 @@ class Admin:
                     if self._latest is client:
                         self._replace()
             time.sleep(_RETRY_S)
-
-
-def _is_unanswered(answer: Future[Any]) -> bool:
-    error = answer.exception() if answer.done() else None
-    return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
-
-
-def _answer(future: Future[Any], right: str) -> Any:
-    """Return an answer. If this `right` is missing, raise the error that says so."""
-    try:
-        return future.result()
-    except KafkaException as exception:
-        error = translate(exception)
-        if isinstance(error, MissingRightError):
-            raise error.naming(right) from exception
-        raise

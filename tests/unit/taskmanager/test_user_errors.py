@@ -365,10 +365,10 @@ def test_other_calls_of_user_code_have_the_id_too(
             if what == place:
                 seen.append(structlog.contextvars.get_contextvars())
 
-    now_ms = iter((0, 0))
-    monkeypatch.setattr(task_start, "wall_clock_ms", lambda: next(now_ms, 1_000))
+    now_ms = 1_800_000_000_000
+    monkeypatch.setattr(task_start, "wall_clock_ms", lambda: now_ms)
     task = start(assign(Noting))
-    task.turn(inf)
+    now_ms += 1_000
     task.turn(inf)
     task.close()
     assert seen == [{"task": "P_0", "processor": "P"}]
