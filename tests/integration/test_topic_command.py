@@ -75,8 +75,8 @@ def test_records_are_written_and_read(job: Engine) -> None:
         ]
     first = read(job, "--partition", "0", "--limit", "3")
     assert [each["offset"] for each in first] == [0, 1, 2]
-    # The last offset of each partition is the marker of a transaction.
-    (latest,) = read(job, "--partition", "0", "--from", "-2")
+    # The last offset of each partition is the marker of a transaction, and no record.
+    (latest,) = read(job, "--partition", "0", "--from", "-1")
     assert latest["value"] == [each for each in found if each["partition"] == 0][-1]["value"]
     assert len(read(job, "--from", shown_time(began_ms + 1199))) == 1
     assert "k1  v1" in topic(job, "read", source, "--limit", "1200")

@@ -96,7 +96,7 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
 
     The engine's log goes into the story, and the weather decides how long user code waits.
     """
-    broker, faults = world.broker, world.faults
+    broker, faults, acting = world.broker, world.faults, world.acting
 
     def note(_logger: object, level: str, entry: Any) -> Any:
         broker.tell(f"[{level}] {entry}")
@@ -107,7 +107,7 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
 
     def open_for_owner(*args: Any) -> Any:
         store = open_store(*args)
-        world.acting[-1].stores.append(store)
+        acting[-1].stores.append(store)
         return store
 
     structlog.configure(processors=[note])
@@ -118,9 +118,8 @@ def simulated(world: Surroundings, disk: Disk | None) -> Iterator[None]:
                 patch.setattr(module, "wall_clock_ms", clock.wall_clock_ms, raising=False)
             patch.setattr(runtime, "monotonic", clock.monotonic)
             patch.setattr(store_builder, "RocksDBStore", open_for_owner)
-            patch.setattr(
-                folding, "while_called", lambda: world.acting[-1].let_call_take_its_time()
-            )
+            patch.setattr(folding, "while_called", lambda: acting[-1].let_call_take_its_time())
+            patch.setattr("os._exit", lambda _: acting[-1].clients.link.crash())
             patch.setattr(
                 folding, "answer_s", lambda: _STUCK_S if faults.is_stuck() else faults.answer_s()
             )
@@ -440,7 +439,8 @@ class ThreadOwner(Owner):
     def failed(self) -> Sequence[TaskId]:
         """See `Owner.failed`."""
         thread = self._thread
-        return [t for t in thread.tasks if thread.status(t).state is TaskState.FAILED]
+        tasks = () if self.is_gone else thread.tasks
+        return [t for t in tasks if thread.status(t).state is TaskState.FAILED]
 
     def claim(self) -> None:
         """See `Owner.claim`."""

@@ -91,8 +91,11 @@ def expected(
     if plan.join is not None:
         sides = [list(_in_time(plan.join, each, found)) for each in streams]
         events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
-    for level in plan.levels:
-        events = list(_windowed(level, events, end_ms, found))
+    for number, level in enumerate(plan.levels):
+        # Where time follows records, suppress goes as in Kafka Streams: at the end of a window.
+        is_sliding = level.kind == "sliding" and level.suppressed
+        at_end = is_sliding and plan.begins_with_windows and number == 0
+        events = list(_windowed(level, events, end_ms + at_end, found))
     found.results = Counter(map(_result, events))
     return found
 

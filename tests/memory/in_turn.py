@@ -111,12 +111,14 @@ class BackgroundInTurn(Background):
         if operation not in self._open:
             return False
         self._open.discard(operation)
+        operation.is_abandoned = True
         if operation.pool is not Pool.USER:
             return True
         dropped = self._lines[Pool.USER].jobs
         self._lines[Pool.USER] = _Line(is_single=True)
         self._open = {each for each in self._open if each.job not in dropped}
-        return operation.job not in dropped
+        operation.is_abandoned = operation.job not in dropped
+        return operation.is_abandoned
 
     def close(self) -> None:
         """Forget all work."""
@@ -136,6 +138,7 @@ class BackgroundInTurn(Background):
             self._open.discard(operation)
             operation.then(result)
         else:
+            operation.is_abandoned = False
             self._lines[Pool.START].jobs.append(partial(operation.late, result))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -49,6 +49,11 @@ class Link:
             self.is_cut = True
             for vanish in self.on_cut:
                 vanish()
+
+    def crash(self) -> NoReturn:
+        """End the worker from within; raises `WorkerCrashedError`."""
+        self.cut()
+        raise WorkerCrashedError
 
     def travel(self) -> None:
         """Let a request or an answer take its time; raises `WorkerCrashedError`."""
