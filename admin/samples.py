@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from admin.schema import SchemaName, schema_file, schema_text
@@ -16,7 +17,8 @@ _SCHEMAS = {schema_file(name): name for name in SchemaName}
 _CONFIG = "config.yaml"
 _NO_MODULES = "# modules: []        "
 _NO_FOLDERS = "# python_path: []    "
-_JOB = 'job_name: "job_1"'
+_JOB = "job_1"
+"""The job's name in templates."""
 _LONGEST_JOB = 60
 """How long a job's name is made: the names of its topics end with it, and have 249 characters."""
 _NO_CODE_OF_OURS = ".in"
@@ -36,12 +38,15 @@ class Template(StrEnum):
 def samples(template: Template = Template.BASIC, job: str = "") -> dict[str, str]:
     """Return the texts of the files of a template, by their paths; `job` names the job."""
     folder = files("admin").joinpath("templates")
+
+    def text(file: Traversable) -> str:
+        return file.read_text(encoding="utf-8").replace(_JOB, job or _JOB)
+
     own = {
-        each.name.removesuffix(_NO_CODE_OF_OURS): each.read_text(encoding="utf-8")
+        each.name.removesuffix(_NO_CODE_OF_OURS): text(each)
         for each in folder.joinpath(template).iterdir()
     }
-    config = folder.joinpath(_CONFIG).read_text(encoding="utf-8")
-    config = _with_lines(config, {_JOB: f'job_name: "{job}"'} if job else {})
+    config = text(folder.joinpath(_CONFIG))
     modules = [name.removesuffix(".py") for name in own if name.endswith(".py")]
     return {
         _CONFIG: _with_modules(config, modules) if modules else config,

@@ -37,7 +37,7 @@ def joined() -> NodeGroup:
 
 def batch(topic: str, number: int, keys: Sequence[bytes]) -> RecordBatch:
     size = len(keys)
-    return RecordBatch(topic, number, keys, [b"{}"] * size, [10**13] * size, range(5, 5 + size))
+    return RecordBatch(topic, number, keys, [b"{}"] * size, [10**12] * size, range(5, 5 + size))
 
 
 def feed(assigned: AssignedTask) -> None:

@@ -81,7 +81,7 @@ def without_late(rows: list[Row], *, with_rejected: bool) -> tuple[list[Row], in
     now = late = 0
     for row in rows:
         then = max(now, row["at"])
-        is_late = row["at"] // 60 * 60 + 60 + GRACE_MIN <= then and row.get("raw") != b"\xff"
+        is_late = row["at"] // 60 * 60 + 60 + GRACE_MIN <= then and "raw" not in row
         late += is_late
         in_time += [] if is_late or "raw" in row else [row]
         now = then if with_rejected or "raw" not in row else now

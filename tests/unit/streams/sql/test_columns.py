@@ -36,9 +36,9 @@ def test_columns_that_are_not_wanted_are_left_out() -> None:
 
 @pytest.mark.parametrize("format_", ["string", "json"])
 def test_records_in_front_of_one_that_is_no_text_are_in_the_table(format_: str) -> None:
-    batch = Batch([b"a", b"b", b"c"], [b"1", b"\xff", b"3"], [1, 2, 3])
+    batch = Batch([b"a", b"b", b"c"], [b"{}", b"\xff", b"{}"], [1, 2, 3])
     table, wrong = table_of(batch, 0, ("key", "value"), format_)  # type: ignore[arg-type]
-    assert table["value"].to_pylist() == ["1"]
+    assert table["value"].to_pylist() == ["{}"]
     assert wrong == "the value is not UTF-8"
 
 
