@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -96,13 +96,7 @@ def job_of(folder: Path) -> str:
 def _with_modules(config: str, modules: Sequence[str]) -> str:
     """Return a config.yaml that allows modules next to it."""
     listed = ", ".join(f'"{module}"' for module in modules)
-    return _with_lines(
-        config, {_NO_MODULES: f"modules: [{listed}]", _NO_FOLDERS: 'python_path: ["."]'}
-    )
-
-
-def _with_lines(config: str, replacements: Mapping[str, str]) -> str:
-    """Return a config.yaml with other words in some of its lines."""
+    replacements = {_NO_MODULES: f"modules: [{listed}]", _NO_FOLDERS: 'python_path: ["."]'}
     for line, instead in replacements.items():
         assert config.count(line) == 1
         config = config.replace(line, instead.ljust(len(line)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -159,6 +159,7 @@ class AssignedTask:
     def status(self, phase: Phase, restarts: int, reason: str) -> TaskStatus:
         """Return what the heartbeat reports about the task."""
         holder = self._standstill.holder
+        dropped_lately = self.memory.dropped_in_minute(_monotonic_ms())
         return TaskStatus(
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
@@ -167,9 +168,9 @@ class AssignedTask:
             reason=reason.encode(errors="backslashreplace").decode(),
             fingerprint=self._fingerprint,
             activity=self._activity(),
-            figures=self._figures() | {"restarts": restarts},
+            figures=self._figures(dropped_lately) | {"restarts": restarts},
             dropped=self.memory.figures.dropped_by_reason,
-            dropped_lately=self.memory.dropped_in_minute(_monotonic_ms()),
+            dropped_lately=dropped_lately,
             rejected=dict(self.memory.figures.rejected),
             held_by=None if holder is None else holder.task,
             key_warnings=self.memory.key_warnings,
@@ -183,7 +184,7 @@ class AssignedTask:
                 return f"{verb} {what.place} for {since_s:.0f} s"
         return ""
 
-    def _figures(self) -> dict[str, int]:
+    def _figures(self, dropped_lately: Mapping[str, int]) -> dict[str, int]:
         """Return the values of `FIGURES`, by name."""
         memory, start = self.memory, self.start
         done, now_ms = memory.figures, _monotonic_ms()
@@ -199,7 +200,7 @@ class AssignedTask:
             "fetched_bytes": memory.fetched_bytes,
             "sent_bytes": done.sent_bytes,
             "late": done.late,
-            "late_per_minute": late_of(memory.dropped_in_minute(now_ms)),
+            "late_per_minute": late_of(dropped_lately),
         }
         if memory.state_bytes is not None:
             figures["state_bytes"] = memory.state_bytes

@@ -148,10 +148,7 @@ class Project:
         self._write(self.config_file, self._written(), self._copies(code, _CODE))
 
     def _copy(self, code: Code, name: str) -> list[str]:
-        try:
-            snapshot(code.folders, self.work_dir / name)
-        except OSError as error:
-            raise UnavailableError(f"the code cannot be copied: {error}") from error
+        snapshot(code.folders, self.work_dir / name)
         return self._copies(code, name)
 
     @staticmethod

@@ -51,7 +51,6 @@ _POLL_S = 0.05
 _MISSING_POLL_S = 0.5
 _YOUNG_S = 10.0
 _KEPT_S = 2.0 * REQUEST_TIMEOUT_S
-_NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 _TOO_FEW_BROKERS = "Start the brokers that are missing, or lower replication_factor in config.yaml."
 
 READ, WRITE, DESCRIBE, DESCRIBE_CONFIGS = "Read", "Write", "Describe", "DescribeConfigs"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from common.engine_code import ENGINE_FOLDER, ENGINE_PACKAGES
-from streams.engine.user_files import own_folders
+from common.errors import UnavailableError
+from streams.engine.user_files import python_files
 
 
 def snapshot(python_path: Sequence[Path], into: Path) -> tuple[Path, ...]:
@@ -17,40 +17,30 @@ def snapshot(python_path: Sequence[Path], into: Path) -> tuple[Path, ...]:
     `into` is deleted first. Files next to the code are found as before: `Path(__file__).parent`
     has links to them. Folders without Python files, hidden ones and virtual environments are linked
     as a whole; this engine is left out. A folder of `python_path` that is not there stays as it is.
-    Raises `OSError`, for example if the disk is full.
+    Raises `UnavailableError`, for example if the disk is full.
     """
-    shutil.rmtree(into, ignore_errors=True)
-    into.mkdir(0o700, parents=True)
-    copies = []
-    for number, folder in enumerate(python_path):
-        copy = into / str(number)
-        if folder.is_dir():
-            copy.mkdir()
+    copies = {folder: into / str(at) for at, folder in enumerate(python_path) if folder.is_dir()}
+    try:
+        shutil.rmtree(into, ignore_errors=True)
+        into.mkdir(0o700, parents=True)
+        for folder, copy in copies.items():
             _mirror(folder, copy, into)
-        copies.append(copy if folder.is_dir() else folder)
-    return tuple(copies)
+    except OSError as error:
+        raise UnavailableError(f"the code cannot be copied into {into}: {error}") from error
+    return tuple(copies.get(folder, folder) for folder in python_path)
 
 
 def _mirror(root: Path, copy: Path, into: Path) -> None:
     left_out = {into, *(ENGINE_FOLDER / name for name in ENGINE_PACKAGES)}
-    with_code = {root}
-    found: list[tuple[Path, list[str], list[str]]] = []
-    for place, folders, files in os.walk(root):
-        here = Path(place)
-        if any(name.endswith(".py") for name in files):
-            with_code |= {here, *(each for each in here.parents if root in each.parents)}
-        found.append((here, list(folders), files))
-        folders[:] = [name for name in own_folders(here, folders) if here / name not in left_out]
-    for here, folders, files in found:
-        if here not in with_code:
-            continue
-        there = copy / here.relative_to(root)
+    code = [file for file in python_files(root) if left_out.isdisjoint(file.parents)]
+    with_code = {root, *(each for file in code for each in file.parents if root in each.parents)}
+    for folder in sorted(with_code):  # each after the one that it is in
+        there = copy / folder.relative_to(root)
         there.mkdir(exist_ok=True)
-        for name in files:
-            if name.endswith(".py"):
-                shutil.copy2(here / name, there / name)
+        for each in folder.iterdir():
+            if each in with_code or each in left_out or each.name == "__pycache__":
+                continue
+            if each.suffix == ".py" and each.is_file():
+                shutil.copy2(each, there / each.name)
             else:
-                (there / name).symlink_to(here / name)
-        for name in folders:
-            if name != "__pycache__" and here / name not in with_code | left_out:
-                (there / name).symlink_to(here / name)
+                (there / each.name).symlink_to(each)

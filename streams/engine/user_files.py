@@ -35,18 +35,18 @@ def code_fingerprints(modules: Sequence[str], python_path: Sequence[Path]) -> di
     return {module: _fingerprint(found) for module, found in files.items() if found}
 
 
-def own_folders(place: Path, names: Sequence[str]) -> list[str]:
-    """Return which folders of `place` may have code of the user's, in order.
-
-    Hidden folders and virtual environments have none.
-    """
-    return sorted(
-        name
-        for name in names
-        if not name.startswith(".")
-        and name != "__pycache__"
-        and not (place / name / "pyvenv.cfg").exists()
-    )
+def python_files(folder: Path) -> Iterator[Path]:
+    """Yield the Python files below a folder, except in hidden folders and virtual environments."""
+    for place, folders, names in os.walk(folder):
+        here = Path(place)
+        folders[:] = sorted(
+            name
+            for name in folders
+            if not name.startswith(".")
+            and name != "__pycache__"
+            and not (here / name / "pyvenv.cfg").exists()
+        )
+        yield from (here / name for name in sorted(names) if name.endswith(".py"))
 
 
 def _fingerprint(files: Mapping[str, Path]) -> str:
@@ -70,12 +70,8 @@ def _files(module: str, search: Sequence[str]) -> Iterator[tuple[str, Path]]:
         return
     path = module.replace(".", "/")
     for location in spec.submodule_search_locations or ():
-        for folder, folders, names in os.walk(location):
-            folders[:] = own_folders(Path(folder), folders)
-            for name in sorted(names):
-                if name.endswith(".py"):
-                    file = Path(folder, name)
-                    yield f"{path}/{file.relative_to(location).as_posix()}", file
+        for file in python_files(Path(location)):
+            yield f"{path}/{file.relative_to(location).as_posix()}", file
     if spec.submodule_search_locations is None and (spec.origin or "").endswith(".py"):
         yield f"{path}.py", Path(spec.origin or "")
 

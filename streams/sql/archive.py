@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from streams.engine.user_files import own_folders
+from streams.engine.user_files import python_files
 
 ENGINE = ("common", "streams", "taskmanager")
 
@@ -58,10 +57,5 @@ def _module(name: str) -> Iterator[tuple[Path, str]]:
 
 
 def _tree(folder: Path, root: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the Python files below a folder, except in hidden folders and virtual environments."""
-    for place, folders, names in os.walk(folder):
-        here = Path(place)
-        folders[:] = own_folders(here, folders)
-        for name in sorted(names):
-            if name.endswith(".py"):
-                yield here / name, (here / name).relative_to(root).as_posix()
+    for file in python_files(folder):
+        yield file, file.relative_to(root).as_posix()

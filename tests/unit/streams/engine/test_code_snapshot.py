@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.engine_code import ENGINE_FOLDER
+from common.errors import UnavailableError
 from streams.engine.code_snapshot import snapshot
 
 
@@ -75,5 +76,5 @@ def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shutil.copy2", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(UnavailableError, match="No space"):
         snapshot([tmp_path / "src"], tmp_path / "code")
