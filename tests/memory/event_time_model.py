@@ -92,10 +92,10 @@ def expected(
         sides = [list(_in_time(plan.join, each, found)) for each in streams]
         events = list(_joined(plan.join, sides[0], sides[-1], end_ms))
     for number, level in enumerate(plan.levels):
-        # Where time follows records, suppress goes as in Kafka Streams: at the end of a window.
-        is_sliding = level.kind == "sliding" and level.suppressed
-        at_end = is_sliding and plan.begins_with_windows and number == 0
-        events = list(_windowed(level, events, end_ms + at_end, found))
+        # Where time follows records, it goes as in Kafka Streams: what is suppressed is final a
+        # millisecond earlier, at the end of a window that includes its end.
+        early_ms = int(level.suppressed and plan.begins_with_windows and number == 0)
+        events = list(_windowed(level, events, end_ms, early_ms, found))
     found.results = Counter(map(_result, events))
     return found
 
@@ -155,13 +155,13 @@ def _in_time(join: Join, events: Iterable[Event], found: Expected) -> Iterator[E
 
 
 def _windowed(
-    level: Level, events: Iterable[Event], end_ms: int, found: Expected
+    level: Level, events: Iterable[Event], end_ms: int, early_ms: int, found: Expected
 ) -> Iterator[Event]:
     if level.kind == "sessions":
-        yield from _sessions(level, events, end_ms, found)
+        yield from _sessions(level, events, end_ms, early_ms, found)
         return
     if level.kind == "sliding":
-        yield from _sliding(level, events, end_ms)
+        yield from _sliding(level, events, end_ms + early_ms)
         return
     windows: defaultdict[tuple[int, int], list[Event]] = defaultdict(list)
     for each in events:
@@ -198,7 +198,7 @@ def _sliding(level: Level, events: Iterable[Event], end_ms: int) -> Iterator[Eve
 
 
 def _sessions(
-    level: Level, events: Iterable[Event], end_ms: int, found: Expected
+    level: Level, events: Iterable[Event], end_ms: int, early_ms: int, found: Expected
 ) -> Iterator[Event]:
     gap, delay = level.size_ms, level.size_ms + level.grace_ms
     by_key: defaultdict[int, list[Event]] = defaultdict(list)
@@ -212,20 +212,25 @@ def _sessions(
         session: list[Event] = []
         for each in members:
             if session and each.time_ms > session[-1].time_ms + gap:
-                yield from _session(key, session, level, end_ms, found)
+                yield from _session(key, session, level, end_ms, early_ms, found)
                 session = []
             session.append(each)
-        yield from _session(key, session, level, end_ms, found)
+        yield from _session(key, session, level, end_ms, early_ms, found)
 
 
 def _session(
-    key: int, members: Sequence[Event], level: Level, end_ms: int, found: Expected
+    key: int,
+    members: Sequence[Event],
+    level: Level,
+    end_ms: int,
+    early_ms: int,
+    found: Expected,
 ) -> Iterator[Event]:
     gap, delay = level.size_ms, level.size_ms + level.grace_ms
     for each in members:
         # By its own clock, a session nearby has closed that others may still add to.
-        times = (other.time_ms for other in members)
-        if any(each.time_ms - gap <= time < each.clock_ms - delay for time in times):
+        closed = each.clock_ms - delay + early_ms
+        if any(each.time_ms - gap <= other.time_ms < closed for other in members):
             found.unsure.add(key)
     end = members[-1].time_ms
     if end + delay < end_ms:

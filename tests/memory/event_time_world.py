@@ -325,13 +325,13 @@ class EventTimeWorld:
         broker = self.broker
         known, since_s, quiet_rounds = -1, 0.0, 0
         for count in range(_MOST_ROUNDS):
-            if broker.decisions != known or not broker.is_settled:
+            if broker.decisions != known or not (broker.is_settled and self._is_quiet):
                 known, since_s, quiet_rounds = broker.decisions, broker.clock.now_s, 0
             is_slow = quiet_rounds < _SLOW_ROUNDS and count < _MOST_SLOW_ROUNDS
             self._round(_LEAST_SPEED_AT_THE_END if is_slow else 1.0)
             quiet_rounds += 1
             is_long = broker.clock.now_s - since_s >= rest_s and broker.decisions == known
-            if is_long and quiet_rounds > _SLOW_ROUNDS + 2 and self._is_quiet:
+            if is_long and quiet_rounds > _SLOW_ROUNDS + 2:
                 return
         raise AssertionError("the tasks do not come to rest")
 

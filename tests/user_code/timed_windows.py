@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from streams import (
+    AsyncSettings,
     Batch,
     BatchProcessor,
     Emit,
@@ -28,6 +29,8 @@ ALONE = b"-"
 """The place of a side in a result of a join without a partner."""
 SELF_JOIN = "self_join"
 OUT = "out"
+_CALL_TIMEOUT_MS = 10**9
+"""Calls must not time out while their task is hardly ever stepped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,5 +252,9 @@ _STEPS: dict[str, Callable[[Any], Any]] = {
     "batches": lambda stream: stream.process(PassingBatches),
 }
 STEPS = tuple(_STEPS)
-FIRST_STEPS: dict[str, Callable[[Any], Any]] = {"calls": lambda stream: stream.map_values(_answer)}
+FIRST_STEPS: dict[str, Callable[[Any], Any]] = {
+    "calls": lambda stream: stream.map_values(
+        _answer, asynchronous=AsyncSettings(timeout_ms=_CALL_TIMEOUT_MS)
+    )
+}
 """Steps that come directly after a topic."""
