@@ -5,4 +5,4 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 ./scripts/setup.sh
-exec .venv/bin/python -m admin.quickstart "$@"
+exec .venv/bin/python -m kafka_pipeline.admin.quickstart "$@"

@@ -7,32 +7,32 @@ from typing import Annotated
 
 import typer
 
-from admin.broker.command import broker_app
-from admin.commands.acls import acls
-from admin.commands.apply import apply, rollback
-from admin.commands.backfill import backfill
-from admin.commands.describe import describe
-from admin.commands.dev import dev
-from admin.commands.dlq import dlq_app
-from admin.commands.grow import grow
-from admin.commands.init import init
-from admin.commands.pause import drain, pause, restart, resume
-from admin.commands.plan import plan
-from admin.commands.rescale import rescale
-from admin.commands.reset import reset
-from admin.commands.savepoint import savepoint_app
-from admin.commands.schema import schema
-from admin.commands.sign import sign
-from admin.commands.state import state_app
-from admin.commands.status import status
-from admin.commands.test import test
-from admin.commands.top import top
-from admin.commands.topic import topic_app
-from admin.commands.topics import topics
-from admin.commands.transactions import transactions_app
-from admin.commands.validate import validate
-from admin.commands.versions import versions
-from common import logs
+from kafka_pipeline.admin.broker.command import broker_app
+from kafka_pipeline.admin.commands.acls import acls
+from kafka_pipeline.admin.commands.apply import apply, rollback
+from kafka_pipeline.admin.commands.backfill import backfill
+from kafka_pipeline.admin.commands.describe import describe
+from kafka_pipeline.admin.commands.dev import dev
+from kafka_pipeline.admin.commands.dlq import dlq_app
+from kafka_pipeline.admin.commands.grow import grow
+from kafka_pipeline.admin.commands.init import init
+from kafka_pipeline.admin.commands.pause import drain, pause, restart, resume
+from kafka_pipeline.admin.commands.plan import plan
+from kafka_pipeline.admin.commands.rescale import rescale
+from kafka_pipeline.admin.commands.reset import reset
+from kafka_pipeline.admin.commands.savepoint import savepoint_app
+from kafka_pipeline.admin.commands.schema import schema
+from kafka_pipeline.admin.commands.sign import sign
+from kafka_pipeline.admin.commands.state import state_app
+from kafka_pipeline.admin.commands.status import status
+from kafka_pipeline.admin.commands.test import test
+from kafka_pipeline.admin.commands.top import top
+from kafka_pipeline.admin.commands.topic import topic_app
+from kafka_pipeline.admin.commands.topics import topics
+from kafka_pipeline.admin.commands.transactions import transactions_app
+from kafka_pipeline.admin.commands.validate import validate
+from kafka_pipeline.admin.commands.versions import versions
+from kafka_pipeline.common import logs
 
 app = typer.Typer(
     help="Make, check, deploy and watch a pipeline.",

@@ -10,29 +10,29 @@ from pathlib import Path
 
 import typer
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.orphans import Orphans
-from admin.plans import overview
-from admin.terminal import show
-from common.cluster_status import ClusterStatus, Presence
-from common.config import Config
-from common.deployment import Deployment, is_restoring
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.deployments import (
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.orphans import Orphans
+from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployment, is_restoring
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import (
     ChangedMeanwhileError,
     DeploymentReader,
 )
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.status import TaskState
-from common.suggest import counted
-from jobmanager.change import Change
-from jobmanager.deploy import Proposal, deploy, plan_for
-from jobmanager.plan import Plan
-from jobmanager.prepare import prepared
-from operations.job import choose, connected, read_deployment
-from operations.wishes import WishChange, ask
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.change import Change
+from kafka_pipeline.jobmanager.deploy import Proposal, deploy, plan_for
+from kafka_pipeline.jobmanager.plan import Plan
+from kafka_pipeline.jobmanager.prepare import prepared
+from kafka_pipeline.operations.job import choose, connected, read_deployment
+from kafka_pipeline.operations.wishes import WishChange, ask
 
 _LOOK_S = 0.5
 _REST_TIMEOUT_S = 300
@@ -122,7 +122,7 @@ def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
 
     Raises as `Rebuild.carry_out`.
     """
-    from admin.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.admin.savepoints.rebuild import Rebuild  # starts slowly
 
     # The name is the same when the command is repeated.
     ids = "-".join(sorted(proposal.pipeline.renames))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from common.clock import wall_clock_ms
-from common.cluster_status import ClusterStatus
-from common.config import Config
-from common.errors import UnavailableError
-from common.heartbeat_log import HeartbeatLog
-from common.kafka.admin import Admin
-from common.kafka.control import ControlReader
-from common.messages import FULL_BEATS, MISSED_BEATS
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import ControlReader
+from kafka_pipeline.common.messages import FULL_BEATS, MISSED_BEATS
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120

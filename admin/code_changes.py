@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from admin.status import read_status
-from common.config import Config
-from common.pipeline import Pipeline
-from common.specs import CodeSpec, DataFrameSpec
+from kafka_pipeline.admin.status import read_status
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from admin.signals import Signals
-from common.errors import PipelineError, UnavailableError
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.errors import PipelineError, UnavailableError
 
 _POLL_S = 0.05
 _KILL_TIMEOUT_S = 10.0

@@ -7,12 +7,12 @@ from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
-from common.config import Config
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.processors import OnError, PipelineProcessor
-from common.topics import TopicSpec, control_topics
-from streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.topics import TopicSpec, control_topics
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 _BROKER_DEFAULT = "broker default"
 _LAST_PER_KEY = "last record per key"

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from admin.tables import duration, make_table
-from common.cluster_status import ClusterStatus
-from common.moments import shown_moment
-from common.printable import LAYOUT, printable
-from common.status import TaskStatus
-from common.tasks import TaskId
-from common.waits import Wait, lag_together, time_together, waits
+from kafka_pipeline.admin.tables import duration, make_table
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.moments import shown_moment
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.waits import Wait, lag_together, time_together, waits
 
 NAMED_TASKS = 5
 _LATE = "late"

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-from admin.status import read_status
-from common.cluster_status import Presence, TaskManagerInfo
-from common.config import Config
-from common.errors import ConfigError
-from common.kafka.deployments import DeploymentEditor
-from common.topics import control_topic
-from operations.job import connected, read_deployment
+from kafka_pipeline.admin.status import read_status
+from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.deployments import DeploymentEditor
+from kafka_pipeline.common.topics import control_topic
+from kafka_pipeline.operations.job import connected, read_deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
-from common.cluster_status import ClusterStatus
-from common.left_out import LeftOut, left_out
-from common.printable import LAYOUT, printable
-from common.status import TaskStatus
-from common.suggest import counted
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.left_out import LeftOut, left_out
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.suggest import counted
 
 
 def lines(status: ClusterStatus) -> list[Text]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from common.deployment import Deployment
-from common.pipeline import Pipeline
+from kafka_pipeline.common.deployment import Deployment
+from kafka_pipeline.common.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from common.errors import UnavailableError
+from kafka_pipeline.common.errors import UnavailableError
 
 _APPLICATION = "kafka-pipeline"
 

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from common.deployment import PipelineVersion
-from common.suggest import counted
-from jobmanager.plan import Effect, Plan, StateEffect
+from kafka_pipeline.common.deployment import PipelineVersion
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.plan import Effect, Plan, StateEffect
 
 _COLORS = {
     Effect.ADDED: "green",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 
-from common.errors import UnavailableError
-from common.kafka.admin import Admin
-from common.topics import TopicSpec
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.topics import TopicSpec
 
 _TIMEOUT_S = 60
 _LOOK_S = 0.2

@@ -9,19 +9,19 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.renewal import renew_topics
-from common.cluster_status import ClusterStatus, Presence
-from common.committed import Committed
-from common.config import Config
-from common.deployment import Wish
-from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
-from common.kafka.task_producer import TaskProducer
-from common.messages import ProcessorReplica, replicas
-from operations.job import Chosen, choose, connected, read_deployment
-from operations.starts import Start, starts
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.renewal import renew_topics
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Wish
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.operations.job import Chosen, choose, connected, read_deployment
+from kafka_pipeline.operations.starts import Start, starts
 
 _TIMEOUT_S = 60
 

@@ -10,8 +10,8 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from admin.schema import SchemaName, schema_file, schema_text
-from common.errors import ConfigError, UnavailableError
+from kafka_pipeline.admin.schema import SchemaName, schema_file, schema_text
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 _SCHEMAS = {schema_file(name): name for name in SchemaName}
 _CONFIG = "config.yaml"

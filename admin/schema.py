@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from common.config_schema import config_schema
-from common.keys import Schema
-from streams.pipeline.file import pipeline_schema
+from kafka_pipeline.common.config_schema import config_schema
+from kafka_pipeline.common.keys import Schema
+from kafka_pipeline.streams.pipeline.file import pipeline_schema
 
 
 class SchemaName(StrEnum):

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from common.config import Config
-from common.control_key import ControlKey
-from common.deployment import Wish
-from common.errors import ConfigError
-from common.kafka.deployments import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.deployment import Wish
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.deployments import (
     ChangedMeanwhileError,
     DeploymentEditor,
     UnsignedPipelineError,
 )
-from operations.job import connected, read_deployment
+from kafka_pipeline.operations.job import connected, read_deployment
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from admin import event_times, left_out
-from admin.cluster_watcher import ClusterWatcher
-from admin.tables import colored, duration, make_table
-from admin.terminal import Harmless
-from common.cluster_status import (
+from kafka_pipeline.admin import event_times, left_out
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.tables import colored, duration, make_table
+from kafka_pipeline.admin.terminal import Harmless
+from kafka_pipeline.common.cluster_status import (
     HELD,
     ClusterStatus,
     JobManagerInfo,
@@ -22,11 +22,11 @@ from common.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from common.code_versions import described, differing
-from common.config import Config
-from common.printable import LAYOUT, printable
-from common.status import TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.code_versions import described, differing
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 _REFRESH_S = 0.5
 _OLDEST = "oldest"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.cluster_status import ClusterStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.tasks import TaskId
 
 LEAST_S = 2.0
 """A count that stays the same for this long shows a rate of 0."""

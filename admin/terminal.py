@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from common.printable import LAYOUT, printable
+from kafka_pipeline.common.printable import LAYOUT, printable
 
 _PIPE_WIDTH = 200
 

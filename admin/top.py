@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from admin import event_times, left_out
-from admin.cluster_watcher import ClusterWatcher
-from admin.status import job_manager_line, key_warnings, notes, state_of
-from admin.tables import duration, make_table
-from admin.task_rates import LEAST_S, TaskRates
-from common.cluster_status import ClusterStatus, TaskInfo
-from common.config import Config
-from common.status import TaskState
+from kafka_pipeline.admin import event_times, left_out
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.status import job_manager_line, key_warnings, notes, state_of
+from kafka_pipeline.admin.tables import duration, make_table
+from kafka_pipeline.admin.task_rates import LEAST_S, TaskRates
+from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.status import TaskState
 
 _BEATS = 2.5
 """After this many heartbeat intervals, each task has been reported twice."""

@@ -8,18 +8,18 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from common.cluster_status import ClusterStatus, Presence
-from common.config import Config
-from common.deployment import Deployment
-from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.clients import Partition
-from common.kafka.open_transactions import Held, append_times, held_partitions
-from common.kafka.task_producer import TaskProducer
-from common.pipeline import Pipeline
-from common.status import TaskState
-from common.suggest import did_you_mean
-from common.tasks import TaskId
-from operations.job import connected, read_deployment
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployment
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.open_transactions import Held, append_times, held_partitions
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations.job import connected, read_deployment
 
 MARGIN_MS = 10_000
 """How long after its timeout the brokers may take to abort a transaction."""

@@ -89,7 +89,7 @@ def backfill(source: Path, folder: Path) -> tuple[float, float]:
     target, work = folder / "results", folder / "results.backfill"
     for path in (target, work):
         shutil.rmtree(path, ignore_errors=True)
-    code = "from admin.cli import main; main()"
+    code = "from kafka_pipeline.admin.cli import main; main()"
     arguments = ["backfill", "config.yaml", "pipeline.yaml", "--from", source, "--to", target]
     started_s = time.monotonic()
     process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], cwd=folder)

@@ -14,19 +14,19 @@ import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from admin.broker.local_cluster import LocalCluster
-from admin.broker.secrets_folder import ADMIN, FOLDER
 from benchmarks.contender import Contender, Job, Running
 from benchmarks.records import Check, Numbers, WrongOutputError
 from benchmarks.resources import cpu_s
-from common.config import Config
-from common.errors import EngineError, PipelineError
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, Row
-from common.kafka.clients import retry
-from common.kafka.data import PartitionReader
-from common.record_batch import RecordBatch
-from common.topics import RECORDS, TopicSpec
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError, PipelineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
+from kafka_pipeline.common.kafka.clients import retry
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.topics import RECORDS, TopicSpec
 
 PARTITIONS = 2
 FETCH_RECORDS = 20_000

@@ -21,8 +21,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from admin.broker.jars import KAFKA_VERSION
-from admin.signals import Interrupted, Signals
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
 from benchmarks.contender import Contender
@@ -35,8 +33,10 @@ from benchmarks.plan import Entry, Group
 from benchmarks.records import rows, table_rows
 from benchmarks.report import COLUMNS, Row, Table, as_json, as_text
 from benchmarks.runs import failover, latency, rebuild, throughput
-from common.errors import PipelineError
-from common.java import find_java
+from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.java import find_java
 
 NONE = "none"
 BACKLOG = "backlog"

@@ -14,10 +14,10 @@ from collections import deque
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from common.messages import ControlRecord
-from console.server import ConsoleServer
-from console.snapshot import Snapshot
-from console.views.registry import VIEWS
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.console.server import ConsoleServer
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.registry import VIEWS
 from tests.browser import browser, open_page
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config, many_processors

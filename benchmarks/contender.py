@@ -8,9 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from admin.daemons import Daemon
-from admin.signals import Signals
-from common.errors import PipelineError
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.errors import PipelineError
 
 END_TIMEOUT_S = 60.0
 _LOG_END = 4000

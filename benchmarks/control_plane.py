@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from common.codec import Codec
-from common.control_key import ControlKey
-from common.messages import (
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -22,17 +22,17 @@ from common.messages import (
     Report,
     replicas,
 )
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.signing import require_signed, signed
-from common.specs import ForwardSpec
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.tick import Tick
-from common.topic_names import TopicNames
-from jobmanager.events import Echoed, LeadershipBegan, Reported
-from jobmanager.load_balancer import balance, place_standbys
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager.events import Echoed, LeadershipBegan, Reported
+from kafka_pipeline.jobmanager.load_balancer import balance, place_standbys
+from kafka_pipeline.jobmanager.state import JobManagerState
 
 NAMES = TopicNames(None, "in", "out")
 INTERVAL_MS = 1000

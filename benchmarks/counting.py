@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from streams import Batch, BatchProcessor, Processor, ProcessorContext, Record
+from kafka_pipeline import Batch, BatchProcessor, Processor, ProcessorContext, Record
 
 
 class Counting(Processor):

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from benchmarks.hot_path import group_of
 from benchmarks.lone_task import lone_task, results_of
-from common.record_batch import RecordBatch
-from streams.builtin.count import COUNTS, CountProcessor
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 
 BATCH_RECORDS = 10_000
 COMMIT_BATCHES = 3

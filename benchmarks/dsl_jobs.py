@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams import Emit, StreamsBuilder, serdes, value, windows
-from streams.timestamps import RecordView
+from kafka_pipeline import Emit, StreamsBuilder, serdes, value, windows
+from kafka_pipeline.streams.timestamps import RecordView
 
 TABLE = "bench_table"
 """A topic with a value for each key, and for each number of two digits."""

@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from admin.signals import Interrupted, Signals
 from benchmarks.bench import Bench, bench
 from benchmarks.contender import Contender
 from benchmarks.peers.bare_loop import producer_of
@@ -32,8 +31,9 @@ from benchmarks.peers.kafka_streams import KafkaStreams
 from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.readings import PARTITIONS, MinuteCounts, Window, closing_readings, readings
 from benchmarks.report import NO_FIGURE, aligned
-from common.errors import PipelineError
-from common.kafka.bulk import read_committed
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.kafka.bulk import read_committed
 
 SOURCE = "readings"
 INSTANCES, THREADS = 2, 2

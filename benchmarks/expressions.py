@@ -16,10 +16,10 @@ from collections.abc import Callable
 from statistics import median
 
 from benchmarks.lone_task import lone_task, results_of
-from common.record_batch import RecordBatch
-from streams import StreamsBuilder, col, serdes, struct
-from streams.dsl.streams_and_tables import Stream
-from streams.engine.group_task import GroupTask
+from kafka_pipeline import StreamsBuilder, col, serdes, struct
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.engine.group_task import GroupTask
 
 BATCH_RECORDS = 10_000
 WORKLOADS: dict[str, tuple[Callable[[Stream], Stream], Callable[[Stream], Stream]]] = {

@@ -33,18 +33,18 @@ from confluent_kafka import Producer
 
 from benchmarks.counting import BatchCounting, Counting
 from benchmarks.lone_task import PARTITIONS, lone_task
-from common.committed import Committed
-from common.config import Config
-from common.kafka.data import PartitionReader
-from common.kafka.task_producer import TaskProducer
-from streams import TopologyBuilder, serdes, stores
-from streams.builtin.count import COUNTS, CountProcessor
-from streams.builtin.forward import ForwardProcessor
-from streams.builtin.sum import SumProcessor
-from streams.engine.group_task import GroupTask
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import OutputColumns
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline import TopologyBuilder, serdes, stores
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 KEYS = 10_000
 RECORDS = 100_000

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from admin.daemons import session_members
 from benchmarks.peers import this_engine
 from benchmarks.resources import cpu_s, memory_mb
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.daemons import session_members
 from tests.engine import Engine, all_run, engine
 
 TASKS = (10, 50, 100, 200, 400, 500)

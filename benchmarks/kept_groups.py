@@ -23,15 +23,15 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lone_task import lone_task, results_of
-from common.config import load_config
-from common.messages import replicas
-from common.record_batch import RecordBatch
-from common.user_code import UserCode
-from streams.engine.outputs import OutputColumns
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.units import group_of
-from streams.sql.access import Readable
-from streams.sql.local import LocalQueries
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.units import group_of
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.local import LocalQueries
 
 SIZES = (10_000, 100_000, 1_000_000)
 BATCH_RECORDS = 50_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-from common.record_batch import OutputRecord, RecordBatch
-from common.topic_limits import TopicLimits
-from streams.engine.group_task import GroupTask
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import OutputColumns
-from streams.engine.task_environment import TaskEnvironment
-from streams.group_settings import GroupSettings
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 PARTITIONS = 4
 """The number of partitions of each topic, as librdkafka's mock broker creates them."""

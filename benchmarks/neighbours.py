@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from admin.broker.local_cluster import LocalCluster
 from benchmarks.steady_writer import steady_writer
-from common.kafka.admin import Admin
-from common.kafka.data import PartitionReader
-from common.topics import TopicSpec
-from taskmanager.pipeline_thread import MOST_TURN_MS
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.taskmanager.pipeline_thread import MOST_TURN_MS
 from tests.engine import Engine, all_run, engine
 
 ROOT = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from streams import serdes, stores
+from kafka_pipeline import serdes, stores
 
 HITS = 100
 SCANS = 1000

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.records import Numbers
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.record_batch import RecordBatch
 
 PARTITIONS = 4
 PLACES = 10

@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from common.errors import PipelineError
-from common.kafka.bulk import Row
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.kafka.bulk import Row
+from kafka_pipeline.common.record_batch import RecordBatch
 
 KEYS = 10_000
 STRIDE = 7919

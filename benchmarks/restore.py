@@ -21,14 +21,14 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
 
-from admin.broker.local_cluster import LocalCluster
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, Row
-from common.kafka.data import PartitionReader
-from common.topics import TopicSpec
-from streams.stores.rocksdb import RocksDBStore
-from taskmanager.restore import restore
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.taskmanager.restore import restore
 from tests.engine import Engine
 
 PIPELINE = "- {id: Counter, type: count, to: [sink]}\n"

@@ -14,10 +14,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from common.kafka.admin import Admin
-from common.kafka.data import PartitionReader
-from common.topics import TopicSpec
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine
 
 ROOT = Path(__file__).parents[1]

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from benchmarks.records import KEYS, STRIDE
-from common.errors import PipelineError, UnavailableError
+from kafka_pipeline.common.errors import PipelineError, UnavailableError
 
 _TICK_S = 0.001
 _END_TIMEOUT_S = 60

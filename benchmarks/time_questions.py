@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.bench import Bench, bench
-from common.committed import Committed, InputProgress
-from common.config import Config
-from common.event_time import EventTimeSpec, Writer
-from common.kafka.clients import client_config
-from common.kafka.group_positions import GroupPositions
-from common.tasks import TaskId
-from common.topics import TopicSpec
-from streams.event_time.input_time import InputTime
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.common.committed import Committed, InputProgress
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.event_time import EventTimeSpec, Writer
+from kafka_pipeline.common.kafka.clients import client_config
+from kafka_pipeline.common.kafka.group_positions import GroupPositions
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.event_time.input_time import InputTime
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 
 _IDLE_AFTER_MS = 3000
 

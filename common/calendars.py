@@ -9,8 +9,8 @@ from datetime import date, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from common.suggest import one_of
-from common.zones import zone_named
+from kafka_pipeline.common.suggest import one_of
+from kafka_pipeline.common.zones import zone_named
 
 _DAY_MS = 86_400_000
 # Calendars and the rules of zones repeat after that long, in days and in whole weeks. `datetime`

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from common.errors import PipelineError
-from common.printable import LAYOUT, printable
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.printable import LAYOUT, printable
 
 INTERRUPTED_EXIT_CODE = 130
 """The exit code that a shell reports for a process that Ctrl-C ended."""

@@ -7,9 +7,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from common.messages import MISSED_BEATS, JobManagerBeat, Report
-from common.status import FIGURES, TaskState, TaskStatus, ThreadState, newest_record_ms
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import MISSED_BEATS, JobManagerBeat, Report
+from kafka_pipeline.common.status import (
+    FIGURES,
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    newest_record_ms,
+)
+from kafka_pipeline.common.tasks import TaskId
 
 HELD = "HELD"
 """Shown in place of the state of a task that nobody is to run."""

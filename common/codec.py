@@ -18,8 +18,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from common.control_key import ControlKey
-from common.messages import (
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.messages import (
     JOB_MANAGER,
     ControlRecord,
     Heartbeat,
@@ -36,11 +36,17 @@ from common.messages import (
     Threads,
     read_task,
 )
-from common.reports import decode_owners, decode_report, dump, encode_owners, encode_report
-from common.signing import require_signed, signed
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from common.wire import JsonObject, require_shallow
+from kafka_pipeline.common.reports import (
+    decode_owners,
+    decode_report,
+    dump,
+    encode_owners,
+    encode_report,
+)
+from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.wire import JsonObject, require_shallow
 
 PROTOCOL_VERSION = 6
 MAX_RECORD_BYTES = 1_000_000

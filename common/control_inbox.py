@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.codec import Codec
-from common.counted_log import CountedLog
-from common.messages import ControlRecord, MalformedMessageError, Message
-from common.signing import SIGNATURE
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.counted_log import CountedLog
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, Message
+from kafka_pipeline.common.signing import SIGNATURE
 
 REJECTED = "control message rejected"
 

@@ -14,17 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from common.control_key import ControlKey
-from common.errors import ConfigError
-from common.messages import ControlRecord, MalformedMessageError
-from common.pipeline import Pipeline
-from common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
-from common.signing import SIGNATURE, BadSignatureError, require_signed, signed
-from common.specs import SPECS, Name, SourceSpec
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from common.typed_json import AtLeast, as_json, from_json
-from common.wire import JsonObject, require_shallow
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
+from kafka_pipeline.common.signing import SIGNATURE, BadSignatureError, require_signed, signed
+from kafka_pipeline.common.specs import SPECS, Name, SourceSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
+from kafka_pipeline.common.wire import JsonObject, require_shallow
 
 FORMAT = 1
 """The version of the format of records, in their header `format`."""

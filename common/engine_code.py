@@ -1,25 +1,22 @@
-"""Which code is this engine's own: its packages, and the folder that they are in."""
+"""Which code is this engine's own."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-ENGINE_PACKAGES = (
-    "admin",
-    "common",
-    "console",
-    "jobmanager",
-    "operations",
-    "streams",
-    "taskmanager",
-)
+ENGINE = "kafka_pipeline"
+"""The name by which the engine is imported."""
 ENGINE_FOLDER = Path(__file__).parents[1]
-"""The folder that the engine's packages are in."""
-
-_ENGINE = tuple(f"{ENGINE_FOLDER / package}{os.sep}" for package in ENGINE_PACKAGES)
+"""The folder of that package. In a checkout, it has links to the folders of its packages."""
 
 
 def is_engine_file(path: str) -> bool:
     """Whether a file of source code belongs to this engine."""
-    return path.startswith(_ENGINE)
+    return path.startswith(f"{ENGINE_FOLDER}{os.sep}")
+
+
+def folders_with_engine_code() -> frozenset[Path]:
+    """Return the folder of the engine, and those that it has links to."""
+    inside = (each.resolve() for each in ENGINE_FOLDER.iterdir() if each.is_dir())
+    return frozenset([ENGINE_FOLDER, *inside])

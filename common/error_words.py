@@ -13,8 +13,8 @@ import traceback
 from collections.abc import Iterator
 from types import CodeType, TracebackType
 
-from common.engine_code import is_engine_file
-from common.errors import OwnError
+from kafka_pipeline.common.engine_code import is_engine_file
+from kafka_pipeline.common.errors import OwnError
 
 HOW_TO_SHOW = "log_record_values: true shows its message"
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from common.specs import Name, ProcessorSpec, SparkSpec, TopologySpec
-from common.typed_json import AtLeast
+from kafka_pipeline.common.specs import Name, ProcessorSpec, SparkSpec, TopologySpec
+from kafka_pipeline.common.typed_json import AtLeast
 
 if TYPE_CHECKING:
-    from common.pipeline import Pipeline
-    from common.processors import PipelineProcessor
+    from kafka_pipeline.common.pipeline import Pipeline
+    from kafka_pipeline.common.processors import PipelineProcessor
 
 _Count = Annotated[int, AtLeast(1)]
 

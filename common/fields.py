@@ -5,10 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from common import durations
-from common.keys import PAIR, Choice, Duration, Flag, Key, Number, Section, T, Text, Texts, names
-from common.suggest import did_you_mean, one_of
-from common.yaml_positions import Items, Located, Map, Pair, Problems, Scalar, Value, describe
+from kafka_pipeline.common import durations
+from kafka_pipeline.common.keys import (
+    PAIR,
+    Choice,
+    Duration,
+    Flag,
+    Key,
+    Number,
+    Section,
+    T,
+    Text,
+    Texts,
+    names,
+)
+from kafka_pipeline.common.suggest import did_you_mean, one_of
+from kafka_pipeline.common.yaml_positions import (
+    Items,
+    Located,
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+)
 
 # YAML 1.1 also reads 010 as 8 and 1:30 as 90, which nobody means here.
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")

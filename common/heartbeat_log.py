@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from common.cluster_status import Beat, ClusterStatus, newest, snapshot
-from common.codec import Codec
-from common.config import Config
-from common.messages import (
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, newest, snapshot
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.messages import (
     MISSED_BEATS,
     ControlRecord,
     Heartbeat,
@@ -17,8 +17,8 @@ from common.messages import (
     Report,
     Threads,
 )
-from common.reported_tasks import ReportedTasks
-from common.signing import BadSignatureError
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 REQUEST_TIMEOUT_S = 10.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.names import REFUSED_NAMES
+from kafka_pipeline.common.names import REFUSED_NAMES
 
 
 def inside(folder: Path, name: str) -> Path:

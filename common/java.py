@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.errors import UnavailableError
+from kafka_pipeline.common.errors import UnavailableError
 
 MIN_JAVA_VERSION = 17
 """The oldest feature release that Spark 4 and Kafka 4 run on."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from common.wire import JsonObject
+from kafka_pipeline.common.wire import JsonObject
 
 KEYS_DO_NOT_MEET = "records with the same key do not meet"
 """What the log calls it."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.cluster_status import TaskInfo
+from kafka_pipeline.common.cluster_status import TaskInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,10 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
-from common.config import Config
-from common.config_keys import LogFormat, LogLevel
-from common.error_words import traceback_of
-from common.printable import LAYOUT, printable
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config_keys import LogFormat, LogLevel
+from kafka_pipeline.common.error_words import traceback_of
+from kafka_pipeline.common.printable import LAYOUT, printable
 
 
 class _StandardError:

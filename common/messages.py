@@ -8,14 +8,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from common.event_time import EventTimeSpec, event_times
-from common.pipeline import Pipeline
-from common.processors import OnError, PipelineProcessor
-from common.specs import SPECS, Name, ProcessorSpec, SourceSpec
-from common.status import TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.typed_json import AtLeast, as_json, from_json
-from common.wire import JsonObject
+from kafka_pipeline.common.event_time import EventTimeSpec, event_times
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.specs import SPECS, Name, ProcessorSpec, SourceSpec
+from kafka_pipeline.common.status import TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
+from kafka_pipeline.common.wire import JsonObject
 
 JOB_MANAGER = "jobmanager"
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from common.specs import ProcessorSpec, SourceSpec
-from common.spreading import SAID, Spreading
+from kafka_pipeline.common.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.common.spreading import SAID, Spreading
 
 SOURCE = "source"
 """Means the source topic in `PipelineProcessor.from_`."""

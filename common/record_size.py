@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Sized
 from itertools import chain
 
-from common.record_batch import KafkaHeaders
+from kafka_pipeline.common.record_batch import KafkaHeaders
 
 _BATCH_HEADER = 61
 _ATTRIBUTES = 1

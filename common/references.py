@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from common.errors import ConfigError
-from common.expansion import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.expansion import (
     ExpansionError,
     Reference,
     expand_json,
@@ -16,9 +16,9 @@ from common.expansion import (
     references,
     texts,
 )
-from common.secret_file import SecretFileError, read_secret_file
-from common.secret_settings import SecretSettings
-from common.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
+from kafka_pipeline.common.secret_file import SecretFileError, read_secret_file
+from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
 
 S = TypeVar("S", bound=ProcessorSpec)
 

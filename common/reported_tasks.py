@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.messages import Report
-from common.status import TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import Report
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 
 class ReportedTasks:

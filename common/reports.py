@@ -13,11 +13,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from common.errors import shorten
-from common.messages import JobManagerBeat, Report
-from common.status import FIGURES, TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.wire import JsonObject
+from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.wire import JsonObject
 
 PART_BYTES = 500_000
 """The maximum size of a part's documents together: half of what control topics accept."""

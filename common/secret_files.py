@@ -9,8 +9,16 @@ from pathlib import Path
 
 import structlog
 
-from common.config import Config
-from common.yaml_positions import Items, Map, Pair, Problems, Scalar, Value, read_yaml
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.yaml_positions import (
+    Items,
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    read_yaml,
+)
 
 _SECRET = re.compile(r"password|secret|token$|access.?key|\.pem$|jaas", re.IGNORECASE)
 

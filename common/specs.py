@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from common.names import require_name
-from common.typed_json import AtLeast
+from kafka_pipeline.common.names import require_name
+from kafka_pipeline.common.typed_json import AtLeast
 
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from common.key_warnings import KeyWarning
-from common.tasks import TaskId
-from common.wire import JsonObject
+from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.wire import JsonObject
 
 FIGURES: Mapping[str, int | None] = {
     "records_in": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from common.names import NAME, REFUSED_NAMES
+from kafka_pipeline.common.names import NAME, REFUSED_NAMES
 
 # Kafka counts partitions with 32 bits.
 _TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{0,9}}))?")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from common.tasks import TaskId
+from kafka_pipeline.common.tasks import TaskId
 
 _PROCESSORS_PREFIX = "processors_topic_"
 _KAFKA_OWN = (

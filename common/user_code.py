@@ -10,10 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.config import Config
-from common.engine_code import ENGINE_FOLDER, ENGINE_PACKAGES
-from common.errors import ConfigError, as_exception
-from common.user_frames import described
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.user_frames import described
 
 _FORM = "write it as package.module:Name"
 
@@ -37,26 +37,22 @@ def is_dotted(reference: str) -> bool:
 
 
 def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> None:
-    """Raise ConfigError if a module of the user's has the name of one of this engine's packages.
+    """Raise ConfigError if a module of the user's has the name of this engine.
 
     Python would import one of them in the place of the other: which one differs between processes.
     """
-    listed = {module.split(".")[0] for module in modules}
-    problems = []
-    for name in ENGINE_PACKAGES:
-        own = (ENGINE_FOLDER / name).resolve()
-        files = [file for file in _files_of(name, python_path) if own not in file.parents]
-        if files:
-            problems += [
-                f'the module "{name}" in {file} has the name of a package of this engine, so '
-                "Python would import only one of them: rename it"
-                for file in files
-            ]
-        elif name in listed:
-            problems.append(
-                f'module "{name}" of the list modules: in config.yaml is a package of this engine, '
-                f"{ENGINE_FOLDER / name}: rename your own module, or take the name off the list"
-            )
+    found = _files_of(ENGINE, python_path)
+    problems = [
+        f'the module "{ENGINE}" in {file} has the name of this engine, so Python would import only '
+        "one of them: rename it"
+        for file in found
+        if ENGINE_FOLDER.resolve() not in file.parents
+    ]
+    if not problems and ENGINE in {module.split(".")[0] for module in modules}:
+        problems.append(
+            f'module "{ENGINE}" of the list modules: in config.yaml is this engine, '
+            f"{ENGINE_FOLDER}: rename your own module, or take the name off the list"
+        )
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -73,8 +69,8 @@ class UserCode:
     def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
         """Take the allow-list; a package on the list includes its modules.
 
-        The folders of `python_path` are put at the front of `sys.path`. Raises ConfigError for
-        modules with names of this engine's packages.
+        The folders of `python_path` are put at the front of `sys.path`. Raises ConfigError for a
+        module with the name of this engine.
         """
         require_other_names(modules, python_path)
         self._modules = modules

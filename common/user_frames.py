@@ -14,8 +14,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from common.engine_code import is_engine_file
-from common.errors import shorten
+from kafka_pipeline.common.engine_code import is_engine_file
+from kafka_pipeline.common.errors import shorten
 
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")

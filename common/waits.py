@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from common.cluster_status import ClusterStatus, TaskInfo
-from common.status import TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from common.names import require_name
+from kafka_pipeline.common.names import require_name
 
 MOST_LEVELS = 50
 """How deeply JSON of a topic may be nested where any JSON may be."""

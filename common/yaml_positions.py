@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import yaml
 from yaml.constructor import SafeConstructor
 
-from common.errors import ConfigError, Problem
+from kafka_pipeline.common.errors import ConfigError, Problem
 
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
 _SHOWN_CHARACTERS = 40

@@ -10,7 +10,7 @@ import re
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
-from common.suggest import did_you_mean
+from kafka_pipeline.common.suggest import did_you_mean
 
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?([0-5]\d)(?::?([0-5]\d))?)?")
 _LARGEST_OFFSET_S = 18 * 3600

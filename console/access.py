@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from common.errors import ConfigError
+from kafka_pipeline.common.errors import ConfigError
 
 LEAST_TOKEN = 16
 WRONG_TOKEN_WAIT_S = 1.0

@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from common.clock import wall_clock_ms
-from common.errors import shorten
-from common.suggest import counted
-from console.history import MOST_EVENTS
-from console.snapshot import Event, EventKind, Snapshot
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.console.history import MOST_EVENTS
+from kafka_pipeline.console.snapshot import Event, EventKind, Snapshot
 
 _MOST_NAMES = 5
 _LONGEST = 200

@@ -11,24 +11,24 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from common.errors import ConfigError, PipelineError
-from common.typed_json import as_json
-from console.access import Access
-from console.action_log import ActionLog, described
-from console.answers import Contents, answering
-from console.guard import address_of
-from console.job import Ask, Deal, Job
-from console.letter_board import LetterBoard
-from console.requests import (
+from kafka_pipeline.common.errors import ConfigError, PipelineError
+from kafka_pipeline.common.typed_json import as_json
+from kafka_pipeline.console.access import Access
+from kafka_pipeline.console.action_log import ActionLog, described
+from kafka_pipeline.console.answers import Contents, answering
+from kafka_pipeline.console.guard import address_of
+from kafka_pipeline.console.job import Ask, Deal, Job
+from kafka_pipeline.console.letter_board import LetterBoard
+from kafka_pipeline.console.requests import (
     AskRequest,
     DealRequest,
     parse_body,
     parse_letter_query,
     parse_record_query,
 )
-from console.views.letters import letter, letters
-from console.worker import Worker
-from operations.dead_letters import LetterId
+from kafka_pipeline.console.views.letters import letter, letters
+from kafka_pipeline.console.worker import Worker
+from kafka_pipeline.operations.dead_letters import LetterId
 
 ACTION_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 30.0

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from common.errors import ConfigError, PipelineError, UnavailableError
-from console.access import Access
-from console.guard import address_of
-from console.worker import BusyError, TooSlowError
+from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
+from kafka_pipeline.console.access import Access
+from kafka_pipeline.console.guard import address_of
+from kafka_pipeline.console.worker import BusyError, TooSlowError
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -10,11 +10,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from console.access import Access
-from console.assets import INDEX, Asset
-from console.guard import Guard
-from console.hub import Hub
-from console.live import LiveView
+from kafka_pipeline.console.access import Access
+from kafka_pipeline.console.assets import INDEX, Asset
+from kafka_pipeline.console.guard import Guard
+from kafka_pipeline.console.hub import Hub
+from kafka_pipeline.console.live import LiveView
 
 _JSON = "application/json"
 

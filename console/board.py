@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from common.cluster_status import ClusterStatus
-from common.config import Config
-from common.heartbeat_log import HeartbeatLog
-from common.tasks import TaskId
-from console.history import History
-from console.rates import RateLog
-from console.snapshot import Rates, Sample, Snapshot
-from console.tap import Tap
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.history import History
+from kafka_pipeline.console.rates import RateLog
+from kafka_pipeline.console.snapshot import Rates, Sample, Snapshot
+from kafka_pipeline.console.tap import Tap
 
 MOST_SAMPLES = 720
 SAMPLE_MS = 5000

@@ -9,8 +9,8 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from common.error_words import described
-from console.access import Access, Refusal
+from kafka_pipeline.common.error_words import described
+from kafka_pipeline.console.access import Access, Refusal
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; "

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo, TaskManagerInfo
-from common.deployment import Deployed
-from common.status import TaskState
-from common.suggest import counted
-from common.tasks import TaskId
-from console.snapshot import Event, EventKind
+from kafka_pipeline.common.cluster_status import (
+    ClusterStatus,
+    JobManagerInfo,
+    Presence,
+    TaskInfo,
+    TaskManagerInfo,
+)
+from kafka_pipeline.common.deployment import Deployed
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.snapshot import Event, EventKind
 
 MOST_EVENTS = 500
 _MOST_TASKS = 50

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 
-from common.cluster_status import ClusterStatus
-from console.snapshot import Snapshot
-from console.views.registry import encode
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.registry import encode
 
 MOST_LISTENERS = 32
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from operations.dead_letters import DeadLetter, LetterId, Wanted
-from operations.latest_letters import LetterList
-from operations.starts import Start
+from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted
+from kafka_pipeline.operations.latest_letters import LetterList
+from kafka_pipeline.operations.starts import Start
 
 Ask = Literal["pause", "resume", "restart"]
 Deal = Literal["redrive", "purge"]

@@ -6,20 +6,20 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from common.config import Config
-from common.deployment import require_no_stop
-from common.errors import ConfigError, shorten
-from common.pipeline import Pipeline
-from common.record_batch import RecordBatch
-from console.job import Ask, Deal, RecordQuery
-from operations import wishes
-from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
-from operations.job import choose, connected, read_deployment
-from operations.latest_letters import LatestLetters, LetterList
-from operations.record_lines import text_of
-from operations.redrive import DeadLetterTopics
-from operations.topic_records import TopicRecords
-from operations.wishes import WishChange
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import require_no_stop
+from kafka_pipeline.common.errors import ConfigError, shorten
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.console.job import Ask, Deal, RecordQuery
+from kafka_pipeline.operations import wishes
+from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
+from kafka_pipeline.operations.job import choose, connected, read_deployment
+from kafka_pipeline.operations.latest_letters import LatestLetters, LetterList
+from kafka_pipeline.operations.record_lines import text_of
+from kafka_pipeline.operations.redrive import DeadLetterTopics
+from kafka_pipeline.operations.topic_records import TopicRecords
+from kafka_pipeline.operations.wishes import WishChange
 
 MOST_OFFSETS = 50_000
 """How many offsets of dead letters the JobManager may read into its memory for one action."""

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from common.clock import wall_clock_ms
-from console.job import Job
-from console.worker import Worker
-from operations.latest_letters import LetterList
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.console.job import Job
+from kafka_pipeline.console.worker import Worker
+from kafka_pipeline.operations.latest_letters import LetterList
 
 MOST_OFTEN_S = 5.0
 _TIMEOUT_S = 30.0

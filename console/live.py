@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from console.hub import Hub
+from kafka_pipeline.console.hub import Hub
 
 _KEEP_ALIVE_S = 15.0
 

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from common.cluster_status import ClusterStatus
-from common.status import TaskStatus
-from common.tasks import TaskId
-from console.snapshot import Rates
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.snapshot import Rates
 
 _RATE_MS = 10_000
 _TREND_MS = 60_000

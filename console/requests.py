@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from common.errors import ConfigError
-from common.typed_json import from_json
-from console.job import RecordQuery
-from operations.dead_letters import LetterId, Wanted
-from operations.starts import Latest, parse_start
-from operations.times import parse_time
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.typed_json import from_json
+from kafka_pipeline.console.job import RecordQuery
+from kafka_pipeline.operations.dead_letters import LetterId, Wanted
+from kafka_pipeline.operations.starts import Latest, parse_start
+from kafka_pipeline.operations.times import parse_time
 
 MOST_LETTERS = 200
 MOST_RECORDS = 100

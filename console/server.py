@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.config import Config
-from common.error_words import described
-from common.errors import ConfigError, UnavailableError
-from console.access import Access, read_token
-from console.action_log import ActionLog
-from console.assets import read_assets
-from console.board import Board
-from console.hub import Hub, HubHeartbeats
-from console.job import Job
-from console.kafka_job import KafkaJob
-from console.snapshot import Snapshot
-from console.tap import Tap
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.console.access import Access, read_token
+from kafka_pipeline.console.action_log import ActionLog
+from kafka_pipeline.console.assets import read_assets
+from kafka_pipeline.console.board import Board
+from kafka_pipeline.console.hub import Hub, HubHeartbeats
+from kafka_pipeline.console.job import Job
+from kafka_pipeline.console.kafka_job import KafkaJob
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.tap import Tap
 
 if TYPE_CHECKING:
     import uvicorn
@@ -98,10 +98,10 @@ class ConsoleServer:
         try:
             import uvicorn
 
-            from console.actions import Actions
-            from console.answers import Contents
-            from console.app import application
-            from console.state_lookups import StateLookups
+            from kafka_pipeline.console.actions import Actions
+            from kafka_pipeline.console.answers import Contents
+            from kafka_pipeline.console.app import application
+            from kafka_pipeline.console.state_lookups import StateLookups
         except ImportError as error:
             self._socket.close()
             raise ConfigError(

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from common.cluster_status import ClusterStatus
-from common.deployment import Deployed
-from common.pipeline import Pipeline
-from common.tasks import TaskId
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.deployment import Deployed
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.tasks import TaskId
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from console.answers import Contents, Handler, answering
-from console.guard import address_of
-from console.requests import KeyQuery, RangeQuery, parse_key_query, parse_range_query
-from console.views.state import entries, stores
-from console.worker import Worker
-from operations.state import Heartbeats, StateClient, Store
+from kafka_pipeline.console.answers import Contents, Handler, answering
+from kafka_pipeline.console.guard import address_of
+from kafka_pipeline.console.requests import KeyQuery, RangeQuery, parse_key_query, parse_range_query
+from kafka_pipeline.console.views.state import entries, stores
+from kafka_pipeline.console.worker import Worker
+from kafka_pipeline.operations.state import Heartbeats, StateClient, Store
 
 _ASK_TIMEOUT_S = 15.0
 """How long TaskManagers are asked; the last one of them may take 10 s more."""

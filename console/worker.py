@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from common.errors import PipelineError
-from common.spare_threads import SpareThreads
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.spare_threads import SpareThreads
 
 T = TypeVar("T")
 

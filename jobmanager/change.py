@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from common.pipeline import Pipeline
-from jobmanager.plan import Arc, arcs_taken_away
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.plan import Arc, arcs_taken_away
 
 
 class Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.stop_signals import StopSignals
+from kafka_pipeline.common.stop_signals import StopSignals
 
 
 def main() -> None:
@@ -10,6 +10,6 @@ def main() -> None:
     signals = StopSignals()
     signals.install()
     # Imported late: the import takes half a second, and a signal may arrive during it.
-    from jobmanager.command import app
+    from kafka_pipeline.jobmanager.command import app
 
     app(obj=signals)

@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
-from common import logs
-from common.cli import run_command
-from common.config import load_config
-from common.kafka.admin import Admin
-from common.monitoring.monitoring import Monitoring
-from common.open_files import raise_limit
-from common.secret_files import warn_of_readable_secrets
-from console.server import running_console
-from jobmanager.daemon import JobManagerDaemon
-from jobmanager.deploy import Proposal, deploy
-from jobmanager.prepare import prepared
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common import logs
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.open_files import raise_limit
+from kafka_pipeline.common.secret_files import warn_of_readable_secrets
+from kafka_pipeline.console.server import running_console
+from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
+from kafka_pipeline.jobmanager.deploy import Proposal, deploy
+from kafka_pipeline.jobmanager.prepare import prepared
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

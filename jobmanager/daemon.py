@@ -8,17 +8,21 @@ import uuid
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.code_versions import CodeVersions, described, differing
-from common.codec import Codec
-from common.config import Config
-from common.control_inbox import ControlInbox
-from common.errors import SupersededError
-from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.kafka.control import CommandWriter, ControlReader, ReportWriter
-from common.long_wait import LongWait
-from common.messages import (
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.code_versions import CodeVersions, described, differing
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.errors import SupersededError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
+from kafka_pipeline.common.long_wait import LongWait
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -31,14 +35,14 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.monitoring.metric import Sample
-from common.monitoring.monitoring import Monitoring
-from common.stop_signals import StopSignals
-from common.tick import Tick
-from console.tap import Tap
-from jobmanager import leadership
-from jobmanager.events import Echoed, Event, LeadershipBegan, Reported
-from jobmanager.leadership import (
+from kafka_pipeline.common.monitoring.metric import Sample
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.stop_signals import StopSignals
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.jobmanager import leadership
+from kafka_pipeline.jobmanager.events import Echoed, Event, LeadershipBegan, Reported
+from kafka_pipeline.jobmanager.leadership import (
     Leadership,
     LeaderState,
     SayGoodbye,
@@ -51,9 +55,9 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
-from jobmanager.metrics import JobManagerView, ReceivedBeats, samples
-from jobmanager.rollout import Rollout
-from jobmanager.state import JobManagerState
+from kafka_pipeline.jobmanager.metrics import JobManagerView, ReceivedBeats, samples
+from kafka_pipeline.jobmanager.rollout import Rollout
+from kafka_pipeline.jobmanager.state import JobManagerState
 
 POLL_S = 0.05
 

@@ -10,15 +10,21 @@ from dataclasses import dataclass
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.config import Config
-from common.deployment import Deployment, PipelineVersion, Wish, is_same, require_no_stop
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.deployments import DeploymentEditor, DeploymentReader
-from common.pipeline import Pipeline
-from common.topics import control_topics
-from jobmanager.plan import Plan, plan
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import (
+    Deployment,
+    PipelineVersion,
+    Wish,
+    is_same,
+    require_no_stop,
+)
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentEditor, DeploymentReader
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.jobmanager.plan import Plan, plan
 
 logger = structlog.get_logger()
 

@@ -8,17 +8,17 @@ from contextlib import closing
 
 import structlog
 
-from common.committed import offsets_of
-from common.config import Config
-from common.errors import EngineError, PipelineError
-from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, Partition
-from common.kafka.control import CommandWriter
-from common.kafka.data import PartitionReader
-from common.kafka.offsets import Offsets
-from common.pipeline import Pipeline
-from common.tasks import TaskId
-from jobmanager.plan import Arc
+from kafka_pipeline.common.committed import offsets_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError, PipelineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import FencedError, Partition
+from kafka_pipeline.common.kafka.control import CommandWriter
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.plan import Arc
 
 LOOK_INTERVAL_S = 0.5
 _REQUEST_TIMEOUT_S = 30.0

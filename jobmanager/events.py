@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from common.messages import ProcessorReplica, Report
-from common.tasks import TaskId
-from common.tick import Tick
+from kafka_pipeline.common.messages import ProcessorReplica, Report
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)

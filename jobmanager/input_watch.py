@@ -6,11 +6,11 @@ import threading
 
 import structlog
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.kafka.admin import Admin
-from common.pipeline import Pipeline
-from jobmanager.patterns import matching_topics
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.patterns import matching_topics
 
 LOOK_INTERVAL_S = 60.0
 _INPUT_HAS_GROWN = (

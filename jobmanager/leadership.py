@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.tick import Tick
+from kafka_pipeline.common.tick import Tick
 
 RIVAL_WAIT_MS = 2000
 RETRY_MS = 1000

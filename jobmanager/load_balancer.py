@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
-from common.tasks import TaskId
+from kafka_pipeline.common.tasks import TaskId
 
 
 def balance(

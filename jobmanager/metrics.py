@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from common.code_versions import differing
-from common.monitoring.metric import Metric, Sample, counter, gauge
-from common.tasks import TaskId
-from jobmanager.leadership import LeaderState
+from kafka_pipeline.common.code_versions import differing
+from kafka_pipeline.common.monitoring.metric import Metric, Sample, counter, gauge
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.leadership import LeaderState
 
 STATE = gauge(
     "jobmanager_state", "1 for the state that its leadership is in, 0 for the others", "state"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from common.messages import ProcessorReplica
-from common.reported_tasks import ReportedTasks
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.tasks import TaskId
 
 
 class TaskPhase(StrEnum):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.pipeline import Pipeline
-from common.suggest import counted
-from streams.pipeline.partitions import with_counts
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.streams.pipeline.partitions import with_counts
 
 
 def with_partitions(

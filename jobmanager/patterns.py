@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
-from common.config import Config
-from common.errors import EngineError, UnavailableError
-from common.kafka.admin import Admin
-from common.pipeline import Pipeline
-from common.topic_names import TopicNames, job_names
-from common.topics import ANY_SIZE_BYTES, control_topics
-from streams.pipeline.patterns import with_matching_topics
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.topic_names import TopicNames, job_names
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES, control_topics
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 
 logger = structlog.get_logger()
 

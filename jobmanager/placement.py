@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.tasks import TaskId
-from jobmanager.load_balancer import balance, place_standbys
-from jobmanager.ownership import LiveTaskManager, OwnedTask
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.load_balancer import balance, place_standbys
+from kafka_pipeline.jobmanager.ownership import LiveTaskManager, OwnedTask
 
 
 def place(

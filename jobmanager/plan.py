@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.tasks import TaskId
-from jobmanager.renames import renames, with_new_ids
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.renames import renames, with_new_ids
 
 
 class Effect(StrEnum):

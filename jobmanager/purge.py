@@ -7,12 +7,12 @@ from contextlib import closing
 
 import structlog
 
-from common.committed import offsets_of
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.data import PartitionReader
-from common.pipeline import Pipeline
+from kafka_pipeline.common.committed import offsets_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.pipeline import Pipeline
 
 PURGE_INTERVAL_S = 30.0
 _REQUEST_TIMEOUT_S = 30.0

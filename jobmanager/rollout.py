@@ -8,20 +8,20 @@ from contextlib import closing
 
 import structlog
 
-from common.config import Config
-from common.deployment import Deployed, PipelineVersion, Stop, Wish
-from common.errors import ConfigError, PipelineError
-from common.kafka.admin import Admin
-from common.kafka.deployments import DeploymentEditor, DeploymentReader
-from common.messages import replicas
-from common.tasks import TaskId
-from common.topics import control_topics
-from jobmanager.change import Change
-from jobmanager.drain import DrainWatch
-from jobmanager.events import PipelineChanged
-from jobmanager.input_watch import InputWatch
-from jobmanager.purge import ArcPurger
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Stop, Wish
+from kafka_pipeline.common.errors import ConfigError, PipelineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentEditor, DeploymentReader
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.jobmanager.change import Change
+from kafka_pipeline.jobmanager.drain import DrainWatch
+from kafka_pipeline.jobmanager.events import PipelineChanged
+from kafka_pipeline.jobmanager.input_watch import InputWatch
+from kafka_pipeline.jobmanager.purge import ArcPurger
+from kafka_pipeline.jobmanager.state import JobManagerState
 
 _RETRY_S = 5.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     MISSED_BEATS,
     HeartbeatEvent,
     JobManagerBeat,
@@ -16,13 +16,19 @@ from common.messages import (
     Report,
     ReportRequest,
 )
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from jobmanager.events import Echoed, Event, LeadershipBegan, PipelineChanged, Reported
-from jobmanager.heartbeat_controller import HeartbeatController
-from jobmanager.ownership import LiveTaskManager, NextCommands, OwnedTask, TaskPhase
-from jobmanager.placement import place
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager.events import (
+    Echoed,
+    Event,
+    LeadershipBegan,
+    PipelineChanged,
+    Reported,
+)
+from kafka_pipeline.jobmanager.heartbeat_controller import HeartbeatController
+from kafka_pipeline.jobmanager.ownership import LiveTaskManager, NextCommands, OwnedTask, TaskPhase
+from kafka_pipeline.jobmanager.placement import place
 
 T = TypeVar("T")
 REVOKE_TIMEOUT_BEATS = 20

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.pipeline import Pipeline
-from common.specs import GROUPS_TOPIC, SHAPE_STORE, SessionSpec, SparkSpec, TopologySpec
-from common.suggest import counted
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import (
+    GROUPS_TOPIC,
+    SHAPE_STORE,
+    SessionSpec,
+    SparkSpec,
+    TopologySpec,
+)
+from kafka_pipeline.common.suggest import counted
 
 
 def check_state_topics(pipeline: Pipeline, admin: Admin) -> None:

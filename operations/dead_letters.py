@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
 HANDLED = "__streams.handled"
 """The header of a note among the dead letters: it says which ones were dealt with, and how.

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from common.config import Config
-from common.deployment import Deployment
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.deployments import DeploymentReader
-from common.pipeline import Pipeline
-from common.suggest import did_you_mean, one_of
-from common.tasks import TaskId
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployment
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentReader
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import did_you_mean, one_of
+from kafka_pipeline.common.tasks import TaskId
 
 
 def connected(config: Config) -> Admin:

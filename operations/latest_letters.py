@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.config import Config
-from common.kafka.bulk import read_from
-from operations.dead_letters import DeadLetter
-from operations.letter_index import LetterIndex
-from operations.redrive import DeadLetterTopics
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.bulk import read_from
+from kafka_pipeline.operations.dead_letters import DeadLetter
+from kafka_pipeline.operations.letter_index import LetterIndex
+from kafka_pipeline.operations.redrive import DeadLetterTopics
 
 MOST_LETTERS = 20_000
 _AT_ONCE = 500

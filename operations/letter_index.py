@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from common.errors import shorten
-from common.kafka.clients import Partition
-from common.record_batch import RecordBatch
-from operations.dead_letters import DeadLetter, letters, notes
+from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.operations.dead_letters import DeadLetter, letters, notes
 
 _LONGEST_REASON = 300
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from common import json_text
-from common.errors import ConfigError
-from common.json_text import exact_decimal, exact_integer
-from common.printable import printable
-from common.record_batch import OutputRecord, RecordBatch
-from common.wire import JsonObject
-from operations.times import shown_time
-from streams import serdes
-from streams.errors import StreamsError
-from streams.serdes import Serde
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.json_text import exact_decimal, exact_integer
+from kafka_pipeline.common.printable import printable
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.wire import JsonObject
+from kafka_pipeline.operations.times import shown_time
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.serdes import Serde
 
 _FIELDS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
 _ANY_PARTITION = -1

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from common.config import Config
-from common.deployment import require_no_stop
-from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.admin import WRITE
-from common.kafka.bulk import read_committed, read_range
-from common.kafka.clients import Partition
-from common.kafka.moving import RecordMover
-from common.record_batch import OutputRecord, RecordBatch
-from operations.dead_letters import DeadLetter, LetterId, Wanted, first_unhandled, letters, marker
-from operations.job import connected, read_deployment
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import require_no_stop
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import WRITE
+from kafka_pipeline.common.kafka.bulk import read_committed, read_range
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.moving import RecordMover
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.operations.dead_letters import (
+    DeadLetter,
+    LetterId,
+    Wanted,
+    first_unhandled,
+    letters,
+    marker,
+)
+from kafka_pipeline.operations.job import connected, read_deployment
 
 _MOST_LETTERS = 500
 _MOST_BYTES = 16_000_000

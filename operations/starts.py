@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.record_batch import RecordBatch
-from operations.times import parse_time
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.operations.times import parse_time
 
 _FURTHER = 8
 """By how much more offsets are tried if those before held too few records."""

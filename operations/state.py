@@ -12,15 +12,15 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from common.cluster_status import ClusterStatus, Presence, TaskInfo
-from common.errors import ConfigError, UnavailableError, shorten
-from common.printable import printable
-from common.status import TaskState
-from common.suggest import did_you_mean
-from common.tasks import TaskId
-from streams import serdes
-from streams.errors import InvalidArgumentError, SerializationError
-from streams.partitioning import default_partition
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, TaskInfo
+from kafka_pipeline.common.errors import ConfigError, UnavailableError, shorten
+from kafka_pipeline.common.printable import printable
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError
+from kafka_pipeline.streams.partitioning import default_partition
 
 _REQUEST_TIMEOUT_S = 10.0
 _ROUTE_TIMEOUT_S = 15.0

@@ -7,18 +7,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
-from common.config import Config
-from common.errors import ConfigError
-from common.kafka.bulk import FETCH_RECORDS, read_from
-from common.kafka.clients import Partition
-from common.kafka.moving import RecordMover
-from common.record_batch import OutputRecord, RecordBatch
-from common.suggest import did_you_mean
-from operations.job import connected, read_deployment
-from operations.record_lines import RecordLines
-from operations.starts import Latest, Start, of_last_records, records_from, starts
-from streams import serdes
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.bulk import FETCH_RECORDS, read_from
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.moving import RecordMover
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.operations.record_lines import RecordLines
+from kafka_pipeline.operations.starts import Latest, Start, of_last_records, records_from, starts
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 _MOST_RECORDS = 500
 """How many records a transaction has."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
-from common.config import Config
-from common.deployment import Wish, is_restoring, require_no_stop
-from common.kafka.admin import Admin
-from common.kafka.deployments import DeploymentEditor
-from common.tasks import TaskId
-from operations.job import Chosen
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Wish, is_restoring, require_no_stop
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentEditor
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations.job import Chosen
 
 WishChange = Callable[[Wish, Chosen], Wish]
 """Returns the wish for what is asked of some processors and tasks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from admin.app import app
+from kafka_pipeline.admin.app import app
 
 _CODE = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*)")
 

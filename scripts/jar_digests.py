@@ -9,12 +9,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from admin.broker.digests import digests_of, write_digests
-from admin.broker.jars import BROKER, retrieve
 from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
-from common.cli import run_command
-from common.java import find_java
+from kafka_pipeline.admin.broker.digests import digests_of, write_digests
+from kafka_pipeline.admin.broker.jars import BROKER, retrieve
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.java import find_java
 
 _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 

@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import streams
-from streams import agg, schema_registry, serdes, stores, windows
+from kafka_pipeline import agg, schema_registry, serdes, stores, testing, windows
+from kafka_pipeline.streams import api
 
 PUBLIC: Mapping[str, ModuleType] = {
-    "from streams import …": streams,
-    "from streams import agg": agg,
-    "from streams import serdes": serdes,
-    "from streams import stores": stores,
-    "from streams import windows": windows,
-    "from streams.schema_registry import …": schema_registry,
+    "from kafka_pipeline import …": api,
+    "from kafka_pipeline import agg": agg,
+    "from kafka_pipeline import serdes": serdes,
+    "from kafka_pipeline import stores": stores,
+    "from kafka_pipeline import windows": windows,
+    "from kafka_pipeline.testing import …": testing,
+    "from kafka_pipeline import schema_registry": schema_registry,
 }
 """The modules with public names, by how they are imported."""
 

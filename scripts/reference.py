@@ -10,19 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import jobmanager.metrics
-import taskmanager.metrics
-from admin.schema import SchemaName, schema_file, schema_text
-from common.config_keys import CONFIG_KEYS
-from common.keys import Free, Key, Section
-from common.monitoring.exposition import PROCESS_METRICS
-from common.monitoring.metric import Metric
-from common.monitoring.times import BOUNDS_S
-from scripts.command_pages import command_sections
-from scripts.names_page import name_sections
-from streams import serdes
-from streams.pipeline.file import FILE_KEYS
-from streams.pipeline.kinds.kind import (
+import kafka_pipeline.jobmanager.metrics
+import kafka_pipeline.taskmanager.metrics
+from kafka_pipeline import serdes
+from kafka_pipeline.admin.schema import SchemaName, schema_file, schema_text
+from kafka_pipeline.common.config_keys import CONFIG_KEYS
+from kafka_pipeline.common.keys import Free, Key, Section
+from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS
+from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.monitoring.times import BOUNDS_S
+from kafka_pipeline.streams.pipeline.file import FILE_KEYS
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     FROM,
     ID,
     MAX_DEAD_LETTERS,
@@ -33,8 +31,10 @@ from streams.pipeline.kinds.kind import (
     WAS,
     Kind,
 )
-from streams.pipeline.kinds.registry import KINDS
-from streams.pipeline.kinds.sources import SOURCE_KEYS
+from kafka_pipeline.streams.pipeline.kinds.registry import KINDS
+from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS
+from scripts.command_pages import command_sections
+from scripts.names_page import name_sections
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,15 +94,15 @@ def _metrics_page() -> str:
         + ", ".join(f"`{name}`" for name in PROCESS_METRICS)
         + ". On other systems than Linux, they are missing.",
         "## JobManager",
-        *_metrics_table(jobmanager.metrics.METRICS),
+        *_metrics_table(kafka_pipeline.jobmanager.metrics.METRICS),
         "## TaskManager",
-        *_metrics_table(taskmanager.metrics.OF_THE_DAEMON),
+        *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_THE_DAEMON),
         "## Tasks",
         "Their TaskManager shows them.",
-        *_metrics_table(taskmanager.metrics.OF_TASKS),
+        *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_TASKS),
         "## Standbys",
         "Copies of state, see `num_standby_replicas`.",
-        *_metrics_table(taskmanager.metrics.OF_STANDBYS),
+        *_metrics_table(kafka_pipeline.taskmanager.metrics.OF_STANDBYS),
     )
 
 

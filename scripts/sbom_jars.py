@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from admin.broker.digests import digests_of, read_digests
-from admin.broker.jars import BROKER
+from kafka_pipeline.admin.broker.digests import digests_of, read_digests
+from kafka_pipeline.admin.broker.jars import BROKER
 
 
 def add_jars(bom: dict[str, Any], folder: str, digests: Mapping[str, str]) -> None:

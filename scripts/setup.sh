@@ -86,8 +86,8 @@ main() {
 
   python=$(find_python)
   PYTHONPATH=. "$python" -B -c '
-from common.cli import run_command
-from common.java import find_java
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.java import find_java
 
 run_command(find_java)()'
 
@@ -107,7 +107,7 @@ run_command(find_java)()'
   say "installing the project…"
   pip_install --no-build-isolation -e .
   say "making an archive of Spark's classes, so that Spark starts in half the time…"
-  quietly "$VENV/bin/python" -m streams.sql.class_archive || say "going on without it"
+  quietly "$VENV/bin/python" -m kafka_pipeline.streams.sql.class_archive || say "going on without it"
   wanted_stamp >"$STAMP.part"
   mv "$STAMP.part" "$STAMP"
   say "done. Next: source $VENV/bin/activate, then \`pipeline init my_job\`; or ./quickstart.sh for" \

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Self, get_args
 
-from common.names import name_problem
-from common.specs import OffsetReset
-from streams import serdes
-from streams.engine.checks import check
-from streams.engine.node_group import GlobalStore
-from streams.engine.nodes import (
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.checks import check
+from kafka_pipeline.streams.engine.node_group import GlobalStore
+from kafka_pipeline.streams.engine.nodes import (
     Node,
     ProcessorNode,
     Sink,
@@ -20,17 +20,17 @@ from streams.engine.nodes import (
     Supplier,
     TopicChooser,
 )
-from streams.errors import TopologyError
-from streams.partitioning import PartitionFunction, StreamPartitioner, as_partitioner
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
-from streams.timestamps import (
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner, as_partitioner
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.timestamps import (
     ExtractorFunction,
     TimestampExtractor,
     as_extractor,
     record_timestamp,
 )
-from streams.topology import InternalTopic, Topology
+from kafka_pipeline.streams.topology import InternalTopic, Topology
 
 Names = str | Sequence[str]
 _RESETS = get_args(OffsetReset)
@@ -316,7 +316,7 @@ def _require_supplier(name: str, supplier: object) -> None:
 def _require_store(store: object) -> None:
     if not isinstance(store, StoreBuilder):
         raise TopologyError(
-            "a state store comes from a function of streams.stores, such as "
+            "a state store comes from a function of kafka_pipeline.stores, such as "
             f"stores.key_value(…), not as a {type(store).__name__}"
         )
 
@@ -325,8 +325,8 @@ def _require_serdes(where: str, key_serde: object, value_serde: object) -> None:
     for what, serde in (("key_serde", key_serde), ("value_serde", value_serde)):
         if not isinstance(serde, Serde):
             raise TopologyError(
-                f"{where}: the {what} is a {type(serde).__name__}: use one of streams.serdes, or "
-                "make a streams.serdes.Serde"
+                f"{where}: the {what} is a {type(serde).__name__}: use one of "
+                "kafka_pipeline.serdes, or make a kafka_pipeline.Serde"
             )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.error_words import words_of
-from common.errors import OwnError
+from kafka_pipeline.common.error_words import words_of
+from kafka_pipeline.common.errors import OwnError
 
 
 class StreamsError(OwnError):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.processors import OnError
-from common.specs import DEFAULT_BUFFERED_RECORDS
-from streams.engine.arguments import require_int
-from streams.engine.record_queues import NEVER_WAIT
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import DEFAULT_BUFFERED_RECORDS
+from kafka_pipeline.streams.engine.arguments import require_int
+from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True)

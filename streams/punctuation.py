@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 Punctuator = Callable[[int], None]
 """The callback of a punctuation; its argument is the time at which the punctuation fires."""

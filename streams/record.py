@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.record_batch import RecordBatch
-from common.suggest import counted
-from streams.errors import StreamsError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.streams.errors import StreamsError
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.kafka import schema_registry
-from common.kafka.schema_registry import Functions, SchemaRegistry
-from streams.errors import SerializationError
-from streams.serdes import Serde
+from kafka_pipeline.common.kafka import schema_registry
+from kafka_pipeline.common.kafka.schema_registry import Functions, SchemaRegistry
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.serdes import Serde
 
 __all__ = ["SchemaRegistry", "avro", "json_schema", "protobuf"]
 

@@ -1,6 +1,6 @@
 """Serdes: how keys and values become bytes, and back.
 
-    from streams import serdes
+    from kafka_pipeline import serdes
 
     serdes.int64.serialize(7)  # b"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x07"
     serdes.by_name("string").deserialize(b"abc")  # "abc"
@@ -24,11 +24,11 @@ from json import JSONDecodeError, JSONEncoder
 from typing import Any, Generic, NoReturn, TypeVar
 from uuid import UUID
 
-from common import json_text
-from common.calendars import Calendar
-from common.suggest import did_you_mean, one_of
-from streams.errors import InvalidArgumentError, SerializationError
-from streams.windowed import Window, Windowed
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.common.suggest import did_you_mean, one_of
+from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 __all__ = [
     "Serde",

@@ -20,11 +20,11 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.error_words import described
-from common.errors import as_exception
-from common.record_batch import KafkaHeaders, RecordBatch
-from streams.errors import InvalidArgumentError, StreamsError
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 
 UNKNOWN_TIME = -1
 INVALID_TIMESTAMP = "invalid timestamp"

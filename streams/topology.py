@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.engine.describe import describe, mermaid
-from streams.engine.node_group import GlobalStore, NodeGroup, unique
-from streams.engine.nodes import Node, ProcessorNode
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.engine.describe import describe, mermaid
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode
+from kafka_pipeline.streams.stores import StoreBuilder
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from common.config import Config
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.deployments import DeploymentReader
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentReader
 
 
 def require_allowed(config: Config, tm_id: int) -> None:

@@ -8,32 +8,36 @@ from typing import Any
 
 import structlog
 
-from common.error_words import HOW_TO_SHOW
-from common.errors import ConfigError, OwnError
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.messages import ProcessorReplica
-from common.moments import shown_moment
-from common.status import TaskState, TaskStatus
-from streams.engine.figures import late_of
-from streams.engine.outputs import described
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.engine.runtime import Call
-from streams.engine.user_errors import reason
-from streams.pipeline.kinds.registry import kind_of
-from streams.sql.spec import SparkLostError
-from streams.stores.rocksdb_directory import (
+from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.errors import ConfigError, OwnError
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.moments import shown_moment
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.streams.engine.figures import late_of
+from kafka_pipeline.streams.engine.outputs import described
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.sql.spec import SparkLostError
+from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreLockedError,
     StoreUnavailableError,
 )
-from taskmanager.background import Operation
-from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.standby_task import StandbyStart
-from taskmanager.standstill import Standstill
-from taskmanager.task_entry import Phase
-from taskmanager.task_start import ProcessorStart, TaskStart
-from taskmanager.thread_events import Failure, FailureKind
-from taskmanager.user_errors import UserCodeError
+from kafka_pipeline.taskmanager.background import Operation
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
+from kafka_pipeline.taskmanager.standby_task import StandbyStart
+from kafka_pipeline.taskmanager.standstill import Standstill
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.task_start import ProcessorStart, TaskStart
+from kafka_pipeline.taskmanager.thread_events import Failure, FailureKind
+from kafka_pipeline.taskmanager.user_errors import UserCodeError
 
 LONG_CALL_S = 1.0
 """Statuses mention a call of user code once it has taken this long."""

@@ -10,9 +10,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from common.errors import escaped
-from common.user_frames import place_in
-from taskmanager.user_thread import Job, UserThread
+from kafka_pipeline.common.errors import escaped
+from kafka_pipeline.common.user_frames import place_in
+from kafka_pipeline.taskmanager.user_thread import Job, UserThread
 
 PARALLEL_CALLS = 16
 STANDBY_STARTS = 2

@@ -22,8 +22,8 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from common.messages import MalformedMessageError
-from taskmanager.channel_messages import (
+from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.taskmanager.channel_messages import (
     Ask,
     Assign,
     Command,
@@ -38,7 +38,7 @@ from taskmanager.channel_messages import (
     decode,
     encode,
 )
-from taskmanager.listening import ConnectionServer, connect
+from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
 ORPHAN_GRACE_S = 10
 BUSY_WAIT_S = 1.0

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.errors import shorten
-from common.messages import MalformedMessageError, ProcessorReplica
-from common.monitoring.times import Times
-from common.reports import dump
-from common.status import TaskStatus
-from common.tasks import TaskId
-from common.wire import JsonObject
+from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.messages import MalformedMessageError, ProcessorReplica
+from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.reports import dump
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.wire import JsonObject
 
 _LONGEST_REASON = 200
 

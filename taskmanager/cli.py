@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.stop_signals import StopSignals
+from kafka_pipeline.common.stop_signals import StopSignals
 
 
 def main() -> None:
@@ -10,6 +10,6 @@ def main() -> None:
     signals = StopSignals()
     signals.install()
     # Imported late: this takes half a second, and signals may arrive meanwhile.
-    from taskmanager.command import app
+    from kafka_pipeline.taskmanager.command import app
 
     app(obj=signals)

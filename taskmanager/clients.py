@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from common.committed import Committed
-from common.config import Config
-from common.errors import UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition, TransactionFailedError
-from common.kafka.data import Changes, Fetched, PartitionReader
-from common.kafka.task_producer import TaskProducer
-from common.record_batch import KafkaHeaders, OutputRecord
-from common.spare_threads import SpareThreads
-from common.topic_limits import TopicLimits
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import Changes, Fetched, PartitionReader
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
+from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.topic_limits import TopicLimits
 
 
 class Reader(Protocol):

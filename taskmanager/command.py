@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from common import logs
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError, UnavailableError
-from common.monitoring.monitoring import Monitoring
-from common.secret_files import warn_of_readable_secrets
-from common.stop_signals import StopSignals
-from taskmanager.allowed_ids import require_allowed
+from kafka_pipeline.common import logs
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.secret_files import warn_of_readable_secrets
+from kafka_pipeline.common.stop_signals import StopSignals
+from kafka_pipeline.taskmanager.allowed_ids import require_allowed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -45,7 +45,7 @@ def taskmanager(
     warn_of_readable_secrets(config, settings)
     monitoring = Monitoring(settings)
     # Imported late: Spark takes a while, and mistakes in the arguments should not wait for it.
-    from taskmanager.daemon import TaskManagerDaemon
+    from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
 
     try:
         daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals, monitoring)

@@ -14,15 +14,15 @@ from queue import SimpleQueue
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.codec import Codec
-from common.config import Config
-from common.control_inbox import ControlInbox
-from common.errors import PipelineError, SupersededError
-from common.kafka.admin import Admin
-from common.kafka.control import ControlReader, ReportWriter
-from common.long_wait import LongWait
-from common.messages import (
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.errors import PipelineError, SupersededError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
+from kafka_pipeline.common.long_wait import LongWait
+from kafka_pipeline.common.messages import (
     Heartbeat,
     Processors,
     Refused,
@@ -30,20 +30,20 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.monitoring.metric import Sample
-from common.monitoring.monitoring import Monitoring
-from common.open_files import raise_limit
-from common.stop_signals import StopSignals
-from common.tasks import TaskId
-from common.tick import Tick
-from common.topics import control_topics
-from common.user_code import UserCode
-from streams.engine.code_snapshot import snapshot
-from streams.engine.user_files import code_fingerprints
-from streams.sql.access import Readable
-from taskmanager import channel_messages
-from taskmanager.channel import DriverChannel
-from taskmanager.events import (
+from kafka_pipeline.common.monitoring.metric import Sample
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.open_files import raise_limit
+from kafka_pipeline.common.stop_signals import StopSignals
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.code_snapshot import snapshot
+from kafka_pipeline.streams.engine.user_files import code_fingerprints
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.taskmanager import channel_messages
+from kafka_pipeline.taskmanager.channel import DriverChannel
+from kafka_pipeline.taskmanager.events import (
     AssignTask,
     Command,
     DumpThread,
@@ -62,16 +62,16 @@ from taskmanager.events import (
     ThreadReported,
     ThreadStopped,
 )
-from taskmanager.leases import LeaseKeeper
-from taskmanager.measurements import Measurements
-from taskmanager.metrics import TaskManagerView, samples
-from taskmanager.open_files import OpenFiles
-from taskmanager.query_channel import QueryServer
-from taskmanager.spark import SparkRunner
-from taskmanager.state import TaskManagerState
-from taskmanager.state_server import StateServer
-from taskmanager.task_stores import check_writable, code_directory
-from taskmanager.worker import ThreadSettings, spark_body
+from kafka_pipeline.taskmanager.leases import LeaseKeeper
+from kafka_pipeline.taskmanager.measurements import Measurements
+from kafka_pipeline.taskmanager.metrics import TaskManagerView, samples
+from kafka_pipeline.taskmanager.open_files import OpenFiles
+from kafka_pipeline.taskmanager.query_channel import QueryServer
+from kafka_pipeline.taskmanager.spark import SparkRunner
+from kafka_pipeline.taskmanager.state import TaskManagerState
+from kafka_pipeline.taskmanager.state_server import StateServer
+from kafka_pipeline.taskmanager.task_stores import check_writable, code_directory
+from kafka_pipeline.taskmanager.worker import ThreadSettings, spark_body
 
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     Heartbeat,
     ProcessorReplica,
     Processors,
@@ -13,9 +13,9 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.status import TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,24 +10,24 @@ from threading import Lock
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.config import Config
-from common.errors import UnavailableError, as_exception
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.data import Fetched
-from common.kafka.read_to_end import read_to_end
-from streams.engine.global_task import GlobalTask
-from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.outputs import described
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.engine.user_errors import Explanation, reason
-from streams.errors import StreamsError, SupplierError
-from streams.stores.bytes_store import BytesStore, StoreBytes
-from streams.stores.resources import StoreResources
-from taskmanager.clients import Clients, Reader
-from taskmanager.restore import STALL_TIMEOUT_S
-from taskmanager.task_stores import folder_in, job_directory
-from taskmanager.user_errors import log_user_error
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError, as_exception
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.read_to_end import read_to_end
+from kafka_pipeline.streams.engine.global_task import GlobalTask
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
+from kafka_pipeline.streams.engine.outputs import described
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.engine.user_errors import Explanation, reason
+from kafka_pipeline.streams.errors import StreamsError, SupplierError
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.clients import Clients, Reader
+from kafka_pipeline.taskmanager.restore import STALL_TIMEOUT_S
+from kafka_pipeline.taskmanager.task_stores import folder_in, job_directory
+from kafka_pipeline.taskmanager.user_errors import log_user_error
 
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from common.clock import wall_clock_ms
-from common.config import Config
-from common.kafka.clients import Partition
-from common.kafka.offsets import FirstRecord
-from common.messages import MISSED_BEATS, ProcessorReplica
-from common.tasks import TaskId
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.offsets import FirstRecord
+from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica
+from kafka_pipeline.common.tasks import TaskId
 
 LEAST_INTERVAL_S = 1.0
 CLOSE_LOOK_S = 10.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
-from common.tasks import TaskId
-from taskmanager.channel_messages import Measured, TaskTimes
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.channel_messages import Measured, TaskTimes
 
 
 class Measurements:

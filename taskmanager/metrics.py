@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from common.committed import OTHER_REASONS
-from common.messages import Report
-from common.monitoring.metric import Metric, Sample, counter, gauge, histogram
-from common.status import TaskState, TaskStatus, ThreadState, newest_record_ms
-from common.tasks import TaskId
-from streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
-from taskmanager.measurements import Measurements
+from kafka_pipeline.common.committed import OTHER_REASONS
+from kafka_pipeline.common.messages import Report
+from kafka_pipeline.common.monitoring.metric import Metric, Sample, counter, gauge, histogram
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState, newest_record_ms
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
+from kafka_pipeline.taskmanager.measurements import Measurements
 
 _MANAGER = ("taskmanager",)
 _TASK = ("taskmanager", "task", "processor", "partition")

@@ -9,23 +9,23 @@ from collections import deque
 
 import structlog
 
-from common.errors import as_exception
-from common.messages import ProcessorReplica
-from common.monitoring.memory import resident_bytes
-from common.status import TaskStatus
-from common.tasks import TaskId
-from taskmanager import channel_messages
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.background import Background, Pool
-from taskmanager.channel import WorkerChannel
-from taskmanager.clients import Reader
-from taskmanager.running_task import RunningTask, TaskContext
-from taskmanager.shared_consumers import SharedConsumers
-from taskmanager.state_answers import StateAnswers
-from taskmanager.task import REFRESH_INTERVAL_S
-from taskmanager.task_entry import Phase
-from taskmanager.task_operations import TaskOperations, attempt
-from taskmanager.thread_events import (
+from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.monitoring.memory import resident_bytes
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager import channel_messages
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.background import Background, Pool
+from kafka_pipeline.taskmanager.channel import WorkerChannel
+from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
+from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.state_answers import StateAnswers
+from kafka_pipeline.taskmanager.task import REFRESH_INTERVAL_S
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.task_operations import TaskOperations, attempt
+from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,
@@ -49,7 +49,7 @@ from taskmanager.thread_events import (
     StopRequested,
     ThreadTick,
 )
-from taskmanager.thread_state import PipelineThreadState
+from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 
 IDLE_WAIT_S = 0.05
 """How long to wait for records. A command of the driver may be handled this much later."""

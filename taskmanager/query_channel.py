@@ -35,14 +35,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
-from common.error_words import described
-from common.errors import ConfigError
-from common.references import References
-from streams.sql.columns import read, write
-from streams.sql.join_shape import JoinShape, StreamJoin
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
-from streams.sql.state_shape import Aggregation, StateShape
-from taskmanager.listening import ConnectionServer, connect
+from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.references import References
+from kafka_pipeline.streams.sql.columns import read, write
+from kafka_pipeline.streams.sql.join_shape import JoinShape, StreamJoin
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from kafka_pipeline.streams.sql.state_shape import Aggregation, StateShape
+from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
 _CALLS_OF_JOINS = ("left", "right", "matches", "results")
 _WATCH_S = 1.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.messages import FULL_BEATS, Report
-from common.status import TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import FULL_BEATS, Report
+from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 
 class Reporter:

@@ -7,12 +7,12 @@ from functools import partial
 
 import structlog
 
-from common.clock import wall_clock_ms
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.read_to_end import read_to_end
-from common.topics import TOMBSTONES_KEPT_MS
-from streams.stores.bytes_store import BytesStore
-from taskmanager.clients import Brokers, Reader
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.read_to_end import read_to_end
+from kafka_pipeline.common.topics import TOMBSTONES_KEPT_MS
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.taskmanager.clients import Brokers, Reader
 
 STALL_TIMEOUT_S = 60
 _FETCH_RECORDS = 20_000

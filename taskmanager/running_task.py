@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from common.committed import Committed
-from common.config import Config
-from common.kafka.clients import Partition
-from common.key_warnings import KeyWarning
-from common.monitoring.times import TimeCounter
-from common.record_batch import RecordBatch
-from common.status import TaskState
-from streams.engine.event_loop import EventLoop
-from streams.engine.figures import Figures
-from streams.engine.outputs import ELSEWHERE, Dropped
-from streams.engine.recent import MinuteLimit, RecentCount
-from streams.engine.runtime import Call
-from streams.event_time.progress import UNKNOWN
-from streams.stores.resources import StoreResources
-from taskmanager.clients import Clients, Reader
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
-from taskmanager.query_channel import RemoteQueries
-from taskmanager.task_stores import TaskStores
-from taskmanager.time_watch import TimeWatch
-from taskmanager.user_errors import UserErrorLog
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.monitoring.times import TimeCounter
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped
+from kafka_pipeline.streams.engine.recent import MinuteLimit, RecentCount
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.event_time.progress import UNKNOWN
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.clients import Clients, Reader
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.task_stores import TaskStores
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from common.kafka.clients import Partition
-from common.record_batch import RecordBatch
-from common.tasks import TaskId
-from taskmanager.clients import Reader
-from taskmanager.running_task import RunningTask, TaskContext
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
 
 Delivery = tuple[TaskId, RunningTask, Callable[[], None]]
 """A task, and the call that hands it something that was fetched."""

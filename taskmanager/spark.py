@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-Only this module and the package `streams.sql` import pyspark.
+Only this module and the package `kafka_pipeline.streams.sql` import pyspark.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 from pyspark import TaskContext
 
-from common.config import Config
-from common.tasks import TaskId
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.queries import SparkQueries
-from streams.sql.start import ship_code, start_spark
-from taskmanager.spark_settings import spark_settings, unguarded
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.start import ship_code, start_spark
+from kafka_pipeline.taskmanager.spark_settings import spark_settings, unguarded
 
 _STOP_TIMEOUT_S = 2.0
 _WHY_WORKERS_END = "It was killed, perhaps for want of memory, or a library aborted it."

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
-from common.kafka.clients import Partition, TransactionFailedError
-from common.record_batch import RecordBatch
-from common.status import TaskState
-from streams.stores.segments import SegmentedStore
-from taskmanager.running_task import RunningTask, TaskMemory
-from taskmanager.task_start import TaskStart
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.streams.stores.segments import SegmentedStore
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskMemory
+from kafka_pipeline.taskmanager.task_start import TaskStart
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 
 
 class StandbyStart(TaskStart):

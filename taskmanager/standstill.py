@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.engine.recent import MinuteLimit
-from streams.event_time.progress import UNKNOWN
-from streams.event_time.writer_progress import Holder
-from taskmanager.running_task import EventTime
+from kafka_pipeline.streams.engine.recent import MinuteLimit
+from kafka_pipeline.streams.event_time.progress import UNKNOWN
+from kafka_pipeline.streams.event_time.writer_progress import Holder
+from kafka_pipeline.taskmanager.running_task import EventTime
 
 HELD_AFTER_MS = 5000
 """Event time that has not moved for this long is held back, beyond what the settings allow for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     Heartbeat,
     ProcessorReplica,
     Processors,
@@ -15,10 +15,10 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.tick import Tick
-from taskmanager.events import (
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager.events import (
     AssignTask,
     Command,
     DumpThread,
@@ -37,7 +37,7 @@ from taskmanager.events import (
     ThreadReported,
     ThreadStopped,
 )
-from taskmanager.reporter import Reporter
+from kafka_pipeline.taskmanager.reporter import Reporter
 
 REFUSAL_TIMEOUT_BEATS = 6
 SILENCE_BEATS = 5

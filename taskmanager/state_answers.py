@@ -13,15 +13,15 @@ from typing import Any
 
 import structlog
 
-from common.spare_threads import SpareThreads
-from common.tasks import TaskId
-from streams import serdes
-from streams.errors import SerializationError, StateStoreError
-from streams.stores import StoreBuilder
-from streams.stores.bytes_store import BytesStore
-from streams.stores.committed import ReadLimitError
-from streams.stores.layout import MAX_TIME
-from streams.stores.lookup import (
+from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import SerializationError, StateStoreError
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.committed import ReadLimitError
+from kafka_pipeline.streams.stores.layout import MAX_TIME
+from kafka_pipeline.streams.stores.lookup import (
     MOST_ROWS,
     KeyRange,
     Times,
@@ -29,9 +29,9 @@ from streams.stores.lookup import (
     look_up,
     page,
 )
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.channel_messages import Answer, Ask
-from taskmanager.running_task import RunningTask
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
+from kafka_pipeline.taskmanager.running_task import RunningTask
 
 MOST_AT_ONCE = 4
 """How many queries a worker answers at a time; it refuses more."""

@@ -17,10 +17,10 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from common.config import Config
-from common.http_server import HttpServer, Page
-from common.tasks import TaskId
-from taskmanager.channel_messages import Answer, Ask
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
 
 ANSWER_TIMEOUT_S = 5.0
 MOST_ASKED = 4

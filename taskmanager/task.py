@@ -9,29 +9,35 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from common.committed import Committed, InputProgress, offsets_of
-from common.errors import as_exception
-from common.fault_points import reach
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.key_warnings import KeyWarning
-from common.messages import ProcessorReplica
-from common.record_batch import RecordBatch
-from common.status import TaskState
-from common.topic_limits import TopicLimits
-from streams.engine.figures import Figures
-from streams.engine.group_task import GroupTask, Step
-from streams.engine.key_watch import KeyWatch
-from streams.engine.outputs import OutputColumns
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.engine.runtime import Call
-from streams.engine.user_errors import reason
-from streams.event_time.input_time import InputTime
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.units import settings_of
-from taskmanager.clients import Brokers, TransactionalProducer
-from taskmanager.running_task import EventTime, RunningTask, TaskContext, TaskMemory, Turn
-from taskmanager.task_stores import TaskStores
-from taskmanager.user_errors import log_context
+from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
+from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.fault_points import reach
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.group_task import GroupTask, Step
+from kafka_pipeline.streams.engine.key_watch import KeyWatch
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.event_time.input_time import InputTime
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.units import settings_of
+from kafka_pipeline.taskmanager.clients import Brokers, TransactionalProducer
+from kafka_pipeline.taskmanager.running_task import (
+    EventTime,
+    RunningTask,
+    TaskContext,
+    TaskMemory,
+    Turn,
+)
+from kafka_pipeline.taskmanager.task_stores import TaskStores
+from kafka_pipeline.taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
 TELL_INTERVAL_S = 1.0
@@ -61,14 +67,14 @@ class OutputTopics:
         self._rechecked_s: dict[str, float] = {}
 
     def num_partitions(self, topic: str) -> int:
-        """See `streams.engine.outputs.OutputTopics.num_partitions`."""
+        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.num_partitions`."""
         count = self._partitions.get(topic)
         if count is None:
             count = self._partitions[topic] = self._producer.num_partitions(topic)
         return count
 
     def limits(self, topic: str) -> TopicLimits:
-        """See `streams.engine.outputs.OutputTopics.limits`."""
+        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.limits`."""
         if topic not in self._limits:
             found = self._brokers.topic_limits([topic])[topic]
             self._producer.learn_size_limit(topic, found.size_bytes)
@@ -76,7 +82,7 @@ class OutputTopics:
         return replace(self._limits[topic], size_bytes=self._producer.size_limit(topic))
 
     def recheck_limits(self, topic: str) -> None:
-        """See `streams.engine.outputs.OutputTopics.recheck_limits`."""
+        """See `kafka_pipeline.streams.engine.outputs.OutputTopics.recheck_limits`."""
         now_s = time.monotonic()
         if now_s - self._rechecked_s.get(topic, float("-inf")) < RECHECK_INTERVAL_S:
             return

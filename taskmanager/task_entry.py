@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from common.tasks import TaskId
-from taskmanager.thread_events import Failure
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.thread_events import Failure
 
 BACKOFF_RESET_MS = 60_000
 FIRST_DELAY_MS = 500

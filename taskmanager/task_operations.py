@@ -7,16 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from common.errors import EngineError, as_exception
-from common.kafka.clients import MissingRightError
-from common.tasks import TaskId
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.background import Background, Operation, Pool
-from taskmanager.running_task import RunningTask, TaskContext, Turn
-from taskmanager.shared_consumers import SharedConsumers
-from taskmanager.task_rights import named
-from taskmanager.task_start import StartCancelledError, refresh_failed
-from taskmanager.thread_events import (
+from kafka_pipeline.common.errors import EngineError, as_exception
+from kafka_pipeline.common.kafka.clients import MissingRightError
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.background import Background, Operation, Pool
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, Turn
+from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.task_rights import named
+from kafka_pipeline.taskmanager.task_start import StartCancelledError, refresh_failed
+from kafka_pipeline.taskmanager.thread_events import (
     Closed,
     CommitEnded,
     Event,

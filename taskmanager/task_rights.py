@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.kafka.admin import DESCRIBE_CONFIGS, READ, WRITE
-from common.kafka.clients import MissingRightError
-from common.messages import ProcessorReplica
-from common.topic_names import TopicNames
-from taskmanager.clients import Brokers
+from kafka_pipeline.common.kafka.admin import DESCRIBE_CONFIGS, READ, WRITE
+from kafka_pipeline.common.kafka.clients import MissingRightError
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.taskmanager.clients import Brokers
 
 
 def topic_rights(replica: ProcessorReplica) -> dict[str, set[str]]:

@@ -8,33 +8,33 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
-from common.clock import wall_clock_ms
-from common.committed import Committed, offsets_of, topic_mark
-from common.errors import ConfigError, EngineError, PipelineError, as_exception
-from common.fault_points import reach
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.messages import ProcessorReplica
-from common.moments import shown_moment
-from common.status import TaskState
-from common.user_code import UserCode
-from streams.engine.event_loop import EventLoop
-from streams.engine.group_task import GroupTask
-from streams.engine.key_watch import KeyWatch
-from streams.engine.node_group import NodeGroup
-from streams.engine.runtime import Call
-from streams.engine.task_environment import TaskEnvironment
-from streams.engine.user_errors import reason
-from streams.errors import StreamsError, SupplierError
-from streams.event_time.input_time import InputTime, Origins
-from streams.event_time.progress import Progress
-from streams.pipeline.units import group_of, settings_of, sharing_key, valued
-from streams.stores.bytes_store import StoreBytes
-from taskmanager.clients import Reader
-from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.task import OutputTopics, Task
-from taskmanager.task_rights import written_topics
-from taskmanager.task_stores import TaskStores, store_identity, task_directory
-from taskmanager.user_errors import UserCodeError, log_context
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
+from kafka_pipeline.common.fault_points import reach
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.moments import shown_moment
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.key_watch import KeyWatch
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.errors import StreamsError, SupplierError
+from kafka_pipeline.streams.event_time.input_time import InputTime, Origins
+from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
+from kafka_pipeline.streams.stores.bytes_store import StoreBytes
+from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
+from kafka_pipeline.taskmanager.task import OutputTopics, Task
+from kafka_pipeline.taskmanager.task_rights import written_topics
+from kafka_pipeline.taskmanager.task_stores import TaskStores, store_identity, task_directory
+from kafka_pipeline.taskmanager.user_errors import UserCodeError, log_context
 
 START_TIMEOUT_S = 60
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.inside import inside
-from common.kafka.clients import NonRetriableError, Partition
-from common.messages import ProcessorReplica
-from streams.stores import StoreBuilder
-from streams.stores.builder import Store
-from streams.stores.bytes_store import BytesStore
-from streams.stores.resources import StoreResources
-from taskmanager.clients import Brokers, Reader, TransactionalProducer
-from taskmanager.restore import restore
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.inside import inside
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.stores.builder import Store
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.clients import Brokers, Reader, TransactionalProducer
+from kafka_pipeline.taskmanager.restore import restore
 
 
 class TaskStores:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from common.specs import DEFAULT_MAX_PROCESS_TIME_MS
-from common.tasks import TaskId
+from kafka_pipeline.common.specs import DEFAULT_MAX_PROCESS_TIME_MS
+from kafka_pipeline.common.tasks import TaskId
 
 
 class FailureKind(Enum):

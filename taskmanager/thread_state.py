@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from common.messages import MISSED_BEATS
-from common.tasks import TaskId
-from taskmanager.task_entry import Phase, Release, TaskEntry
-from taskmanager.thread_events import (
+from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
+from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,

@@ -11,14 +11,19 @@ from typing import Protocol
 
 import structlog
 
-from common.committed import Committed
-from common.config import Config
-from common.event_time import EventTimeSpec, Writer
-from common.kafka.clients import Partition
-from common.tasks import TaskId
-from streams.event_time.input_time import InputTime, Mark
-from streams.event_time.progress import UNKNOWN
-from streams.event_time.writer_progress import Answers, Holder, TopicProgress, WriterProgress
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.event_time import EventTimeSpec, Writer
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
+from kafka_pipeline.streams.event_time.progress import UNKNOWN
+from kafka_pipeline.streams.event_time.writer_progress import (
+    Answers,
+    Holder,
+    TopicProgress,
+    WriterProgress,
+)
 
 LEAST_INTERVAL_S = 0.1
 _PAUSES = 4

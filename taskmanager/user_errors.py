@@ -12,10 +12,10 @@ from typing import Any
 
 import structlog
 
-from common.error_words import class_name
-from common.tasks import TaskId
-from common.user_frames import UserFrame
-from streams.engine.user_errors import Explanation
+from kafka_pipeline.common.error_words import class_name
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.user_frames import UserFrame
+from kafka_pipeline.streams.engine.user_errors import Explanation
 
 REPORT_INTERVAL_S = 60.0
 _MOST_ERRORS = 256

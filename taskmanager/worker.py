@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 import structlog
 
-from common import logs
-from common.config import Config
-from common.error_words import described, hides_words
-from common.kafka.admin import Admin
-from common.kafka.group_positions import GroupPositions
-from common.kafka.offsets import Offsets
-from streams.stores.resources import StoreResources
-from taskmanager.channel import WorkerChannel
-from taskmanager.clients import KafkaClients
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
-from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.query_channel import RemoteQueries
-from taskmanager.running_task import TaskContext
-from taskmanager.task_stores import check_writable
-from taskmanager.time_watch import TimeWatch
-from taskmanager.user_errors import UserErrorLog
+from kafka_pipeline.common import logs
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.error_words import described, hides_words
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.group_positions import GroupPositions
+from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.channel import WorkerChannel
+from kafka_pipeline.taskmanager.clients import KafkaClients
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
+from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.running_task import TaskContext
+from kafka_pipeline.taskmanager.task_stores import check_writable
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
 
 @dataclass(frozen=True, slots=True)

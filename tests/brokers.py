@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 
 _ROOT = Path(__file__).parents[1]
 _OF_PROJECT = {"label": "com.docker.compose.project=kafka-pipeline"}

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from common.errors import ConfigError
-from console.job import Ask, Deal, RecordQuery
-from operations.dead_letters import DeadLetter, LetterId, Wanted, ends
-from operations.latest_letters import LetterList
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.console.job import Ask, Deal, RecordQuery
+from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
+from kafka_pipeline.operations.latest_letters import LetterList
 
 TOPIC = "Clean_Price_shop"
 DEAD = "Price_dead_letter_shop"
@@ -38,7 +38,7 @@ def dead_letter(
 
 @dataclass
 class FakeJob:
-    """See `console.job.Job`. `block` keeps calls waiting until it is set."""
+    """See `kafka_pipeline.console.job.Job`. `block` keeps calls waiting until it is set."""
 
     dead: list[DeadLetter] = field(default_factory=lambda: [dead_letter(n) for n in range(10)])
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from common.codec import Codec
-from common.config import Config
-from common.deployment import Deployed, PipelineVersion, Wish
-from common.messages import Heartbeat, JobManagerBeat, Report
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import CountSpec, ForwardSpec, SumSpec
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from console.board import Board
-from console.snapshot import Snapshot
-from console.tap import Tap
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
+from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.board import Board
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.tap import Tap
 
 START_MS = 1_795_000_000_000
 BEAT_MS = 1000

@@ -10,8 +10,8 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from common.http_server import HttpServer, Page
-from streams.partitioning import default_partition
+from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.streams.partitioning import default_partition
 
 PARTITIONS = 4
 COUNTS = {

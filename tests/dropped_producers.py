@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
-from common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from tests.tasks import Job
 
 _THREADS = 16

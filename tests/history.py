@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from common.config import Config
-from common.errors import ControlFlow
-from streams.backfill.plan import make_plan
-from streams.backfill.run import Result, default_work, run_backfill
-from streams.backfill.tasks import BackfillTask, Done, Failed
-from streams.sql.spec import Queries
-from streams.testing.driver import TopologyTestDriver
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ControlFlow
+from kafka_pipeline.streams.backfill.plan import make_plan
+from kafka_pipeline.streams.backfill.run import Result, default_work, run_backfill
+from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 
 ROOT = Path(__file__).parents[1]
 CONFIG = f"""
@@ -165,7 +165,7 @@ def backfill_command(history: History) -> list[str]:
 
 def command(*words: str) -> list[str]:
     """Return a call of `pipeline`."""
-    return [sys.executable, "-c", "from admin.cli import main; main()", *words]
+    return [sys.executable, "-c", "from kafka_pipeline.admin.cli import main; main()", *words]
 
 
 def read_results(path: Path) -> list[Row]:

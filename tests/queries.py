@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.record import Batch
-from streams.sql.columns import batch_of, table_of
-from streams.sql.spec import Queries, QueryError, QuerySpec, SparkQuery
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import batch_of, table_of
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, SparkQuery
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS = "tests.user_code.frames"

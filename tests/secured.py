@@ -21,8 +21,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from admin.broker.local_cluster import LocalCluster, delete_data
-from admin.broker.secrets_folder import FOLDER
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.admin.broker.secrets_folder import FOLDER
 
 _KINDS = {
     "topic": ResourceType.TOPIC,

@@ -14,8 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from admin.broker.ports import LOOPBACK, find_free
-from common.java import find_java
+from kafka_pipeline.admin.broker.ports import LOOPBACK, find_free
+from kafka_pipeline.common.java import find_java
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 10.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from common.kafka.bulk import Row
+from kafka_pipeline.common.kafka.bulk import Row
 from tests.engine import Engine
 
 KEYS = 20

@@ -22,30 +22,30 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from common.committed import Committed
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.bulk import read_committed
-from common.kafka.data import PartitionReader
-from common.kafka.group_positions import GroupPositions
-from common.kafka.offsets import Offsets
-from common.messages import ProcessorReplica
-from common.processors import OnError
-from common.specs import COUNT_STORE, ProcessorSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topics import TopicSpec
-from streams.engine.rejected_records import ProcessingFailedError
-from taskmanager import channel_messages
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.clients import KafkaClients
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
-from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.running_task import TaskContext
-from taskmanager.task import Task
-from taskmanager.task_entry import Phase
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import read_committed
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.group_positions import GroupPositions
+from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import COUNT_STORE, ProcessorSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.taskmanager import channel_messages
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.clients import KafkaClients
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
+from kafka_pipeline.taskmanager.running_task import TaskContext
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 
 # The records of tests are from 1970, which brokers would delete with their next round of retention.
 KEEP = {"retention.ms": "-1"}

@@ -20,7 +20,6 @@ MAY_IMPORT = {
         "streams/dsl",
         "streams/engine",
         "streams/stores",
-        "streams/testing",
         "common",
         "common/kafka",
     ),
@@ -143,6 +142,7 @@ The modules at the top of `streams` are what users import. They have the engine 
 engine works with them, so only the files of these two have a direction, not the folders.
 """
 PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
+ENGINE_PARTS = [["kafka_pipeline", package] for package in PACKAGES]
 CORES = (
     "jobmanager/state.py",
     "jobmanager/change.py",
@@ -237,8 +237,10 @@ def importers(module: str) -> set[str]:
 
 
 def file_of(module: str) -> Path | None:
-    """Return the file of one of our modules or packages."""
-    target = ROOT.joinpath(*module.split("."))
+    """Return the file of one of our modules or packages, in the folder that holds it."""
+    parts = module.split(".")
+    is_engine = parts[:2] in ENGINE_PARTS
+    target = ROOT.joinpath(*parts[is_engine:])
     files = (target.with_suffix(".py"), target / "__init__.py")
     return next((file for file in files if file.is_file()), None)
 
@@ -289,7 +291,7 @@ def test_only_those_who_run_spark_import_pyspark() -> None:
     assert all(user.startswith("streams/sql/") for user in users), users
 
 
-@pytest.mark.parametrize("entry", ["streams/__init__.py", "jobmanager/command.py", "admin/app.py"])
+@pytest.mark.parametrize("entry", ["streams/api.py", "jobmanager/command.py", "admin/app.py"])
 def test_what_needs_no_spark_starts_without_slow_libraries(entry: str) -> None:
     """They take a while, so they are imported late, in a function."""
     seen: set[Path] = set()
@@ -302,18 +304,14 @@ def test_what_needs_no_spark_starts_without_slow_libraries(entry: str) -> None:
         modules = set(imported_at_start(path))
         heavy = {module.split(".")[0] for module in modules} & SLOW
         assert not heavy, f"{entry} gets {heavy} by {name(path)}"
-        for module in modules:
-            target = ROOT.joinpath(*module.split("."))
-            waiting += [
-                p for p in (target.with_suffix(".py"), target / "__init__.py") if p.is_file()
-            ]
+        waiting += [file for file in map(file_of, modules) if file is not None]
 
 
 @pytest.mark.parametrize("core", [*CORES, *VALUES])
 def test_cores_import_no_clock_thread_kafka_spark_or_chance(core: str) -> None:
     found = set(imported(ROOT / core))
     assert not {module.split(".")[0] for module in found} & IMPURE
-    assert not any(module.startswith("common.kafka") for module in found)
+    assert not any(module.startswith("kafka_pipeline.common.kafka") for module in found)
 
 
 @pytest.mark.parametrize("core", CORES)
@@ -328,13 +326,14 @@ def test_what_cores_import_is_pure_too(core: str) -> None:
         modules = set(imported(path))
         impure = {module.split(".")[0] for module in modules} & (IMPURE - {"pathlib", "os"})
         assert not impure, f"{core} gets {impure} by {name(path)}"
-        for module in modules:
-            target = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-            # topics.py needs the type of the configuration, not its module.
-            if target.is_file() and name(target) != "common/config.py":
-                waiting.append(target)
+        # topics.py needs the type of the configuration, not its module.
+        found = {file_of(module) for module in modules} - {ROOT / "common" / "config.py"}
+        waiting += [file for file in found if file is not None and file.name != "__init__.py"]
 
 
-def test_every_package_of_the_wheel_is_checked() -> None:
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    assert packages == PACKAGES
+def test_every_package_of_the_wheel_is_checked_and_is_a_folder_of_the_checkout() -> None:
+    links = {path.name: path.resolve() for path in ROOT.glob("kafka_pipeline/*") if path.is_dir()}
+    links.pop("__pycache__", None)
+    assert links == {package: ROOT / package for package in PACKAGES}
+    found = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert found == {*PACKAGES, "kafka_pipeline"}

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from admin.acls.rights import Acl, Kind, Resource, Role
+from kafka_pipeline.admin.acls.rights import Acl, Kind, Resource, Role
 
 _TERRAFORM_KINDS = {
     Kind.TOPIC: "Topic",

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.config import Config
-from common.kafka_groups import BULK_GROUP, CONTROL_GROUP
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.topics import TopicSpec, control_topics
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka_groups import BULK_GROUP, CONTROL_GROUP
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.topics import TopicSpec, control_topics
 
 
 class Role(StrEnum):

@@ -11,15 +11,15 @@ from typing import Annotated
 
 import typer
 
-from admin.broker.jars import KAFKA_VERSION
-from admin.broker.local_cluster import LocalCluster, delete_data
-from admin.broker.ports import MAX_PORT
-from admin.broker.secrets_folder import ADMIN, FOLDER, MECHANISM, PRINCIPALS
-from admin.locks import exclusive
-from admin.paths import state_home
-from common.cli import run_command
-from common.errors import ConfigError, UnavailableError
-from common.suggest import counted
+from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.admin.broker.ports import MAX_PORT
+from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER, MECHANISM, PRINCIPALS
+from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.admin.paths import state_home
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.suggest import counted
 
 DEFAULT_PORT = 9092
 NOT_RUNNING_EXIT_CODE = 3

@@ -10,11 +10,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.digests import check_jars
-from admin.locks import exclusive
-from admin.paths import cache_home
-from common.errors import UnavailableError
-from common.java import Java
+from kafka_pipeline.admin.broker.digests import check_jars
+from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.admin.paths import cache_home
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import Java
 
 KAFKA_VERSION = "4.2.1"
 """The version that ivy.xml asks for."""

@@ -10,14 +10,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from admin.broker.ports import LOOPBACK, accepts, find_free, is_free
-from admin.broker.processes import Process
-from admin.broker.properties import Node, security_properties, server_properties
-from admin.broker.secrets_folder import FOLDER, SecretsFolder
-from admin.broker.server import KafkaServer, last_words, new_cluster_id, read_cluster_id
-from admin.broker.state import NodeState, read_state, write_state
-from common.errors import UnavailableError
-from common.suggest import counted
+from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free, is_free
+from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.properties import Node, security_properties, server_properties
+from kafka_pipeline.admin.broker.secrets_folder import FOLDER, SecretsFolder
+from kafka_pipeline.admin.broker.server import (
+    KafkaServer,
+    last_words,
+    new_cluster_id,
+    read_cluster_id,
+)
+from kafka_pipeline.admin.broker.state import NodeState, read_state, write_state
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.suggest import counted
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0

@@ -6,7 +6,7 @@ import random
 import socket
 from collections.abc import Collection
 
-from common.errors import UnavailableError
+from kafka_pipeline.common.errors import UnavailableError
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65_535

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.ports import LOOPBACK
+from kafka_pipeline.admin.broker.ports import LOOPBACK
 
 _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

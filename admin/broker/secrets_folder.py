@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.ports import LOOPBACK
-from admin.broker.properties import admin_properties
-from common.errors import ConfigError, UnavailableError
+from kafka_pipeline.admin.broker.ports import LOOPBACK
+from kafka_pipeline.admin.broker.properties import admin_properties
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 PRINCIPALS = ("jobmanager", "taskmanager", "operator", "maintainer", "writer", "reader")
 """Users without any right at first; `pipeline acls` says which each of them needs."""
@@ -61,7 +61,7 @@ class SecretsFolder:
         """
         try:
             # Imported late: only a secured broker needs it, and it is in an extra.
-            from admin.broker.certificates import Authority
+            from kafka_pipeline.admin.broker.certificates import Authority
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("cryptography"):
                 raise

@@ -9,11 +9,11 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from admin.broker.jars import kafka_jars
-from admin.broker.processes import Process
-from admin.broker.secrets_folder import write_private
-from common.errors import UnavailableError
-from common.java import find_java
+from kafka_pipeline.admin.broker.jars import kafka_jars
+from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.secrets_folder import write_private
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import find_java
 
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _META_FILE = "meta.properties"

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from admin.broker.ports import MAX_PORT
-from admin.broker.processes import Process
-from admin.broker.properties import Node
-from common.errors import UnavailableError
+from kafka_pipeline.admin.broker.ports import MAX_PORT
+from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.properties import Node
+from kafka_pipeline.common.errors import UnavailableError
 
 # No operating system uses a larger pid.
 _MAX_INT = 2**31 - 1

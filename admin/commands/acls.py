@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.acls.formats import kafka_acls, strimzi, terraform
-from admin.acls.rights import Acl, Role, acls_of
-from admin.files import ConfigPath, PipelinePath, load_files
-from admin.terminal import show
-from common.cli import run_command
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.suggest import one_of
+from kafka_pipeline.admin.acls.formats import kafka_acls, strimzi, terraform
+from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import one_of
 
 
 class Form(StrEnum):

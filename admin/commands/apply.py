@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import Wanted, change
-from admin.files import ConfigPath, PipelinePath, load_files
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError
-from operations.job import connected, read_deployment
+from kafka_pipeline.admin.changes import Wanted, change
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.operations.job import connected, read_deployment
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from admin.files import ConfigPath, PipelinePath
-from common.cli import run_command
-from common.suggest import counted
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.suggest import counted
 
 
 @run_command
@@ -44,9 +44,9 @@ def backfill(
     is not there.
     """
     # Imported late: Arrow and Spark take a while, and most commands do not need them.
-    from streams.backfill.plan import make_plan
-    from streams.backfill.run import default_work, run_backfill
-    from streams.sql.bounded import BoundedJobs
+    from kafka_pipeline.streams.backfill.plan import make_plan
+    from kafka_pipeline.streams.backfill.run import default_work, run_backfill
+    from kafka_pipeline.streams.sql.bounded import BoundedJobs
 
     plan = make_plan(config, pipeline, from_, to)
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)

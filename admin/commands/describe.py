@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from admin.describe import mermaid, overview
-from admin.files import ConfigPath, PipelinePath, load_files
-from admin.terminal import show
-from common.cli import run_command
+from kafka_pipeline.admin.describe import mermaid, overview
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
 
 
 @run_command

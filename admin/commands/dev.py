@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from admin.dev.project import find_project
-from admin.dev.run import Options, run
-from admin.signals import Interrupted, Signals
-from common.cli import run_command
+from kafka_pipeline.admin.dev.project import find_project
+from kafka_pipeline.admin.dev.run import Options, run
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.cli import run_command
 
 
 @run_command

@@ -10,17 +10,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from admin.changes import require_consent
-from admin.files import ConfigPath
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError, shorten
-from common.printable import LAYOUT, printable
-from common.suggest import counted
-from operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
-from operations.redrive import DeadLetterTopics
-from operations.times import parse_time, shown_time
+from kafka_pipeline.admin.changes import require_consent
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError, shorten
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
+from kafka_pipeline.operations.redrive import DeadLetterTopics
+from kafka_pipeline.operations.times import parse_time, shown_time
 
 _LONGEST_VALUE = 60
 _LONGEST_REASON = 120

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from admin.files import ConfigPath
-from admin.grow import planned
-from common.cli import run_command
-from common.config import load_config
-from common.config_keys import TM_NUMBER
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.grow import planned
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config_keys import TM_NUMBER
 
 
 @run_command

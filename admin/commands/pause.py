@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import ask_for
-from admin.files import ConfigPath
-from common.cli import run_command
-from common.config import load_config
-from operations import wishes
+from kafka_pipeline.admin.changes import ask_for
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.operations import wishes
 
 Ids = Annotated[
     list[str] | None,

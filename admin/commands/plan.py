@@ -9,14 +9,14 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
-from admin.changes import look_at
-from admin.code_changes import read_code_changes
-from admin.files import ConfigPath, PipelinePath, load_files
-from admin.plans import overview
-from admin.terminal import show
-from common.cli import run_command
-from operations.job import connected
-from streams.engine.user_files import code_fingerprints
+from kafka_pipeline.admin.changes import look_at
+from kafka_pipeline.admin.code_changes import read_code_changes
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.operations.job import connected
+from kafka_pipeline.streams.engine.user_files import code_fingerprints
 
 
 @run_command

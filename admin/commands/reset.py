@@ -9,18 +9,18 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.changes import require_consent
-from admin.files import ConfigPath
-from admin.reset import Inputs, Reset, Shift, Target
-from admin.terminal import show
-from common import durations
-from common.cli import run_command
-from common.clock import wall_clock_ms
-from common.config import load_config
-from common.errors import ConfigError
-from common.suggest import counted, one_of
-from operations.starts import AtOffset, AtTime, Earliest, Latest
-from operations.times import parse_time
+from kafka_pipeline.admin.changes import require_consent
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.reset import Inputs, Reset, Shift, Target
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common import durations
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import counted, one_of
+from kafka_pipeline.operations.starts import AtOffset, AtTime, Earliest, Latest
+from kafka_pipeline.operations.times import parse_time
 
 _UNITS = ("s", "min", "h", "d")
 

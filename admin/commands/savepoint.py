@@ -11,26 +11,26 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from admin.changes import require_consent
-from admin.files import ConfigPath, load_files
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.changes import require_consent
+from kafka_pipeline.admin.files import ConfigPath, load_files
+from kafka_pipeline.admin.savepoints.manifest import (
     Manifest,
     Sources,
     is_savepoint,
     pipeline_file,
     read_manifest,
 )
-from admin.signals import Interrupted, Signals
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError, UnavailableError
-from common.suggest import counted
-from operations.job import connected
-from operations.times import shown_time
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.operations.job import connected
+from kafka_pipeline.operations.times import shown_time
 
 if TYPE_CHECKING:
-    from admin.savepoints.restore import Restore
+    from kafka_pipeline.admin.savepoints.restore import Restore
 
 savepoint_app = typer.Typer(
     help="Keep all that a job knows in files, and bring it back.",
@@ -77,7 +77,7 @@ def create(
     Exit codes: 0 done, 2 the folder exists, or the job cannot be saved now, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from admin.savepoints.create import Creation  # starts slowly
+    from kafka_pipeline.admin.savepoints.create import Creation  # starts slowly
 
     settings = load_config(config)
     creation = Creation(settings, connected(settings), folder, _say)
@@ -154,7 +154,7 @@ def restore(
     Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, 3 Kafka is not
     there, or time is up.
     """
-    from admin.savepoints.restore import restore_of_same_job  # starts slowly
+    from kafka_pipeline.admin.savepoints.restore import restore_of_same_job  # starts slowly
 
     settings = load_config(config)
     found = restore_of_same_job(settings, connected(settings), folder, sources)
@@ -188,7 +188,7 @@ def fork(
     Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, or the job
     exists, 3 Kafka is not there.
     """
-    from admin.savepoints.restore import fork as planned  # starts slowly
+    from kafka_pipeline.admin.savepoints.restore import fork as planned  # starts slowly
 
     path = pipeline or pipeline_file(folder)
     read_manifest(folder)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from admin.schema import SchemaName, schema_text
-from common.cli import run_command
+from kafka_pipeline.admin.schema import SchemaName, schema_text
+from kafka_pipeline.common.cli import run_command
 
 
 @run_command

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from admin.changes import require_consent
-from admin.files import ConfigPath
-from admin.sign import found_to_sign
-from common.cli import run_command
-from common.config import load_config
+from kafka_pipeline.admin.changes import require_consent
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.sign import found_to_sign
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
 
 
 @run_command

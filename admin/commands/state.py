@@ -12,14 +12,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.files import ConfigPath
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError
-from operations.state import StateClient, Store, shown
-from operations.times import parse_time, shown_time
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.operations.state import StateClient, Store, shown
+from kafka_pipeline.operations.times import parse_time, shown_time
 
 _LONGEST = 100
 

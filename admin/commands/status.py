@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from admin.files import ConfigPath
-from admin.status import as_json as json_of
-from admin.status import overview, read_status, watch_status
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.status import as_json as json_of
+from kafka_pipeline.admin.status import overview, read_status, watch_status
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
 
 
 @run_command

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from common.cli import run_command
+from kafka_pipeline.common.cli import run_command
 
 
 @run_command
@@ -20,7 +20,7 @@ def test(
     Java, is not there.
     """
     # Imported late: the stream API takes a while, and most commands do not need it.
-    from streams.testing.suites import run_suite
+    from kafka_pipeline.streams.testing.suites import run_suite
 
     results = [result for suite in suites for result in run_suite(suite)]
     for result in results:

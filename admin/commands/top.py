@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from admin.files import ConfigPath
-from admin.status import watch_status
-from admin.terminal import show
-from admin.top import TopView, read_top
-from common.cli import run_command
-from common.config import load_config
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.status import watch_status
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.top import TopView, read_top
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
 
 
 @run_command

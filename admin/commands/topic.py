@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from admin.files import ConfigPath
-from common import json_text
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError
-from common.suggest import counted
-from operations.starts import parse_start
-from operations.topic_records import TopicRecords
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.operations.starts import parse_start
+from kafka_pipeline.operations.topic_records import TopicRecords
 
 topic_app = typer.Typer(
     help="Read the records of a topic, and write some.",

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.changes import delete_orphans, require_consent
-from admin.files import ConfigPath
-from admin.orphans import orphans
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError
-from common.suggest import counted
-from common.topics import control_topics
-from operations.job import connected, read_deployment
+from kafka_pipeline.admin.changes import delete_orphans, require_consent
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.orphans import orphans
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.operations.job import connected, read_deployment
 
 
 @run_command

@@ -9,17 +9,23 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from admin.changes import require_consent
-from admin.files import ConfigPath
-from admin.status import read_status
-from admin.tables import duration
-from admin.terminal import show
-from admin.transactions import JobTransactions, OpenTransaction, chosen, names, running
-from common.cli import run_command
-from common.clock import wall_clock_ms
-from common.config import Config, load_config
-from common.errors import ConfigError
-from common.suggest import counted
+from kafka_pipeline.admin.changes import require_consent
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.status import read_status
+from kafka_pipeline.admin.tables import duration
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.transactions import (
+    JobTransactions,
+    OpenTransaction,
+    chosen,
+    names,
+    running,
+)
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import counted
 
 transactions_app = typer.Typer(
     help="Look at transactions that stay open, and abort those that tasks have left.",

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 
-from admin.files import ConfigPath, PipelinePath, load_files
-from common.cli import run_command
-from common.suggest import counted
-from common.topics import control_topics
-from common.user_code import UserCode
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.load import load_pipeline
-from streams.sql.access import Readable
+from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.sql.access import Readable
 
 
 @run_command
@@ -37,7 +37,7 @@ def validate(
     settings, loaded = load_files(config, pipeline, with_classes=True, with_init=with_init)
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
-        from streams.sql.local import LocalQueries
+        from kafka_pipeline.streams.sql.local import LocalQueries
 
         load_pipeline(
             pipeline,

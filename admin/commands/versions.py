@@ -10,15 +10,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from admin.files import ConfigPath
-from admin.terminal import show
-from common.cli import run_command
-from common.config import load_config
-from common.deployment import Deployment
-from common.errors import ConfigError
-from common.printable import LAYOUT, printable
-from operations.job import connected, read_deployment
-from operations.times import shown_time
+from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.deployment import Deployment
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.operations.times import shown_time
 
 
 @run_command

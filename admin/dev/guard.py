@@ -15,8 +15,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from admin.daemons import session_members
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.daemons import session_members
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
@@ -29,7 +29,7 @@ class Guard:
         """Start it. It holds the `lock` too, a descriptor, until everything has ended."""
         self._process = subprocess.Popen(
             # Without the current folder on the path: it is the user's, and may have an `admin`.
-            [sys.executable, "-P", "-m", "admin.dev.guard", str(broker_dir)],
+            [sys.executable, "-P", "-m", "kafka_pipeline.admin.dev.guard", str(broker_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
-from common.user_code import UserCode
-from streams.engine.node_group import NodeGroup
-from streams.pipeline.units import group_of
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.pipeline.units import group_of
 
 _TEXT = "string"
 _TEXT_SAMPLE = "12"  # the built-in type `sum` reads numbers

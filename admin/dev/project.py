@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from admin.broker.ports import find_free
-from common.config import Config, load_config
-from common.errors import ConfigError, UnavailableError
-from streams.engine.code_snapshot import snapshot
-from streams.engine.user_files import source_files
+from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.streams.engine.code_snapshot import snapshot
+from kafka_pipeline.streams.engine.user_files import source_files
 
 _CONFIG = "config.yaml"
 _WORK = ".pipeline-dev"

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from admin.broker.local_cluster import LocalCluster
-from admin.daemons import Daemon, command_path
-from admin.dev.guard import Guard
-from admin.dev.hints import hints
-from admin.dev.log import OWN, DevLog
-from admin.dev.project import Code, Places, Project, Saved
-from admin.locks import exclusive
-from admin.signals import Signals
-from common.config import Config
-from common.errors import ConfigError, UnavailableError
-from common.pipeline import Pipeline
-from common.user_code import UserCode
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.admin.dev.guard import Guard
+from kafka_pipeline.admin.dev.hints import hints
+from kafka_pipeline.admin.dev.log import OWN, DevLog
+from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
+from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 _TURN_S = 0.1
 _LOOK_S = 0.5

@@ -1,4 +1,4 @@
-"""`python -m admin.quickstart`: what quickstart.sh runs."""
+"""`python -m kafka_pipeline.admin.quickstart`: what quickstart.sh runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from admin.quickstart.display import run_shown
-from admin.quickstart.run import Options, run
-from common.cli import run_command
+from kafka_pipeline.admin.quickstart.display import run_shown
+from kafka_pipeline.admin.quickstart.run import Options, run
+from kafka_pipeline.common.cli import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

@@ -15,10 +15,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from admin.signals import Interrupted, Signals
-from admin.status import notes, task_managers_table, tasks_table
-from common.cluster_status import ClusterStatus, Presence
-from common.tasks import TaskId
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.status import notes, task_managers_table, tasks_table
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0
 _LIVE_INTERVAL_S = 0.2

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.quickstart.display import Display, Progress
-from admin.quickstart.rates import Rate
-from admin.quickstart.sink_follower import SinkFollower
-from admin.task_rates import TaskRates
-from common.cluster_status import ClusterStatus
-from common.config import Config
-from common.kafka.bulk import BulkWriter
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.quickstart.display import Display, Progress
+from kafka_pipeline.admin.quickstart.rates import Rate
+from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
+from kafka_pipeline.admin.task_rates import TaskRates
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.bulk import BulkWriter
 
 LOAD_S = 12.0
 """At full speed, the run would end in a second or two: too soon to watch it or kill anything."""

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.daemons import Daemon, command_path
-from admin.quickstart.display import Display
-from admin.signals import Signals
-from common.cluster_status import ClusterStatus
-from common.config import Config, load_config
-from common.errors import UnavailableError
-from common.pipeline import Pipeline
-from common.tasks import TaskId
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.admin.quickstart.display import Display
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 T = TypeVar("T")
 

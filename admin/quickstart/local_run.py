@@ -8,10 +8,10 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from admin.daemons import command_path
-from admin.quickstart.display import Display
-from admin.signals import Signals
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.admin.quickstart.display import Display
+from kafka_pipeline.admin.signals import Signals
 
 
 def run_with_kafka(

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from admin.quickstart.flights import Flights
-from admin.quickstart.outage import Outage
-from admin.quickstart.verdict import Verdict, expect
+from kafka_pipeline.admin.quickstart.flights import Flights
+from kafka_pipeline.admin.quickstart.outage import Outage
+from kafka_pipeline.admin.quickstart.verdict import Verdict, expect
 
 _BUSIEST = 8
 

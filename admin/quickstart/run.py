@@ -7,23 +7,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from admin.broker.ports import find_free
-from admin.cluster_watcher import ClusterWatcher
-from admin.quickstart import local_job, outage
-from admin.quickstart.display import Display
-from admin.quickstart.flights import Flights, fetch_flights, read_flights
-from admin.quickstart.flow import LOAD_S, Flow, PacedLoader
-from admin.quickstart.local_job import LocalJob
-from admin.quickstart.local_run import run_with_kafka
-from admin.quickstart.report import report
-from admin.quickstart.sink_follower import SinkFollower
-from admin.quickstart.verdict import OutRecord, Verdict, expect, judge
-from admin.samples import quickstart_pipeline
-from admin.signals import Signals
-from common.cluster_status import ClusterStatus
-from common.config import Config
-from common.kafka.bulk import read_committed
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.quickstart import local_job, outage
+from kafka_pipeline.admin.quickstart.display import Display
+from kafka_pipeline.admin.quickstart.flights import Flights, fetch_flights, read_flights
+from kafka_pipeline.admin.quickstart.flow import LOAD_S, Flow, PacedLoader
+from kafka_pipeline.admin.quickstart.local_job import LocalJob
+from kafka_pipeline.admin.quickstart.local_run import run_with_kafka
+from kafka_pipeline.admin.quickstart.report import report
+from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
+from kafka_pipeline.admin.quickstart.verdict import OutRecord, Verdict, expect, judge
+from kafka_pipeline.admin.samples import quickstart_pipeline
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.bulk import read_committed
 
 TASK_MANAGERS = 2
 THREADS = 2

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
 
 _FETCH_RECORDS = 20_000
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from admin.savepoints.job_stop import JobStop, Say
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.admin.savepoints.manifest import (
     FORMAT,
     Manifest,
     SavedInput,
@@ -21,18 +21,18 @@ from admin.savepoints.manifest import (
     made_version,
     write_manifest,
 )
-from admin.savepoints.record_files import RecordFile
-from common.clock import wall_clock_ms
-from common.committed import Committed
-from common.config import Config
-from common.deployment import PipelineVersion
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.bulk import read_from
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
-from common.pipeline import Pipeline
-from operations.job import read_deployment
+from kafka_pipeline.admin.savepoints.record_files import RecordFile
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import PipelineVersion
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import read_from
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.operations.job import read_deployment
 
 Check: TypeAlias = Callable[[Path, Sequence[SavedStore]], None]
 """Gets the folder of a savepoint that is not complete yet, and the state in it."""

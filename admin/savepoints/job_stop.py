@@ -8,19 +8,30 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from admin.cluster_watcher import ClusterWatcher
-from common.cluster_status import ClusterStatus, Presence
-from common.config import Config
-from common.deployment import Deployment, PipelineVersion, Stop, Wish, is_restoring, require_no_stop
-from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.clients import FencedError
-from common.kafka.control import CommandWriter
-from common.kafka.deployments import ChangedMeanwhileError, DeploymentEditor, DeploymentReader
-from common.pipeline import Pipeline
-from common.suggest import counted
-from jobmanager.deploy import who
-from operations.job import read_deployment
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import (
+    Deployment,
+    PipelineVersion,
+    Stop,
+    Wish,
+    is_restoring,
+    require_no_stop,
+)
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import FencedError
+from kafka_pipeline.common.kafka.control import CommandWriter
+from kafka_pipeline.common.kafka.deployments import (
+    ChangedMeanwhileError,
+    DeploymentEditor,
+    DeploymentReader,
+)
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.deploy import who
+from kafka_pipeline.operations.job import read_deployment
 
 Say = Callable[[str], None]
 

@@ -14,13 +14,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from common.committed import Committed
-from common.deployment import PipelineVersion, version_from_json, version_to_json
-from common.errors import ConfigError
-from common.inside import inside
-from common.specs import Name
-from common.topic_names import TopicNames
-from common.typed_json import AtLeast, as_json, from_json
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.deployment import PipelineVersion, version_from_json, version_to_json
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.inside import inside
+from kafka_pipeline.common.specs import Name
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
 
 FORMAT = 1
 """The version of the format of savepoints; a change of it needs a new one."""

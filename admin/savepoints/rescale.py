@@ -6,12 +6,16 @@ from collections.abc import Collection
 
 from rich.table import Table
 
-from admin.savepoints.rebuild import Rebuild
-from admin.savepoints.sharding import check_spread, spread_processors, with_parallelism
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from jobmanager.deploy import Proposal
-from jobmanager.partitions import with_partitions
+from kafka_pipeline.admin.savepoints.rebuild import Rebuild
+from kafka_pipeline.admin.savepoints.sharding import (
+    check_spread,
+    spread_processors,
+    with_parallelism,
+)
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.jobmanager.deploy import Proposal
+from kafka_pipeline.jobmanager.partitions import with_partitions
 
 
 class Rescale:

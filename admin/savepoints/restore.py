@@ -6,37 +6,37 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from admin.renewal import renew_topics
-from admin.savepoints.job_stop import JobStop, Say
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.renewal import renew_topics
+from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.admin.savepoints.manifest import (
     Manifest,
     Sources,
     pipeline_file,
     read_manifest,
 )
-from admin.savepoints.record_files import Records, check_file, read_records
-from admin.savepoints.restore_plan import ArcFill, RestorePlan, StoreFill
-from admin.savepoints.saved_state import Spreads
-from admin.savepoints.sharding import spread_position, with_parallelism
-from common.clock import wall_clock_ms
-from common.committed import Committed
-from common.config import Config
-from common.deployment import PipelineVersion, Stop, is_same, require_no_stop
-from common.errors import ConfigError, EngineError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
-from common.kafka.moving import RecordMover
-from common.kafka.task_producer import TaskProducer
-from common.pipeline import Pipeline
-from common.record_batch import OutputRecord
-from common.suggest import counted
-from common.topics import control_topics
-from jobmanager.deploy import Proposal, who
-from jobmanager.partitions import with_partitions
-from jobmanager.prepare import prepared
-from operations.job import read_deployment
-from streams.rescaling.tasks import Tasks
+from kafka_pipeline.admin.savepoints.record_files import Records, check_file, read_records
+from kafka_pipeline.admin.savepoints.restore_plan import ArcFill, RestorePlan, StoreFill
+from kafka_pipeline.admin.savepoints.saved_state import Spreads
+from kafka_pipeline.admin.savepoints.sharding import spread_position, with_parallelism
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import PipelineVersion, Stop, is_same, require_no_stop
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.moving import RecordMover
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import OutputRecord
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.jobmanager.deploy import Proposal, who
+from kafka_pipeline.jobmanager.partitions import with_partitions
+from kafka_pipeline.jobmanager.prepare import prepared
+from kafka_pipeline.operations.job import read_deployment
+from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60
 _MOST_RECORDS = 10_000

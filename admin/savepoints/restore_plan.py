@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.savepoints.manifest import (
     Manifest,
     SavedInput,
     SavedPosition,
     SavedStore,
     Sources,
 )
-from admin.savepoints.saved_state import Spreads
-from admin.savepoints.sharding import check_spread
-from common.committed import Committed
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.pipeline import Pipeline
-from common.suggest import counted
-from jobmanager.renames import renames
+from kafka_pipeline.admin.savepoints.saved_state import Spreads
+from kafka_pipeline.admin.savepoints.sharding import check_spread
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.renames import renames
 
 
 @dataclass(frozen=True, slots=True)

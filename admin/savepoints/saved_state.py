@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from admin.savepoints.manifest import SavedInput, SavedStore
-from admin.savepoints.record_files import read_records
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from jobmanager.renames import renames
-from streams.rescaling.left_records import places_of_left
-from streams.rescaling.saved import LeftRow, SavedRow
-from streams.rescaling.state_spread import StateSpread
-from streams.rescaling.subscriptions import topic_of
-from streams.rescaling.tasks import Tasks
+from kafka_pipeline.admin.savepoints.manifest import SavedInput, SavedStore
+from kafka_pipeline.admin.savepoints.record_files import read_records
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.jobmanager.renames import renames
+from kafka_pipeline.streams.rescaling.left_records import places_of_left
+from kafka_pipeline.streams.rescaling.saved import LeftRow, SavedRow
+from kafka_pipeline.streams.rescaling.state_spread import StateSpread
+from kafka_pipeline.streams.rescaling.subscriptions import topic_of
+from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 
 class FolderState:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from admin.savepoints.manifest import SavedInput
-from common.committed import Committed
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.suggest import counted
-from jobmanager.renames import with_new_ids
-from streams.rescaling.tasks import Tasks
+from kafka_pipeline.admin.savepoints.manifest import SavedInput
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.renames import with_new_ids
+from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 
 def spread_processors(former: Pipeline, pipeline: Pipeline) -> list[PipelineProcessor]:

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.locks import exclusive
-from admin.paths import cache_home
-from common.errors import UnavailableError
+from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.admin.paths import cache_home
+from kafka_pipeline.common.errors import UnavailableError
 
 _COMPLETE = "complete"
 _USEFUL_LINES = 12

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.jars import JarSet, fetch_jars
-from admin.broker.server import LOG_SETTINGS
-from common.errors import UnavailableError
-from common.java import MIN_JAVA_VERSION, Java, find_java
+from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
+from kafka_pipeline.admin.broker.server import LOG_SETTINGS
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import MIN_JAVA_VERSION, Java, find_java
 
 VERSION = "4.3.0"
 """The version of Kafka Streams in ivy.xml."""

@@ -29,7 +29,7 @@ from benchmarks.records import (
     unchanged,
 )
 from benchmarks.resources import PeakMemory, cpu_s
-from common.errors import PipelineError
+from kafka_pipeline.common.errors import PipelineError
 
 _LEFT_OUT = 0.05
 """The share of the measured records, at the end of the backlog, that is left out."""

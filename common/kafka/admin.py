@@ -24,10 +24,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from common.config import Config
-from common.errors import ConfigError, UnavailableError
-from common.kafka.answers import answer, is_unanswered
-from common.kafka.clients import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.answers import answer, is_unanswered
+from kafka_pipeline.common.kafka.clients import (
     GONE_AFTER_S,
     NonRetriableError,
     Partition,
@@ -39,10 +39,10 @@ from common.kafka.clients import (
     offset_of,
     retry,
 )
-from common.kafka.lifeline import connect_with_lifeline
-from common.suggest import counted
-from common.topic_limits import TopicLimits
-from common.topics import TopicSpec
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicSpec
 
 REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.clients import MissingRightError, translate
+from kafka_pipeline.common.kafka.clients import MissingRightError, translate
 
 _NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 

@@ -8,10 +8,10 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.kafka.admin import WRITE, Admin
-from common.kafka.clients import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.admin import WRITE, Admin
+from kafka_pipeline.common.kafka.clients import (
     Partition,
     TransactionFailedError,
     client_config,
@@ -19,11 +19,11 @@ from common.kafka.clients import (
     explain,
     translate,
 )
-from common.kafka.data import Fetched, PartitionReader
-from common.kafka.read_to_end import read_to_end
-from common.kafka_groups import BULK_GROUP
-from common.record_batch import RecordBatch
-from common.suggest import counted
+from kafka_pipeline.common.kafka.data import Fetched, PartitionReader
+from kafka_pipeline.common.kafka.read_to_end import read_to_end
+from kafka_pipeline.common.kafka_groups import BULK_GROUP
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.suggest import counted
 
 _LINGER_MS = 5
 FETCH_RECORDS = 20_000

@@ -9,8 +9,8 @@ from typing import Any
 import structlog
 from confluent_kafka import Message
 
-from common.kafka.clients import Partition
-from common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
 BROKEN_HEADERS = "the name of a header is not UTF-8"
 

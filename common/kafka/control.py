@@ -9,10 +9,10 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.kafka.admin import READ, WRITE
-from common.kafka.clients import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.admin import READ, WRITE
+from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
     NonRetriableError,
     Partition,
@@ -23,12 +23,12 @@ from common.kafka.clients import (
     retry,
     translate,
 )
-from common.kafka.lifeline import connect_with_lifeline
-from common.kafka.managed_consumer import ManagedConsumer
-from common.kafka.stall_watch import EndsAsker
-from common.kafka.writer_rights import named
-from common.kafka_groups import CONTROL_GROUP
-from common.messages import ControlRecord
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
+from kafka_pipeline.common.kafka.stall_watch import EndsAsker
+from kafka_pipeline.common.kafka.writer_rights import named
+from kafka_pipeline.common.kafka_groups import CONTROL_GROUP
+from kafka_pipeline.common.messages import ControlRecord
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000

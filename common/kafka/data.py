@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from common.committed import Committed
-from common.config import Config
-from common.kafka.clients import (
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
     Partition,
     client_config,
@@ -19,11 +19,11 @@ from common.kafka.clients import (
     retry,
     translate,
 )
-from common.kafka.columns import Columns, unseen
-from common.kafka.managed_consumer import ManagedConsumer, Signals
-from common.kafka.stall_watch import EndsAsker
-from common.kafka.topic_watch import Describer, TopicWatch
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.kafka.columns import Columns, unseen
+from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer, Signals
+from kafka_pipeline.common.kafka.stall_watch import EndsAsker
+from kafka_pipeline.common.kafka.topic_watch import Describer, TopicWatch
+from kafka_pipeline.common.record_batch import RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import structlog
 
-from common.config import Config
-from common.control_inbox import REJECTED
-from common.control_key import ControlKey
-from common.counted_log import CountedLog
-from common.deployment import Deployment, PipelineVersion, Wish
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.kafka.control import CommandWriter, ControlReader
-from common.kafka.read_to_end import read_to_end
-from common.messages import MalformedMessageError
-from common.topics import ANY_SIZE_BYTES, control_topic
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.control_inbox import REJECTED
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.counted_log import CountedLog
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
+from kafka_pipeline.common.kafka.read_to_end import read_to_end
+from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES, control_topic
 
 _STALL_TIMEOUT_S = 30.0
 _POLL_S = 0.1

@@ -12,8 +12,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from common.errors import EngineError
-from common.kafka.clients import (
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.kafka.clients import (
     PromptLog,
     T,
     TransactionFailedError,
@@ -21,7 +21,7 @@ from common.kafka.clients import (
     retry,
     translate,
 )
-from common.spare_threads import SpareThreads
+from kafka_pipeline.common.spare_threads import SpareThreads
 
 _WAIT_S = 0.1
 _WAITS = 10

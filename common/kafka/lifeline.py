@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError
 
-from common.kafka.clients import PromptLog, connect, is_refusal
+from kafka_pipeline.common.kafka.clients import PromptLog, connect, is_refusal
 
 LOSS_TIMEOUT_S = 5.0
 REFUSED_AFTER_S = 3.0

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from common.kafka.clients import Partition, explain, is_passing
-from common.kafka.lifeline import connect_with_lifeline
-from common.kafka.stall_watch import EndsAsker, StallWatch
+from kafka_pipeline.common.kafka.clients import Partition, explain, is_passing
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.stall_watch import EndsAsker, StallWatch
 
 CHUNK_RECORDS = 500
 _LEADER_WAIT_S = 0.01

@@ -7,13 +7,13 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from common.config import Config
-from common.errors import EngineError, UnavailableError
-from common.kafka.clients import client_config, retry, translate
-from common.kafka.lifeline import connect_with_lifeline
-from common.kafka.writer_rights import named
-from common.record_batch import OutputRecord
-from common.topics import ANY_SIZE_BYTES
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError, UnavailableError
+from kafka_pipeline.common.kafka.clients import client_config, retry, translate
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.common.kafka.writer_rights import named
+from kafka_pipeline.common.record_batch import OutputRecord
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 
 _START_TIMEOUT_S = 30
 _POLL_S = 0.1

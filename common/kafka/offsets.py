@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
-from common.committed import offsets_of
-from common.config import Config
-from common.errors import EngineError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition, offset_of
-from common.kafka.data import PartitionReader
+from kafka_pipeline.common.committed import offsets_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition, offset_of
+from kafka_pipeline.common.kafka.data import PartitionReader
 
 ANSWER_S = 4.0
 _FETCH_WAIT_S = 0.1

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
 
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition, client_config, connect
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition, client_config, connect
 
 _ANSWER_S = 4.0
 _POLL_S = 0.2

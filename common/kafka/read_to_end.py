@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from common.kafka.clients import Partition, TransactionFailedError
-from common.suggest import counted
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.suggest import counted
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from common.errors import ConfigError, PipelineError, UnavailableError
+from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 
 _EXTRA = "kafka-pipeline[schemaregistry]"
 _CLIENT = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 100, "retries.max.wait.ms": 1000}

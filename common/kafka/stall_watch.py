@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from common.kafka.clients import Partition, offset_of
+from kafka_pipeline.common.kafka.clients import Partition, offset_of
 
 SILENCE_S = 10.0
 GRACE_S = 5.0

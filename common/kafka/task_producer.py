@@ -11,10 +11,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from common.committed import Committed
-from common.config import Config
-from common.fault_points import reach
-from common.kafka.clients import (
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.fault_points import reach
+from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     Partition,
     TransactionFailedError,
@@ -22,11 +22,11 @@ from common.kafka.clients import (
     lower,
     retry,
 )
-from common.kafka.guarded_producer import GuardedProducer
-from common.record_batch import KafkaHeaders, OutputRecord
-from common.record_size import record_size, size_bound, sizes
-from common.spare_threads import SpareThreads
-from common.suggest import counted
+from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
+from kafka_pipeline.common.record_size import record_size, size_bound, sizes
+from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.suggest import counted
 
 # librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
 _FIRST_MS = 1

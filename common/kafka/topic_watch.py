@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
 
-from common.kafka.clients import GONE_AFTER_S, is_missing_topic
+from kafka_pipeline.common.kafka.clients import GONE_AFTER_S, is_missing_topic
 
 INTERVAL_S = 5.0
 

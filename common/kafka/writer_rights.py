@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from common.config import Config
-from common.errors import EngineError
-from common.kafka.admin import WRITE, Admin
-from common.kafka.clients import MissingRightError
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.kafka.admin import WRITE, Admin
+from kafka_pipeline.common.kafka.clients import MissingRightError
 
 
 def named(

@@ -14,8 +14,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from common.monitoring.metric import MetricKind, Sample
-from common.monitoring.times import Times
+from kafka_pipeline.common.monitoring.metric import MetricKind, Sample
+from kafka_pipeline.common.monitoring.times import Times
 
 PROCESS_METRICS = (
     "process_cpu_seconds_total",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.monitoring.times import Times
+from kafka_pipeline.common.monitoring.times import Times
 
 PREFIX = "kafka_pipeline_"
 """Begins the names of all metrics."""

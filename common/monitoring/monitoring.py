@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from common.config import Config
-from common.monitoring.exposition import Samples
-from common.monitoring.health import LoopWatch
-from common.monitoring.pages import Pages, Problems
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.monitoring.exposition import Samples
+from kafka_pipeline.common.monitoring.health import LoopWatch
+from kafka_pipeline.common.monitoring.pages import Pages, Problems
 
 logger = structlog.get_logger()
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from common.http_server import HttpServer, Page
-from common.monitoring.exposition import Exposition, Samples
+from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.common.monitoring.exposition import Exposition, Samples
 
 Problems = Callable[[], list[str]]
 """Returns what is wrong, as sentences for people; nothing if all is well."""

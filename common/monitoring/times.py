@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
-from common.wire import JsonObject
+from kafka_pipeline.common.wire import JsonObject
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 """The longest time of each count, in seconds; the last count has the longer ones."""

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from common.cluster_status import HELD, TaskInfo
-from common.left_out import left_out
-from common.status import TaskState
-from common.tasks import TaskId
-from common.waits import lag_together, time_together
-from console.snapshot import Snapshot
+from kafka_pipeline.common.cluster_status import HELD, TaskInfo
+from kafka_pipeline.common.left_out import left_out
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.waits import lag_together, time_together
+from kafka_pipeline.console.snapshot import Snapshot
 
 NOT_REPORTED = "NOT_REPORTED"
 """Shown in place of the state of a task that no TaskManager reports."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from console.snapshot import Snapshot
-from console.views.figures import tasks_of, together
-from console.views.waits import waits_of
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.figures import tasks_of, together
+from kafka_pipeline.console.views.waits import waits_of
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from console.snapshot import Event, Snapshot
+from kafka_pipeline.console.snapshot import Event, Snapshot
 
 
 def history(snapshot: Snapshot) -> dict[str, Any]:

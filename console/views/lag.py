@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from common.cluster_status import TaskInfo
-from common.pipeline import Pipeline
-from common.tasks import TaskId
-from console.snapshot import Rates, Snapshot
-from console.views.figures import state_of
+from kafka_pipeline.common.cluster_status import TaskInfo
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.snapshot import Rates, Snapshot
+from kafka_pipeline.console.views.figures import state_of
 
 _STEADY_SHARE = 0.01
 """A lag that changes by less than this share in a minute is steady."""

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from console.requests import LetterQuery
-from operations.dead_letters import DeadLetter
-from operations.latest_letters import LetterList
+from kafka_pipeline.console.requests import LetterQuery
+from kafka_pipeline.operations.dead_letters import DeadLetter
+from kafka_pipeline.operations.latest_letters import LetterList
 
 _MOST_FAULTS = 100
 _NUMBER = re.compile(r"[0-9]+")

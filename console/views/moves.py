@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.cluster_status import TaskInfo
-from common.status import TaskState
-from console.snapshot import EventKind, Snapshot
-from console.views.figures import state_of
-from console.views.history import event_to_json
+from kafka_pipeline.common.cluster_status import TaskInfo
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.console.snapshot import EventKind, Snapshot
+from kafka_pipeline.console.views.figures import state_of
+from kafka_pipeline.console.views.history import event_to_json
 
 _MOST_MOVES = 20
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.cluster_status import task_to_json
-from console.snapshot import Rates, Snapshot
-from console.views.figures import tasks_of, together
-from console.views.waits import waits_of
+from kafka_pipeline.common.cluster_status import task_to_json
+from kafka_pipeline.console.snapshot import Rates, Snapshot
+from kafka_pipeline.console.views.figures import tasks_of, together
+from kafka_pipeline.console.views.waits import waits_of
 
 
 def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:

@@ -6,16 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from console.snapshot import Snapshot
-from console.views.graph import graph
-from console.views.history import history, rates
-from console.views.lag import lag
-from console.views.moves import moves
-from console.views.processor import processor
-from console.views.summary import summary
-from console.views.tasks import tasks
-from console.views.topics import topics
-from console.views.transactions import transactions
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.graph import graph
+from kafka_pipeline.console.views.history import history, rates
+from kafka_pipeline.console.views.lag import lag
+from kafka_pipeline.console.views.moves import moves
+from kafka_pipeline.console.views.processor import processor
+from kafka_pipeline.console.views.summary import summary
+from kafka_pipeline.console.views.tasks import tasks
+from kafka_pipeline.console.views.topics import topics
+from kafka_pipeline.console.views.transactions import transactions
 
 VIEWS: Mapping[str, Callable[[Snapshot], dict[str, Any]]] = {
     "summary": lambda _: {},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from common.errors import UnavailableError
-from operations.state import shown
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.operations.state import shown
 
 LONGEST_TEXT = 20_000
 

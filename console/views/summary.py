@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.cluster_status import Presence
-from console.snapshot import Snapshot
-from console.views.figures import together
+from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.figures import together
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:

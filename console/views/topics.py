@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.pipeline import Pipeline
-from console.snapshot import Snapshot
-from streams import serdes
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.streams import serdes
 
 
 def topics(snapshot: Snapshot) -> dict[str, Any]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.cluster_status import TaskInfo
-from console.snapshot import Rates, Snapshot
-from console.views.figures import state_of
+from kafka_pipeline.common.cluster_status import TaskInfo
+from kafka_pipeline.console.snapshot import Rates, Snapshot
+from kafka_pipeline.console.views.figures import state_of
 
 
 def transactions(snapshot: Snapshot) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.waits import waits
-from console.snapshot import Snapshot
+from kafka_pipeline.common.waits import waits
+from kafka_pipeline.console.snapshot import Snapshot
 
 
 def waits_of(snapshot: Snapshot, processor: str | None = None) -> list[dict[str, Any]]:

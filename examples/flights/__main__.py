@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from admin.quickstart.display import run_shown
-from common.cli import run_command
 from examples.flights.run import Options, run
+from kafka_pipeline.admin.quickstart.display import run_shown
+from kafka_pipeline.common.cli import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

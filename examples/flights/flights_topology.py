@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams import Emit, StreamsBuilder, serdes, windows
+from kafka_pipeline import Emit, StreamsBuilder, serdes, windows
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from admin.quickstart.outage import Outage
 from examples.flights.verdict import Comparison, HourlyDelays
+from kafka_pipeline.admin.quickstart.outage import Outage
 
 _LARGEST = 5
 

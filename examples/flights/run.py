@@ -7,22 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from admin.broker.local_cluster import LocalCluster
-from admin.cluster_watcher import ClusterWatcher
-from admin.quickstart import local_job, outage
-from admin.quickstart.display import Display
-from admin.quickstart.flights import fetch_flights
-from admin.quickstart.flow import Flow
-from admin.quickstart.local_job import LocalJob
-from admin.quickstart.local_run import run_with_kafka
-from admin.quickstart.outage import Outage
-from admin.quickstart.sink_follower import SinkFollower
-from admin.signals import Signals
-from common.cluster_status import ClusterStatus
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, read_committed
-from common.topics import TopicSpec
 from examples.flights import answers
 from examples.flights.data import Entry, Tables, read_tables, records
 from examples.flights.report import report
@@ -34,6 +18,22 @@ from examples.flights.verdict import (
     enriched_of,
     none_of,
 )
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.quickstart import local_job, outage
+from kafka_pipeline.admin.quickstart.display import Display
+from kafka_pipeline.admin.quickstart.flights import fetch_flights
+from kafka_pipeline.admin.quickstart.flow import Flow
+from kafka_pipeline.admin.quickstart.local_job import LocalJob
+from kafka_pipeline.admin.quickstart.local_run import run_with_kafka
+from kafka_pipeline.admin.quickstart.outage import Outage
+from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
+from kafka_pipeline.common.topics import TopicSpec
 
 FOLDER = Path(__file__).parent
 THREADS = 2

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from common.error_words import HOW_TO_SHOW
-from common.errors import ConfigError
-from common.suggest import did_you_mean
-from streams.backfill.outputs import SortedRuns
-from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.backfill.sorted_runs import SCHEMA
-from streams.backfill.tasks import Done, Workspace
-from streams.sql.columns import HEADERS
+from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.backfill.outputs import SortedRuns
+from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
+from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.sql.columns import HEADERS
 
 REQUIRED = ("value", "timestamp")
 OPTIONAL = ("key", "partition", "offset", "headers")

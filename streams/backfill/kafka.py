@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from common.committed import Committed
-from common.config import Config
-from common.errors import PipelineError
-from common.kafka.bulk import read_range
-from common.kafka.clients import TransactionFailedError
-from common.kafka.data import PartitionReader
-from common.kafka.task_producer import TaskProducer
-from common.record_batch import OutputRecord, RecordBatch
-from streams.backfill.outputs import SortedRuns
-from streams.backfill.sorted_runs import SCHEMA, batches
-from streams.backfill.tasks import Done, Workspace
-from streams.sql.columns import HEADERS, header_array
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.kafka.bulk import read_range
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.streams.backfill.outputs import SortedRuns
+from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, batches
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.sql.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
 _RECORDS_PER_TRANSACTION = 20_000

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.record_batch import KafkaHeaders, OutputRecord
-from streams.backfill.partitions import partitions_of
-from streams.backfill.sorted_runs import SCHEMA, RunWriter
-from streams.engine.outputs import OutputColumns
-from streams.sql.columns import HEADERS, header_array
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
+from kafka_pipeline.streams.backfill.partitions import partitions_of
+from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, RunWriter
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.sql.columns import HEADERS, header_array
 
 _RUNS = "runs"
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from common.config import Config, load_config
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.topics import TopicSpec
-from streams.backfill.files import find_files
-from streams.backfill.places import (
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.backfill.files import find_files
+from kafka_pipeline.streams.backfill.places import (
     Files,
     TopicRange,
     Where,
@@ -23,9 +23,9 @@ from streams.backfill.places import (
     read_sources,
     read_target,
 )
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.patterns import with_matching_topics
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 
 
 @dataclass(frozen=True, slots=True)

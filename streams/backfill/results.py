@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streams.backfill.sorted_runs import merged
-from streams.backfill.tasks import Done, Workspace
-from streams.sql.columns import HEADERS
+from kafka_pipeline.streams.backfill.sorted_runs import merged
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.sql.columns import HEADERS
 
 SCHEMA = pa.schema(
     [

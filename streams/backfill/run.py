@@ -22,25 +22,25 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from common.config import Config
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
-from common.kafka.admin import Admin
-from common.messages import ProcessorReplica
-from common.references import HostReferences
-from common.topic_limits import TopicLimits
-from streams.backfill import tasks as bounded
-from streams.backfill.files import ReadFile, chunks_of
-from streams.backfill.kafka import ReadPartition, WritePartition
-from streams.backfill.outputs import runs_of, topics_of
-from streams.backfill.places import Files, TopicRange, are_nested, offsets_of
-from streams.backfill.plan import Plan, target_specs
-from streams.backfill.results import WriteFile
-from streams.backfill.stage import Input, StageTask, Topics
-from streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
-from streams.backfill.work import Work, opened
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.units import valued
-from streams.sql.spec import Queries
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.backfill import tasks as bounded
+from kafka_pipeline.streams.backfill.files import ReadFile, chunks_of
+from kafka_pipeline.streams.backfill.kafka import ReadPartition, WritePartition
+from kafka_pipeline.streams.backfill.outputs import runs_of, topics_of
+from kafka_pipeline.streams.backfill.places import Files, TopicRange, are_nested, offsets_of
+from kafka_pipeline.streams.backfill.plan import Plan, target_specs
+from kafka_pipeline.streams.backfill.results import WriteFile
+from kafka_pipeline.streams.backfill.stage import Input, StageTask, Topics
+from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
+from kafka_pipeline.streams.backfill.work import Work, opened
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.units import valued
+from kafka_pipeline.streams.sql.spec import Queries
 
 _LOOK_INTERVAL_S = 0.25
 

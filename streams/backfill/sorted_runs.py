@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.record_batch import RecordBatch
-from streams.sql.columns import HEADERS, binary_items, header_items
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.sql.columns import HEADERS, binary_items, header_items
 
 SCHEMA = pa.schema(
     [

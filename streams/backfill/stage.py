@@ -7,23 +7,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from common.config import Config
-from common.messages import ProcessorReplica
-from common.record_batch import RecordBatch
-from common.topic_limits import TopicLimits
-from common.user_code import UserCode
-from streams.backfill.outputs import OutputWriter, SortedRuns
-from streams.backfill.sorted_runs import batches
-from streams.backfill.tasks import Done, Workspace
-from streams.engine.global_task import GlobalTask
-from streams.engine.group_task import GroupTask
-from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.record_queues import Partition
-from streams.engine.task_environment import TaskEnvironment
-from streams.group_settings import GroupSettings
-from streams.pipeline.units import group_of, settings_of
-from streams.sql.spec import Queries
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
+from kafka_pipeline.streams.backfill.sorted_runs import batches
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.engine.global_task import GlobalTask
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 _NO_LIMITS = TopicLimits(2**31 - 1)
 _MOST_UNCOMMITTED = 100_000

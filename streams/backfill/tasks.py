@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from common.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
-from common.errors import ConfigError, EngineError, PipelineError, as_exception
-from common.suggest import counted
-from streams.backfill.outputs import count_runs
-from streams.engine.figures import Figures
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.errors import StreamsError, SupplierError
+from kafka_pipeline.common.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.streams.backfill.outputs import count_runs
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.errors import StreamsError, SupplierError
 
 _FIGURES = "figures.json"
 _PROGRESS = "progress"

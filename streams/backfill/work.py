@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common.clock import wall_clock_ms
-from common.errors import ConfigError
-from streams.backfill.tasks import remove_unfinished
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.backfill.tasks import remove_unfinished
 
 VERSION = 2
 _ABOUT = "backfill.json"

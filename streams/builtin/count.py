@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.specs import COUNT_STORE
-from streams import serdes
-from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
-from streams.record import Batch
-from streams.stores import KeyValueStore, key_value
+from kafka_pipeline.common.specs import COUNT_STORE
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.stores import KeyValueStore, key_value
 
 COUNTS = key_value(COUNT_STORE, key_serde=serdes.bytes, value_serde=serdes.integer).spread()
 """The processor's store, which maps each record key to its count as decimal text."""

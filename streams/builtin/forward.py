@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.processor import BatchProcessor
-from streams.record import Batch
+from kafka_pipeline.streams.processor import BatchProcessor
+from kafka_pipeline.streams.record import Batch
 
 
 class ForwardProcessor(BatchProcessor):

@@ -6,8 +6,8 @@ import decimal
 import re
 from collections.abc import Sequence
 
-from streams.processor import BatchProcessor, RecordRejectedError
-from streams.record import Batch
+from kafka_pipeline.streams.processor import BatchProcessor, RecordRejectedError
+from kafka_pipeline.streams.record import Batch
 
 _BLOCK = 500
 """How many values are converted at a time; if one is not an integer, few conversions are wasted."""

@@ -1,6 +1,6 @@
 """Aggregations of column expressions, for `aggregate`.
 
-    from streams import agg, col
+    from kafka_pipeline import agg, col
 
     flights.group_by_key().aggregate(
         n=agg.count(), delay=agg.avg(col("delay")), worst=agg.max(col("delay")), name="Delays"
@@ -13,9 +13,9 @@ the state topic exactly.
 
 from __future__ import annotations
 
-from streams.dsl import aggregations as kinds
-from streams.dsl.aggregations import Aggregation
-from streams.dsl.expressions import Expression, expression_of
+from kafka_pipeline.streams.dsl import aggregations as kinds
+from kafka_pipeline.streams.dsl.aggregations import Aggregation
+from kafka_pipeline.streams.dsl.expressions import Expression, expression_of
 
 __all__ = ["approx_distinct", "avg", "count", "first", "last", "max", "min", "sum"]
 

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from streams.dsl.aggregate_functions import AggregateFunctions, counting
-from streams.dsl.change import Change
-from streams.dsl.folding import Fold
-from streams.dsl.graph import Compiling, Step
-from streams.dsl.stateless import selected
-from streams.dsl.table_values import (
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting
+from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.folding import Fold
+from kafka_pipeline.streams.dsl.graph import Compiling, Step
+from kafka_pipeline.streams.dsl.stateless import selected
+from kafka_pipeline.streams.dsl.table_values import (
     Serdes,
     TableReader,
     TimestampedTable,
     open_table_store,
     unwritable,
 )
-from streams.dsl.tables import Materialized
-from streams.engine.either_way import EitherWay
-from streams.errors import SerializationError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.dsl.tables import Materialized
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from common.json_text import coerced_names
-from streams.dsl.aggregate_functions import AggregateFunctions
-from streams.dsl.distinct_count import DistinctCount
-from streams.dsl.expression_rows import row_function
-from streams.dsl.expressions import Expression, reads_timestamp
-from streams.errors import StreamsError, TopologyError
-from streams.serdes import Serde
+from kafka_pipeline.common.json_text import coerced_names
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
+from kafka_pipeline.streams.dsl.distinct_count import DistinctCount
+from kafka_pipeline.streams.dsl.expression_rows import row_function
+from kafka_pipeline.streams.dsl.expressions import Expression, reads_timestamp
+from kafka_pipeline.streams.errors import StreamsError, TopologyError
+from kafka_pipeline.streams.serdes import Serde
 
 _NUMBERS = frozenset((int, float))
 

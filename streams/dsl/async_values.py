@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.topics import ReadTopics
-from streams.errors import TopologyError
-from streams.processor import AsyncProcessor
-from streams.record import Record
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.topics import ReadTopics
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.processor import AsyncProcessor
+from kafka_pipeline.streams.record import Record
 
 AsyncFunction = Callable[[Any], Awaitable[Any]]
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.stateless import PassPart, Stateless, chain_name, selected, unused
-from streams.engine.either_way import EitherWay
-from streams.engine.nodes import NamedPart
-from streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.stateless import PassPart, Stateless, chain_name, selected, unused
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 Predicate = Callable[[Any, Any], Any]
 

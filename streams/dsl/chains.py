@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
-from streams import serdes
-from streams.engine.lazy_values import MakeColumn, ReadsLazily
-from streams.engine.nodes import NamedPart
-from streams.processor import ProcessorContext
-from streams.record import Batch, LazyColumn, Record
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.lazy_values import MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, LazyColumn, Record
 
 Receiver = Callable[[Record], None]
 
@@ -67,7 +67,7 @@ class Chain(ReadsLazily):
         if not self._fields or deserialize is not serdes.json.deserialize:
             return None
         # Arrow takes a while to load and some memory, so only tasks with expressions load it.
-        from streams.dsl.json_columns import JsonReader
+        from kafka_pipeline.streams.dsl.json_columns import JsonReader
 
         return JsonReader(deserialize).column
 

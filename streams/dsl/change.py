@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.errors import SerializationError
-from streams.serdes import Serde
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.serdes import Serde
 
 OUT_OF_ORDER = "out of order"
 """The reason under which changes of versioned tables that are not the latest are dropped."""

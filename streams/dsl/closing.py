@@ -6,8 +6,8 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from streams.serdes import Serde
-from streams.stores import Windowed
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import Windowed
 
 Scan = Callable[[int, int], list[Windowed[Any]]]
 """Returns the windows in the store that end between two times, both included, in any order."""

@@ -7,19 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from streams.dsl.aggregate_functions import AggregateFunctions
-from streams.dsl.aggregates import StreamAggregator
-from streams.dsl.emit import Emit
-from streams.dsl.graph import Compiling, Operation, Step, call
-from streams.dsl.grouped import Grouped, TableMaker
-from streams.dsl.stateless import PassPart, Stateless, unused
-from streams.dsl.table_values import Serdes, StoredValues, table_store
-from streams.dsl.window_aggregates import AggregateWindows, WindowedAggregate, Windows
-from streams.dsl.windowed_stream import WindowKind, check_merger, check_windows
-from streams.errors import TopologyError
-from streams.event_time.step_time import times_store
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
+from kafka_pipeline.streams.dsl.aggregates import StreamAggregator
+from kafka_pipeline.streams.dsl.emit import Emit
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step, call
+from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker
+from kafka_pipeline.streams.dsl.stateless import PassPart, Stateless, unused
+from kafka_pipeline.streams.dsl.table_values import Serdes, StoredValues, table_store
+from kafka_pipeline.streams.dsl.window_aggregates import (
+    AggregateWindows,
+    WindowedAggregate,
+    Windows,
+)
+from kafka_pipeline.streams.dsl.windowed_stream import WindowKind, check_merger, check_windows
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
 
 T = TypeVar("T")
 

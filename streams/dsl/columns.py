@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.record import LazyColumn
+from kafka_pipeline.streams.record import LazyColumn
 
 _NULL = type(None)
 _TYPES: Mapping[type, pa.DataType] = {

@@ -17,8 +17,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from functools import partial
 
-from streams.dsl.graph import Compiling, Step
-from streams.dsl.joining import FromSide
+from kafka_pipeline.streams.dsl.graph import Compiling, Step
+from kafka_pipeline.streams.dsl.joining import FromSide
 
 BEGIN, END = 2, 3
 """The marks of records that are no changes, in the place of a side."""

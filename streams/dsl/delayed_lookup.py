@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
-from streams.dsl.table_lookup import Lookup, TableLookup
-from streams.dsl.table_values import unwritable
-from streams.dsl.waiting import Waiting, waiting_store
-from streams.errors import SerializationError
-from streams.event_time.step_time import FollowsTime, StepTime, times_store, times_store_name
-from streams.processor import ProcessorContext
-from streams.record import Batch, Record
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from kafka_pipeline.streams.dsl.table_lookup import Lookup, TableLookup
+from kafka_pipeline.streams.dsl.table_values import unwritable
+from kafka_pipeline.streams.dsl.waiting import Waiting, waiting_store
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.event_time.step_time import (
+    FollowsTime,
+    StepTime,
+    times_store,
+    times_store_name,
+)
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.serdes import Serde
 
 _SIDE = 0
 

@@ -10,8 +10,8 @@ import json
 import math
 from hashlib import blake2b
 
-from common.json_text import coerced_names
-from streams.errors import StreamsError
+from kafka_pipeline.common.json_text import coerced_names
+from kafka_pipeline.streams.errors import StreamsError
 
 _PRECISION = 12
 _REGISTERS = 1 << _PRECISION

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from streams.dsl.expression_rows import RowFunction, predicate, row_function
-from streams.dsl.expressions import Expression, reads_timestamp
-from streams.dsl.graph import call
-from streams.errors import StreamsError, TopologyError
+from kafka_pipeline.streams.dsl.expression_rows import RowFunction, predicate, row_function
+from kafka_pipeline.streams.dsl.expressions import Expression, reads_timestamp
+from kafka_pipeline.streams.dsl.graph import call
+from kafka_pipeline.streams.errors import StreamsError, TopologyError
 
 OF_BOTH = "a function of key and value, or a column expression"
 OF_VALUE = "a function of the value, or a column expression"

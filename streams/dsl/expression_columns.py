@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.dsl.columns import Column, UnsuitableError, column_of
-from streams.dsl.expression_kernels import KERNELS
-from streams.dsl.expression_rows import UnfitError, scalar_function
-from streams.dsl.expressions import (
+from kafka_pipeline.streams.dsl.columns import Column, UnsuitableError, column_of
+from kafka_pipeline.streams.dsl.expression_kernels import KERNELS
+from kafka_pipeline.streams.dsl.expression_rows import UnfitError, scalar_function
+from kafka_pipeline.streams.dsl.expressions import (
     Call,
     Case,
     Coalesce,
@@ -29,8 +29,8 @@ from streams.dsl.expressions import (
     Timestamp,
     Value,
 )
-from streams.dsl.struct_columns import StructColumn
-from streams.record import Batch
+from kafka_pipeline.streams.dsl.struct_columns import StructColumn
+from kafka_pipeline.streams.record import Batch
 
 
 @dataclass(slots=True)

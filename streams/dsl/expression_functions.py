@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 E = TypeVar("E")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.dsl.expressions import (
+from kafka_pipeline.streams.dsl.expressions import (
     Coalesce,
     Expression,
     Field,
@@ -14,7 +14,7 @@ from streams.dsl.expressions import (
     condition_of,
     expression_of,
 )
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 
 def col(name: str) -> Expression:

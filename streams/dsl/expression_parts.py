@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from streams.dsl.chains import Fields, Part
-from streams.dsl.expression_rows import RowFunction, predicate, row_function
-from streams.dsl.expressions import Expression, Field, fields_of
-from streams.dsl.stateless import (
+from kafka_pipeline.streams.dsl.chains import Fields, Part
+from kafka_pipeline.streams.dsl.expression_rows import RowFunction, predicate, row_function
+from kafka_pipeline.streams.dsl.expressions import Expression, Field, fields_of
+from kafka_pipeline.streams.dsl.stateless import (
     FilterNotPart,
     FilterPart,
     MapValuesPart,
     SelectKeyPart,
     selected,
 )
-from streams.errors import StreamsError
-from streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 FEWEST_RECORDS = 16
 """For fewer records, the kernels of Arrow are not worth it."""
@@ -33,7 +33,7 @@ class Evaluation:
 
     def __init__(self, step: str, expression: Expression, row: RowFunction) -> None:
         # Arrow takes a while to load and some memory, so only tasks with expressions load it.
-        from streams.dsl import columns, expression_columns
+        from kafka_pipeline.streams.dsl import columns, expression_columns
 
         self._unsuitable = columns.UnsuitableError
         self._columns = expression_columns

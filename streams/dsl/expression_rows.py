@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from streams.dsl.expressions import (
+from kafka_pipeline.streams.dsl.expressions import (
     Call,
     Case,
     Coalesce,
@@ -23,7 +23,7 @@ from streams.dsl.expressions import (
     Timestamp,
     Value,
 )
-from streams.errors import StreamsError
+from kafka_pipeline.streams.errors import StreamsError
 
 RowFunction = Callable[[Any, Any, Any], Any]
 """A function of the key, the value and the timestamp of a record."""

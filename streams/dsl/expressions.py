@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from streams.dsl.expression_functions import Functions
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.dsl.expression_functions import Functions
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 _SCALARS = (bool, int, float, str, bytes)
 

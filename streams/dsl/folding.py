@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams import serdes
-from streams.dsl.aggregate_functions import AggregateFunctions
-from streams.serdes import Serde
-from streams.stores.bytes_store import Changes
-from streams.stores.key_value import with_time
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.stores.key_value import with_time
 
 _SAME_WHEN_READ: tuple[tuple[Serde[Any], type], ...] = (
     (serdes.integer, int),

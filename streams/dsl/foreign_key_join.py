@@ -13,16 +13,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams import serdes
-from streams.dsl.foreign_key_left import ForeignKeyJoin, ResolveAnswers, Subscribe
-from streams.dsl.foreign_key_messages import partition_of_answer, partition_of_subscription
-from streams.dsl.foreign_key_right import AnswerChanges, KeepSubscriptions, Subscriptions
-from streams.dsl.graph import Graph, Step
-from streams.dsl.table_values import TableValues
-from streams.dsl.tables import FillTable
-from streams.dsl.topics import Repartition, repartition_topic
-from streams.partitioning import ColumnPartitioner
-from streams.serdes import Serde
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.foreign_key_left import ForeignKeyJoin, ResolveAnswers, Subscribe
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
+    partition_of_answer,
+    partition_of_subscription,
+)
+from kafka_pipeline.streams.dsl.foreign_key_right import (
+    AnswerChanges,
+    KeepSubscriptions,
+    Subscriptions,
+)
+from kafka_pipeline.streams.dsl.graph import Graph, Step
+from kafka_pipeline.streams.dsl.table_values import TableValues
+from kafka_pipeline.streams.dsl.tables import FillTable
+from kafka_pipeline.streams.dsl.topics import Repartition, repartition_topic
+from kafka_pipeline.streams.partitioning import ColumnPartitioner
+from kafka_pipeline.streams.serdes import Serde
 
 
 @dataclass(frozen=True, slots=True)

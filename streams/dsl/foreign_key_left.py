@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.change import OUT_OF_ORDER
-from streams.dsl.foreign_key_messages import (
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
     Instruction,
     hash_and_value,
     subscription,
     value_hash,
 )
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.joining import JoinFunction, JoinKind
-from streams.dsl.stateless import repeated, selected
-from streams.dsl.table_values import Serdes, TableValues, unwritable
-from streams.engine.either_way import EitherWay
-from streams.errors import SerializationError, reworded
-from streams.processor import ProcessorContext
-from streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind
+from kafka_pipeline.streams.dsl.stateless import repeated, selected
+from kafka_pipeline.streams.dsl.table_values import Serdes, TableValues, unwritable
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.errors import SerializationError, reworded
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 NULL_FOREIGN_KEY = "null foreign key"
 

@@ -15,8 +15,8 @@ import struct
 from enum import IntEnum
 from hashlib import blake2b
 
-from streams.dsl.packing import pack
-from streams.errors import SerializationError
+from kafka_pipeline.streams.dsl.packing import pack
+from kafka_pipeline.streams.errors import SerializationError
 
 _NUMBERS = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")

@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
 
-from streams import serdes
-from streams.dsl.change import OUT_OF_ORDER
-from streams.dsl.foreign_key_left import NULL_FOREIGN_KEY
-from streams.dsl.foreign_key_messages import (
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER
+from kafka_pipeline.streams.dsl.foreign_key_left import NULL_FOREIGN_KEY
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
     Instruction,
     answer,
     foreign_key_prefix,
     parts_of_subscription,
 )
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.table_values import Serdes, TableValues, unwritable
-from streams.errors import SerializationError
-from streams.processor import BatchProcessor, Processor, ProcessorContext
-from streams.record import Batch, Headers, Record
-from streams.stores import KeyValueStore, StoreBuilder, key_value
-from streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.table_values import Serdes, TableValues, unwritable
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
+from kafka_pipeline.streams.record import Batch, Headers, Record
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, key_value
+from kafka_pipeline.streams.stores.bytes_store import Changes
 
 _ANSWERED_WITHOUT_VALUE = frozenset((Instruction.END, Instruction.ANSWER))
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from streams.dsl.graph import Compiling, Graph, Operation, Step
-from streams.dsl.table_values import TableReader, TableValues, open_table_store
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
-from streams.stores import ValueAndTimestamp, timestamped_key_value
-from streams.timestamps import ExtractorFunction, TimestampExtractor
+from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Operation, Step
+from kafka_pipeline.streams.dsl.table_values import TableReader, TableValues, open_table_store
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.stores import ValueAndTimestamp, timestamped_key_value
+from kafka_pipeline.streams.timestamps import ExtractorFunction, TimestampExtractor
 
 
 class GlobalTable:

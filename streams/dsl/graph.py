@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-from common.names import name_problem
-from streams import serdes
-from streams.builder import TopologyBuilder
-from streams.errors import TopologyError
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.builder import TopologyBuilder
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
 
 ANY_TOPIC = "*"
 
@@ -194,7 +194,7 @@ class Graph:
             if not isinstance(serde, Serde):
                 raise TopologyError(
                     f"{step!r}: the {what} is a {type(serde).__name__}: use one of "
-                    "streams.serdes, or make a streams.serdes.Serde"
+                    "kafka_pipeline.serdes, or make a kafka_pipeline.serdes.Serde"
                 )
         self.steps.append(step)
         self._anchors[step] = step.name if name or first is None else self._anchors[first]

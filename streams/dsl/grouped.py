@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
-from streams.dsl.graph import Graph, Operation, Step
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_values import TableValues
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.graph import Graph, Operation, Step
+from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
+from kafka_pipeline.streams.dsl.table_values import TableValues
+from kafka_pipeline.streams.serdes import Serde
 
 T_co = TypeVar("T_co", covariant=True)
 

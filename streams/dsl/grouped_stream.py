@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from streams import serdes
-from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from streams.dsl.aggregates import AggregateStream
-from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
-from streams.dsl.cogrouped_stream import CogroupedStream
-from streams.dsl.emit import Emit
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import call
-from streams.dsl.grouped import Grouped, TableMaker, add_stateful
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_values import StoredValues
-from streams.dsl.top_n import TopN
-from streams.dsl.window_aggregates import Windows
-from streams.dsl.windowed_stream import WindowedStream, check_windows
-from streams.serdes import Serde
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
+from kafka_pipeline.streams.dsl.aggregates import AggregateStream
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
+from kafka_pipeline.streams.dsl.emit import Emit
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import call
+from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker, add_stateful
+from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
+from kafka_pipeline.streams.dsl.table_values import StoredValues
+from kafka_pipeline.streams.dsl.top_n import TopN
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
+from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream, check_windows
+from kafka_pipeline.streams.serdes import Serde
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ class GroupedStream(Grouped, Generic[T]):
         aggregate and return it. If it returns `None`, the key has no aggregate any more. With
         `history_retention_ms`, the table is versioned (KIP-914).
 
-        Instead of functions, `fields` are aggregations of `streams.agg`, as in
+        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, as in
         `aggregate(n=agg.count(), total=agg.sum(col("delay")), name="Delays")`. The table then has
         dicts with these fields; `value_serde` writes them where they are written. The store has
         what the aggregations need.
@@ -132,7 +132,7 @@ class GroupedStream(Grouped, Generic[T]):
         emit: Emit = Emit.ON_WINDOW_UPDATE,
         late_to: str | None = None,
     ) -> WindowedStream[T]:
-        """Group the records by window as well; `streams.windows` makes windows.
+        """Group the records by window as well; `kafka_pipeline.windows` makes windows.
 
         `emit` says when results come: with each record, or once when a window closes. Records for
         windows that have closed go to the topic `late_to`, once per window; their headers

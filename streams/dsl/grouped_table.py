@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from streams import serdes
-from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from streams.dsl.aggregates import AggregateTable
-from streams.dsl.change import change_serde
-from streams.dsl.graph import Step, call
-from streams.dsl.grouped import TableMaker, add_stateful
-from streams.dsl.table_steps import TableSteps
-from streams.dsl.table_values import StoredValues
-from streams.dsl.tables import MapToGroups
-from streams.dsl.topics import Repartition
-from streams.serdes import Serde
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
+from kafka_pipeline.streams.dsl.aggregates import AggregateTable
+from kafka_pipeline.streams.dsl.change import change_serde
+from kafka_pipeline.streams.dsl.graph import Step, call
+from kafka_pipeline.streams.dsl.grouped import TableMaker, add_stateful
+from kafka_pipeline.streams.dsl.table_steps import TableSteps
+from kafka_pipeline.streams.dsl.table_values import StoredValues
+from kafka_pipeline.streams.dsl.tables import MapToGroups
+from kafka_pipeline.streams.dsl.topics import Repartition
+from kafka_pipeline.streams.serdes import Serde
 
 T = TypeVar("T")
 

@@ -7,11 +7,11 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from streams.dsl.graph import Compiling, Graph, Step
-from streams.engine.nodes import NamedPart
-from streams.errors import TopologyError
-from streams.processor import Processor
-from streams.record import Record
+from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Step
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.processor import Processor
+from kafka_pipeline.streams.record import Record
 
 JoinFunction = Callable[[Any, Any], Any]
 """Makes the result of a value of the left side and one of the right side."""

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from streams.dsl.columns import Column
-from streams.errors import SerializationError
+from kafka_pipeline.streams.dsl.columns import Column
+from kafka_pipeline.streams.errors import SerializationError
 
 Path = tuple[str, ...]
 

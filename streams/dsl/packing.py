@@ -5,8 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from streams.errors import SerializationError
-from streams.record import Headers
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.record import Headers
 
 _LENGTH = struct.Struct(">i")
 _NONE = _LENGTH.pack(-1)

@@ -6,17 +6,24 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
-from streams import serdes
-from streams.dsl.expression_calls import KeyValueFunction, function_of_both
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import Operation, Step
-from streams.dsl.repeats import Deduplicator, DistinctFilter, Lagger, StatefulStep, identities, lags
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.windows import Milliseconds, whole_ms
-from streams.errors import TopologyError
-from streams.event_time.step_time import times_store
-from streams.serdes import Serde
-from streams.stores import StoreBuilder, key_value, window
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.expression_calls import KeyValueFunction, function_of_both
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import Operation, Step
+from kafka_pipeline.streams.dsl.repeats import (
+    Deduplicator,
+    DistinctFilter,
+    Lagger,
+    StatefulStep,
+    identities,
+    lags,
+)
+from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
+from kafka_pipeline.streams.dsl.windows import Milliseconds, whole_ms
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder, key_value, window
 
 By = KeyValueFunction | Expression
 

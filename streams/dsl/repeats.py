@@ -9,16 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.json_text import coerced_names
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.stateless import NULL_KEY
-from streams.engine.nodes import NamedPart
-from streams.errors import SerializationError
-from streams.event_time.step_time import ENDS_MS, FollowsTime, StepTime, times_store_name
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, StoreBuilder, WindowStore
+from kafka_pipeline.common.json_text import coerced_names
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.event_time.step_time import (
+    ENDS_MS,
+    FollowsTime,
+    StepTime,
+    times_store_name,
+)
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, WindowStore
 
 _LENGTH = struct.Struct(">I")
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streams.dsl.change import Change
-from streams.dsl.closing import Closing
-from streams.dsl.stateless import NULL_KEY
-from streams.dsl.table_values import Found
-from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
-from streams.dsl.windows import SessionWindows
-from streams.errors import SerializationError
-from streams.processor import Processor
-from streams.record import Headers, Record
-from streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
+from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY
+from kafka_pipeline.streams.dsl.table_values import Found
+from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
+from kafka_pipeline.streams.dsl.windows import SessionWindows
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.processor import Processor
+from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
 
 
 class SessionAggregator(WindowAggregator, Processor):

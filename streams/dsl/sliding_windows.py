@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streams.dsl.aggregates import NULL_KEY_OR_VALUE
-from streams.dsl.change import Change
-from streams.dsl.closing import Closing
-from streams.dsl.time_windows import newest_start
-from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
-from streams.dsl.windows import SlidingWindows
-from streams.errors import SerializationError
-from streams.processor import Processor
-from streams.record import Record
-from streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
+from kafka_pipeline.streams.dsl.aggregates import NULL_KEY_OR_VALUE
+from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.dsl.time_windows import newest_start
+from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
+from kafka_pipeline.streams.dsl.windows import SlidingWindows
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.processor import Processor
+from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
 
 Aggregate = ValueAndTimestamp[Any]
 

@@ -8,11 +8,11 @@ from functools import partial
 from itertools import compress
 from typing import Any
 
-from streams.dsl.chains import Chain, Part
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.errors import StreamsError
-from streams.processor import ProcessorContext
-from streams.record import Batch, LazyColumn, Record, items_of
+from kafka_pipeline.streams.dsl.chains import Chain, Part
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, LazyColumn, Record, items_of
 
 NULL_KEY = "null key"
 """The reason under which records without a key are counted as dropped."""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from streams.dsl.delayed_lookup import Delay, JoinTableLater
-from streams.dsl.global_table import GlobalTable, GlobalValues
-from streams.dsl.graph import Graph, Operation, call
-from streams.dsl.joining import JoinFunction, JoinKind, called, check_builder
-from streams.dsl.stream_joins import JoinStreams, JoinWithSelf, StreamJoin
-from streams.dsl.stream_steps import StreamSteps
-from streams.dsl.table_lookup import JoinTable, KeyFunction, Lookup
-from streams.dsl.table_steps import TableSteps
-from streams.dsl.tables import Materialized
-from streams.dsl.windows import JoinWindows, Milliseconds, whole_ms
-from streams.errors import TopologyError
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.delayed_lookup import Delay, JoinTableLater
+from kafka_pipeline.streams.dsl.global_table import GlobalTable, GlobalValues
+from kafka_pipeline.streams.dsl.graph import Graph, Operation, call
+from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind, called, check_builder
+from kafka_pipeline.streams.dsl.stream_joins import JoinStreams, JoinWithSelf, StreamJoin
+from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
+from kafka_pipeline.streams.dsl.table_lookup import JoinTable, KeyFunction, Lookup
+from kafka_pipeline.streams.dsl.table_steps import TableSteps
+from kafka_pipeline.streams.dsl.tables import Materialized
+from kafka_pipeline.streams.dsl.windows import JoinWindows, Milliseconds, whole_ms
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.serdes import Serde
 
 _JOINER = "a function of the left and the right value"
 

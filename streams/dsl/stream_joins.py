@@ -7,27 +7,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
-from streams.dsl.table_lookup import NULL_KEY_OR_VALUE
-from streams.dsl.table_values import unwritable
-from streams.dsl.unmatched import Lone, Unmatched
-from streams.dsl.waiting import waiting_store
-from streams.dsl.windows import JoinWindows
-from streams.errors import SerializationError
-from streams.event_time.clocks import NO_CLOCK
-from streams.event_time.join_time import JoinTime, join_time_store
-from streams.event_time.step_time import (
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
+from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
+from kafka_pipeline.streams.dsl.table_values import unwritable
+from kafka_pipeline.streams.dsl.unmatched import Lone, Unmatched
+from kafka_pipeline.streams.dsl.waiting import waiting_store
+from kafka_pipeline.streams.dsl.windows import JoinWindows
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
+from kafka_pipeline.streams.event_time.join_time import JoinTime, join_time_store
+from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,
     EXPIRED,
     EXPIRED_AFTER_IDLE,
     NO_TIME,
     FollowsTime,
 )
-from streams.processor import Processor, ProcessorContext
-from streams.record import Record
-from streams.serdes import Serde
-from streams.stores import StoreBuilder, WindowStore, window
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder, WindowStore, window
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from streams.dsl import stateless
-from streams.dsl.async_values import AsyncSettings, is_async, map_values_async
-from streams.dsl.branches import Predicate, Split, branch
-from streams.dsl.chains import Part
-from streams.dsl.expression_calls import OF_BOTH, OF_VALUE, KeyValueFunction, condition_of_both
-from streams.dsl.expression_parts import BY_EXPRESSION
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import Graph, Operation, Step, call
-from streams.dsl.stateless import Stateless, drop_null_keys
-from streams.dsl.topics import Repartition, WriteTopic
-from streams.dsl.user_processors import Process, ProcessValues
-from streams.engine.nodes import Supplier, TopicChooser
-from streams.errors import TopologyError
-from streams.partitioning import PartitionFunction, StreamPartitioner
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.dsl import stateless
+from kafka_pipeline.streams.dsl.async_values import AsyncSettings, is_async, map_values_async
+from kafka_pipeline.streams.dsl.branches import Predicate, Split, branch
+from kafka_pipeline.streams.dsl.chains import Part
+from kafka_pipeline.streams.dsl.expression_calls import (
+    OF_BOTH,
+    OF_VALUE,
+    KeyValueFunction,
+    condition_of_both,
+)
+from kafka_pipeline.streams.dsl.expression_parts import BY_EXPRESSION
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import Graph, Operation, Step, call
+from kafka_pipeline.streams.dsl.stateless import Stateless, drop_null_keys
+from kafka_pipeline.streams.dsl.topics import Repartition, WriteTopic
+from kafka_pipeline.streams.dsl.user_processors import Process, ProcessValues
+from kafka_pipeline.streams.engine.nodes import Supplier, TopicChooser
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
 
 ValueFunction = Callable[[Any], Any]
 
@@ -360,7 +365,7 @@ def _stores(stores: object) -> tuple[StoreBuilder[Any, Any] | str, ...]:
     for store in stores:
         if not isinstance(store, StoreBuilder | str):
             raise TopologyError(
-                "a store comes from a function of streams.stores, such as "
+                "a store comes from a function of kafka_pipeline.stores, such as "
                 f"stores.key_value(…), or is a name, not a {type(store).__name__}"
             )
     return tuple(stores)

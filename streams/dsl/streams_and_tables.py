@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from streams.dsl.expression_calls import OF_BOTH
-from streams.dsl.expression_parts import SelectKeyByExpression
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import Graph, call
-from streams.dsl.grouped import add_stateful
-from streams.dsl.grouped_stream import GroupedStream
-from streams.dsl.grouped_table import GroupedTable
-from streams.dsl.ready_steps import ReadySteps
-from streams.dsl.stateless import SelectKeyPart, Stateless
-from streams.dsl.stream_join_steps import StreamJoins
-from streams.dsl.suppress import Suppress, close_delay_ms, window_ms
-from streams.dsl.suppressor import SuppressedValues, SuppressTable
-from streams.dsl.table_join_steps import TableJoins
-from streams.dsl.table_values import StoredValues
-from streams.dsl.tables import FillTable, to_stream
-from streams.errors import TopologyError
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.expression_calls import OF_BOTH
+from kafka_pipeline.streams.dsl.expression_parts import SelectKeyByExpression
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import Graph, call
+from kafka_pipeline.streams.dsl.grouped import add_stateful
+from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
+from kafka_pipeline.streams.dsl.grouped_table import GroupedTable
+from kafka_pipeline.streams.dsl.ready_steps import ReadySteps
+from kafka_pipeline.streams.dsl.stateless import SelectKeyPart, Stateless
+from kafka_pipeline.streams.dsl.stream_join_steps import StreamJoins
+from kafka_pipeline.streams.dsl.suppress import Suppress, close_delay_ms, window_ms
+from kafka_pipeline.streams.dsl.suppressor import SuppressedValues, SuppressTable
+from kafka_pipeline.streams.dsl.table_join_steps import TableJoins
+from kafka_pipeline.streams.dsl.table_values import StoredValues
+from kafka_pipeline.streams.dsl.tables import FillTable, to_stream
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.serdes import Serde
 
 
 class Stream(StreamJoins, ReadySteps):

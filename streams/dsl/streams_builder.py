@@ -6,18 +6,22 @@ import re
 from collections.abc import Sequence
 from typing import Any, Self
 
-from common.specs import OffsetReset
-from streams import serdes
-from streams.dsl.compiler import Compiler
-from streams.dsl.global_table import GlobalTable, ReadGlobally
-from streams.dsl.graph import Graph, Step
-from streams.dsl.streams_and_tables import Stream, Table, fill_table
-from streams.dsl.topics import ReadTopics
-from streams.errors import TopologyError
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
-from streams.timestamps import ExtractorFunction, TimestampExtractor, record_timestamp
-from streams.topology import Topology
+from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.compiler import Compiler
+from kafka_pipeline.streams.dsl.global_table import GlobalTable, ReadGlobally
+from kafka_pipeline.streams.dsl.graph import Graph, Step
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table, fill_table
+from kafka_pipeline.streams.dsl.topics import ReadTopics
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.timestamps import (
+    ExtractorFunction,
+    TimestampExtractor,
+    record_timestamp,
+)
+from kafka_pipeline.streams.topology import Topology
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
@@ -49,7 +53,7 @@ class StreamsBuilder:
             if not isinstance(serde, Serde):
                 raise TopologyError(
                     f"the {what} of the StreamsBuilder is a {type(serde).__name__}: use one of "
-                    "streams.serdes, or make a streams.serdes.Serde"
+                    "kafka_pipeline.serdes, or make a kafka_pipeline.serdes.Serde"
                 )
         self._graph = Graph(key_serde, value_serde, allow_generated_names)
         self._sources: list[tuple[Step, tuple[Any, ...]]] = []
@@ -136,7 +140,7 @@ class StreamsBuilder:
         """Add a store that `process(…, stores=[name])` uses by its name."""
         if not isinstance(store, StoreBuilder):
             raise TopologyError(
-                "a state store comes from a function of streams.stores, such as "
+                "a state store comes from a function of kafka_pipeline.stores, such as "
                 f"stores.key_value(…), not as a {type(store).__name__}"
             )
         self._stores.append(store)

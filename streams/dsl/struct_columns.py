@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams import serdes
-from streams.dsl.columns import Column, UnsuitableError
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.columns import Column, UnsuitableError
 
 _ESCAPED = r'["\\\x00-\x1f]'
 """The characters that JSON cannot have in a string as they are."""

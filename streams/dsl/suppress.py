@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from streams.dsl.graph import Step
-from streams.dsl.windows import Milliseconds, whole_ms
-from streams.errors import InvalidArgumentError, TopologyError
+from kafka_pipeline.streams.dsl.graph import Step
+from kafka_pipeline.streams.dsl.windows import Milliseconds, whole_ms
+from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 
 WhenFull = Literal["emit", "fail"]
 

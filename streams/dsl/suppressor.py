@@ -9,18 +9,23 @@ from functools import partial
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from streams import serdes
-from streams.dsl.change import OUT_OF_ORDER, Change
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
-from streams.dsl.suppress import Suppress
-from streams.dsl.table_values import Found, TableReader, TableValues, unwritable
-from streams.errors import SerializationError, StreamsError
-from streams.event_time.step_time import FollowsTime, StepTime, times_store, times_store_name
-from streams.processor import Processor, ProcessorContext
-from streams.record import Headers, Record
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, ValueAndTimestamp, key_value
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from kafka_pipeline.streams.dsl.suppress import Suppress
+from kafka_pipeline.streams.dsl.table_values import Found, TableReader, TableValues, unwritable
+from kafka_pipeline.streams.errors import SerializationError, StreamsError
+from kafka_pipeline.streams.event_time.step_time import (
+    FollowsTime,
+    StepTime,
+    times_store,
+    times_store_name,
+)
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, ValueAndTimestamp, key_value
 
 _NUMBERS = struct.Struct(">qqq")
 _OWN_BYTES = 28

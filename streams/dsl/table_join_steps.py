@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Self
 
-from streams.dsl.common_origins import common_origins
-from streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
-from streams.dsl.foreign_key_left import ForeignKeyJoin
-from streams.dsl.graph import call
-from streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
-from streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
-from streams.dsl.table_steps import TableSteps
-from streams.dsl.table_values import Serdes, StoredValues, TableValues
-from streams.errors import TopologyError
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.common_origins import common_origins
+from kafka_pipeline.streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
+from kafka_pipeline.streams.dsl.foreign_key_left import ForeignKeyJoin
+from kafka_pipeline.streams.dsl.graph import call
+from kafka_pipeline.streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
+from kafka_pipeline.streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
+from kafka_pipeline.streams.dsl.table_steps import TableSteps
+from kafka_pipeline.streams.dsl.table_values import Serdes, StoredValues, TableValues
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.serdes import Serde
 
 _JOINER = "a function of the left and the right value"
 

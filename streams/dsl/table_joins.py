@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.change import OUT_OF_ORDER, Change
-from streams.dsl.common_origins import BEGIN, END, add_ends
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.joining import LEFT, RIGHT, Joiner, JoinFunction, JoinKind, add_sides
-from streams.dsl.table_values import (
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.common_origins import BEGIN, END, add_ends
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.joining import (
+    LEFT,
+    RIGHT,
+    Joiner,
+    JoinFunction,
+    JoinKind,
+    add_sides,
+)
+from kafka_pipeline.streams.dsl.table_values import (
     Found,
     TableReader,
     TableStore,
@@ -18,10 +25,10 @@ from streams.dsl.table_values import (
     open_table_store,
     table_store,
 )
-from streams.processor import Processor, ProcessorContext
-from streams.record import Headers, Record
-from streams.serdes import Serde
-from streams.stores import ValueAndTimestamp
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import ValueAndTimestamp
 
 
 @dataclass(frozen=True, slots=True)

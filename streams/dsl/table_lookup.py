@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.joining import JoinFunction, JoinKind
-from streams.dsl.stateless import selected
-from streams.dsl.table_values import TableValues
-from streams.engine.either_way import EitherWay
-from streams.processor import ProcessorContext
-from streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind
+from kafka_pipeline.streams.dsl.stateless import selected
+from kafka_pipeline.streams.dsl.table_values import TableValues
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Self
 
-from streams.dsl.expression_calls import condition_of_both, mapper_of_value
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import Graph, Step
-from streams.dsl.table_values import ComputedValues, StoredValues, TableValues
-from streams.dsl.tables import ViewTable
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.expression_calls import condition_of_both, mapper_of_value
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import Graph, Step
+from kafka_pipeline.streams.dsl.table_values import ComputedValues, StoredValues, TableValues
+from kafka_pipeline.streams.dsl.tables import ViewTable
+from kafka_pipeline.streams.serdes import Serde
 
 
 class TableSteps:

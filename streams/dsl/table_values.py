@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.errors import SerializationError, reworded
-from streams.event_time.step_time import NO_TIME
-from streams.processor import ProcessorContext
-from streams.serdes import Serde
-from streams.stores import (
+from kafka_pipeline.streams.errors import SerializationError, reworded
+from kafka_pipeline.streams.event_time.step_time import NO_TIME
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     StoreBuilder,
@@ -21,7 +21,7 @@ from streams.stores import (
     timestamped_key_value,
     versioned_key_value,
 )
-from streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.stores.bytes_store import Changes
 
 Found = ValueAndTimestamp[Any] | None
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from streams.dsl.chains import Part
-from streams.dsl.change import OUT_OF_ORDER, Change
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.same_key import same_by
-from streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
-from streams.dsl.table_values import TimestampedTable, open_table_store, table_store
-from streams.engine.either_way import EitherWay
-from streams.engine.nodes import NamedPart
-from streams.errors import SerializationError, StreamsError, reworded
-from streams.event_time.step_time import ENDS_MS, FollowsTime
-from streams.processor import BatchProcessor, Processor, ProcessorContext
-from streams.record import Batch, Record, items_of
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.chains import Part
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.same_key import same_by
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
+from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, FollowsTime
+from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.serdes import Serde
 
 Compute = Callable[[Any, Any], Any]
 

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from itertools import chain, compress
 from typing import Any
 
-from streams.dsl.change import Change
-from streams.dsl.folding import Fold
-from streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
-from streams.dsl.table_values import Found
-from streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
-from streams.dsl.windows import CalendarWindows, TimeWindows
-from streams.engine.either_way import EitherWay
-from streams.errors import SerializationError
-from streams.record import Batch, Record, items_of
-from streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
-from streams.stores.key_value import value_and_time
-from streams.stores.layout import window_key
+from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.folding import Fold
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
+from kafka_pipeline.streams.dsl.table_values import Found
+from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
+from kafka_pipeline.streams.dsl.windows import CalendarWindows, TimeWindows
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
+from kafka_pipeline.streams.stores.key_value import value_and_time
+from kafka_pipeline.streams.stores.layout import window_key
 
 
 class TimeWindowAggregator(WindowAggregator, EitherWay):

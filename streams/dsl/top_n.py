@@ -7,11 +7,11 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable
 from typing import Any
 
-from streams.dsl.aggregate_functions import AggregateFunctions
-from streams.dsl.expression_calls import function_of_both
-from streams.dsl.expressions import Expression
-from streams.errors import StreamsError, TopologyError
-from streams.serdes import Serde
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
+from kafka_pipeline.streams.dsl.expression_calls import function_of_both
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.errors import StreamsError, TopologyError
+from kafka_pipeline.streams.serdes import Serde
 
 Entry = tuple[Any, Any]
 """A rank and a value."""

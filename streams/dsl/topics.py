@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.specs import OffsetReset
-from streams.dsl.graph import ANY_TOPIC, Compiling, Operation, Step
-from streams.engine.nodes import TopicChooser
-from streams.partitioning import PartitionFunction, StreamPartitioner
-from streams.serdes import Serde
-from streams.timestamps import ExtractorFunction, TimestampExtractor
+from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.streams.dsl.graph import ANY_TOPIC, Compiling, Operation, Step
+from kafka_pipeline.streams.engine.nodes import TopicChooser
+from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.timestamps import ExtractorFunction, TimestampExtractor
 
 
 @dataclass(frozen=True, slots=True)

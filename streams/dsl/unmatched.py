@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
-from streams.dsl.waiting import Items, Waiting
-from streams.record import Headers
-from streams.stores import KeyValueStore
+from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from kafka_pipeline.streams.dsl.waiting import Items, Waiting
+from kafka_pipeline.streams.record import Headers
+from kafka_pipeline.streams.stores import KeyValueStore
 
 _OF_SIDE = (1, 0)
 """The numbers of the sides in the order of the records: of one time, right ones come first."""

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, cast
 from uuid import UUID
 
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.engine.nodes import Supplier
-from streams.errors import SerializationError, StreamsError
-from streams.processor import Processor, ProcessorContext
-from streams.record import Batch, Record
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.errors import SerializationError, StreamsError
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
 
 _IMMUTABLE = frozenset((str, bytes, int, float, bool, UUID, type(None)))
 """The types of most keys: nobody can change such an object."""

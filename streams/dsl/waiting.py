@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from streams import serdes
-from streams.dsl.packing import pack, unpack
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, StoreBuilder, key_value
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.packing import pack, unpack
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, key_value
 
 _PLACE = struct.Struct(">QB")
 

@@ -8,27 +8,38 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from streams.dsl.aggregate_functions import AggregateFunctions
-from streams.dsl.change import Change
-from streams.dsl.emit import Emit
-from streams.dsl.graph import Compiling, Operation, Step
-from streams.dsl.table_values import Found, Serdes, TableReader, TableValues, unwritable
-from streams.dsl.windows import CalendarWindows, SessionWindows, SlidingWindows, TimeWindows
-from streams.engine.either_way import EitherWay
-from streams.errors import SerializationError
-from streams.event_time.step_time import (
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
+from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.emit import Emit
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.table_values import (
+    Found,
+    Serdes,
+    TableReader,
+    TableValues,
+    unwritable,
+)
+from kafka_pipeline.streams.dsl.windows import (
+    CalendarWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+)
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,
     SENT_ON,
     FollowsTime,
     StepTime,
     times_store_name,
 )
-from streams.processor import BatchProcessor, Processor, ProcessorContext
-from streams.punctuation import PunctuationType
-from streams.record import Batch, Record
-from streams.stores import StoreBuilder, Window, Windowed
-from streams.stores.expiring import Expiring
-from streams.stores.layout import SESSION_BYTES, TIME_BYTES
+from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
+from kafka_pipeline.streams.punctuation import PunctuationType
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
+from kafka_pipeline.streams.stores.expiring import Expiring
+from kafka_pipeline.streams.stores.layout import SESSION_BYTES, TIME_BYTES
 
 LATE_HEADERS = "__streams.late."
 """The names of the headers of late records begin with this."""

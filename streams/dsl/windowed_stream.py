@@ -7,31 +7,36 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from streams import serdes
-from streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
-from streams.dsl.emit import Emit
-from streams.dsl.expressions import Expression
-from streams.dsl.graph import Graph, Step, call
-from streams.dsl.grouped import Grouped
-from streams.dsl.session_windows import SessionAggregator, look_up_session
-from streams.dsl.sliding_windows import SlidingWindowAggregator
-from streams.dsl.table_values import TableValues
-from streams.dsl.time_windows import TimeWindowAggregator, look_up_window
-from streams.dsl.top_n import TopN
-from streams.dsl.window_aggregates import (
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.emit import Emit
+from kafka_pipeline.streams.dsl.expressions import Expression
+from kafka_pipeline.streams.dsl.graph import Graph, Step, call
+from kafka_pipeline.streams.dsl.grouped import Grouped
+from kafka_pipeline.streams.dsl.session_windows import SessionAggregator, look_up_session
+from kafka_pipeline.streams.dsl.sliding_windows import SlidingWindowAggregator
+from kafka_pipeline.streams.dsl.table_values import TableValues
+from kafka_pipeline.streams.dsl.time_windows import TimeWindowAggregator, look_up_window
+from kafka_pipeline.streams.dsl.top_n import TopN
+from kafka_pipeline.streams.dsl.window_aggregates import (
     AggregateWindows,
     WindowedAggregate,
     WindowedValues,
     Windows,
 )
-from streams.dsl.windows import CalendarWindows, SessionWindows, SlidingWindows, TimeWindows
-from streams.errors import TopologyError
-from streams.event_time.step_time import times_store
-from streams.processor import BatchProcessor, Processor
-from streams.serdes import Serde
-from streams.stores import StoreBuilder, session, window
-from streams.stores.key_value import timestamped
+from kafka_pipeline.streams.dsl.windows import (
+    CalendarWindows,
+    SessionWindows,
+    SlidingWindows,
+    TimeWindows,
+)
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.processor import BatchProcessor, Processor
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder, session, window
+from kafka_pipeline.streams.stores.key_value import timestamped
 
 T = TypeVar("T")
 
@@ -186,8 +191,8 @@ class WindowedStream(Generic[T]):
         which makes one aggregate of those of two sessions that a record connects. The adder and the
         merger may change an aggregate and return it.
 
-        Instead of functions, `fields` are aggregations of `streams.agg`, for sessions as well; see
-        `GroupedStream.aggregate`.
+        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, for sessions
+        as well; see `GroupedStream.aggregate`.
         """
         if fields:
             given = {"initializer": initializer, "adder": adder, "merger": merger}

@@ -1,6 +1,6 @@
 """Windows: how time is divided for aggregates.
 
-    from streams import windows
+    from kafka_pipeline import windows
 
     windows.tumbling(3_600_000, grace_ms=600_000)
     windows.hopping(timedelta(hours=1), advance_ms=timedelta(minutes=5), grace_ms=0)
@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from common.calendars import Calendar
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 __all__ = [
     "JoinWindows",

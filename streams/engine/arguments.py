@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 
 def require_int(what: str, number: object, least: int) -> None:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from common.errors import escaped
-from common.record_batch import RecordBatch
-from streams.engine.event_loop import EventLoop
-from streams.engine.record_queues import Partition
-from streams.errors import StreamsError
-from streams.processor import AsyncProcessor
-from streams.record import Record
+from kafka_pipeline.common.errors import escaped
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.processor import AsyncProcessor
+from kafka_pipeline.streams.record import Record
 
 MOST_OPEN_S = 0.1
 """How long records are taken in between two commits if results come in key order."""

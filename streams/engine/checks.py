@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from common.suggest import did_you_mean
-from streams.engine.node_group import GlobalStore
-from streams.engine.nodes import Node, ProcessorNode, Sink, Source
-from streams.errors import TopologyError
-from streams.stores import StoreBuilder
-from streams.topology import InternalTopic
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.engine.node_group import GlobalStore
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.topology import InternalTopic
 
 Connections = Sequence[tuple[str, str]]
 

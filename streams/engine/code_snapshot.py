@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.engine_code import ENGINE_FOLDER, ENGINE_PACKAGES
-from common.errors import UnavailableError
-from streams.engine.user_files import python_files
+from kafka_pipeline.common.engine_code import folders_with_engine_code
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.streams.engine.user_files import python_files
 
 
 def snapshot(python_path: Sequence[Path], into: Path) -> tuple[Path, ...]:
@@ -31,7 +31,7 @@ def snapshot(python_path: Sequence[Path], into: Path) -> tuple[Path, ...]:
 
 
 def _mirror(root: Path, copy: Path, into: Path) -> None:
-    left_out = {into, *(ENGINE_FOLDER / name for name in ENGINE_PACKAGES)}
+    left_out = {into, *folders_with_engine_code()}
     code = [file for file in python_files(root) if left_out.isdisjoint(file.parents)]
     with_code = {root, *(each for file in code for each in file.parents if root in each.parents)}
     for folder in sorted(with_code):  # each after the one that it is in

@@ -6,18 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, get_origin
 
-from common.record_batch import RecordBatch
-from common.suggest import did_you_mean
-from streams.engine.outputs import Dropped, Output
-from streams.engine.running_node import RunningNode
-from streams.engine.task_time import TaskTime
-from streams.engine.time_limit import TimeLimit
-from streams.errors import StreamsError
-from streams.event_time.clocks import clocks_by_time
-from streams.processor import RecordRejectedError
-from streams.punctuation import Cancellable, PunctuationType, Punctuator
-from streams.record import Batch, Record, items_of
-from streams.stores.builder import Store
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.engine.outputs import Dropped, Output
+from kafka_pipeline.streams.engine.running_node import RunningNode
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.event_time.clocks import clocks_by_time
+from kafka_pipeline.streams.processor import RecordRejectedError
+from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
+from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.stores.builder import Store
 
 S = TypeVar("S", bound=Store)
 

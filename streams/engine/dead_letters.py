@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from common.record_batch import OutputRecord, RecordBatch
-from common.record_size import record_size
-from common.suggest import counted
-from streams.engine.accepted import MissingKeyError, RecordTooLargeError
-from streams.engine.outputs import OutputTopics
-from streams.engine.user_errors import Explanation
-from streams.errors import InvalidTimestampError
-from streams.processor import RecordRejectedError
+from kafka_pipeline.common.engine_code import ENGINE
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.streams.engine.accepted import MissingKeyError, RecordTooLargeError
+from kafka_pipeline.streams.engine.outputs import OutputTopics
+from kafka_pipeline.streams.engine.user_errors import Explanation
+from kafka_pipeline.streams.errors import InvalidTimestampError
+from kafka_pipeline.streams.processor import RecordRejectedError
 
 _STACKTRACE = "__streams.errors.stacktrace"
 
@@ -88,4 +89,7 @@ def error_name(error: Exception) -> str:
             return "RecordTooLarge"
         case MissingKeyError():
             return "MissingKey"
-    return f"{type(error).__module__}.{type(error).__qualname__}"
+    kind = type(error)
+    # Not the module that the engine has the class in: names in topics stay.
+    home = ENGINE if kind.__module__.startswith(f"{ENGINE}.") else kind.__module__
+    return f"{home}.{kind.__qualname__}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
 
 # Mermaid writes labels as HTML. A "#" begins one of its own entities.
 _ENTITIES = {"#": "#35;", "&": "#amp;", '"': "#quot;", "<": "#lt;", ">": "#gt;"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from streams.processor import BatchProcessor
-from streams.record import Batch, Record
+from kafka_pipeline.streams.processor import BatchProcessor
+from kafka_pipeline.streams.record import Batch, Record
 
 
 class EitherWay(BatchProcessor):

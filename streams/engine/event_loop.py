@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import structlog
 
-from common.error_words import class_name
-from common.user_frames import place_in
-from streams.errors import StreamsError
+from kafka_pipeline.common.error_words import class_name
+from kafka_pipeline.common.user_frames import place_in
+from kafka_pipeline.streams.errors import StreamsError
 
 T = TypeVar("T")
 

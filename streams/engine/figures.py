@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from common.committed import OTHER_REASONS, with_short_reasons
-from common.errors import shorten
-from streams.engine.outputs import ELSEWHERE, Dropped
-from streams.event_time.step_time import LATE
+from kafka_pipeline.common.committed import OTHER_REASONS, with_short_reasons
+from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped
+from kafka_pipeline.streams.event_time.step_time import LATE
 
 MOST_ERRORS = 20
 """How many names of errors a task counts by; user code can make up any number of classes."""

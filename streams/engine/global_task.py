@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import NoReturn
 
-from common.record_batch import RecordBatch
-from streams.engine.group_task import GroupTask
-from streams.engine.node_group import GlobalStore
-from streams.engine.outputs import Dropped
-from streams.engine.record_queues import Partition
-from streams.engine.task_environment import TaskEnvironment
-from streams.group_settings import GroupSettings
-from streams.stores.bytes_store import BytesStore
-from streams.stores.read_only import ReadOnlyBytes
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.node_group import GlobalStore
+from kafka_pipeline.streams.engine.outputs import Dropped
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.read_only import ReadOnlyBytes
 
 NULL_KEY = "null key"
 """The reason under which records without a key are counted as dropped."""

@@ -10,27 +10,32 @@ from math import inf
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from common.errors import EngineError, PipelineError, as_exception
-from common.record_batch import OutputRecord, RecordBatch
-from streams.engine.figures import Figures
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, OutputColumns
-from streams.engine.record_accumulator import RecordAccumulator
-from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
-from streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
-from streams.engine.runtime import Call, GroupRuntime, Rejection
-from streams.engine.task_environment import TaskEnvironment
-from streams.engine.task_time import TaskTime
-from streams.engine.timestamp_extraction import timed
-from streams.engine.user_errors import reason
-from streams.event_time.clocks import clocked, clocks_of
-from streams.event_time.input_time import SOURCE, InputTime
-from streams.event_time.progress import Progress
-from streams.event_time.step_time import EXPIRED
-from streams.group_settings import GroupSettings
-from streams.processor import RecordRejectedError
-from streams.punctuation import PunctuationType
-from streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
+from kafka_pipeline.streams.engine.record_accumulator import RecordAccumulator
+from kafka_pipeline.streams.engine.record_queues import (
+    NEVER_WAIT,
+    Partition,
+    RecordQueues,
+    RecordSpan,
+)
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
+from kafka_pipeline.streams.engine.runtime import Call, GroupRuntime, Rejection
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.engine.timestamp_extraction import timed
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.event_time.clocks import clocked, clocks_of
+from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
+from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.event_time.step_time import EXPIRED
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.processor import RecordRejectedError
+from kafka_pipeline.streams.punctuation import PunctuationType
+from kafka_pipeline.streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME
 
 _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from common.key_warnings import KeyProblem, KeyWarning
-from common.record_batch import RecordBatch
-from streams import serdes
-from streams.engine.node_group import NodeGroup
-from streams.engine.nodes import Source
-from streams.partitioning import DEFAULT_PARTITIONER, PARTITIONERS
-from streams.serdes import Serde
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.nodes import Source
+from kafka_pipeline.streams.partitioning import DEFAULT_PARTITIONER, PARTITIONERS
+from kafka_pipeline.streams.serdes import Serde
 
 FIRST_RECORDS = 200
 """So many records of a topic are looked at, and then one of every `INTERVAL`."""

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streams.engine.either_way import EitherWay
-from streams.record import LazyColumn
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.record import LazyColumn
 
 MakeColumn = Callable[[Sequence[bytes | None]], LazyColumn]
 """Makes the values of a batch out of the bytes that were read."""

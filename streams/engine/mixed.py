@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from streams.engine.record_queues import Turn
-from streams.processor import BatchProcessor
-from streams.record import Batch
+from kafka_pipeline.streams.engine.record_queues import Turn
+from kafka_pipeline.streams.processor import BatchProcessor
+from kafka_pipeline.streams.record import Batch
 
 
 @dataclass(slots=True)

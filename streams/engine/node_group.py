@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from streams.engine.nodes import Node, ProcessorNode, Sink, Source
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.stores import StoreBuilder
 
 N = TypeVar("N")
 

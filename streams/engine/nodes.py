@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from common.specs import OffsetReset
-from streams.partitioning import StreamPartitioner
-from streams.processor import AsyncProcessor, BatchProcessor, Processor
-from streams.record import Record
-from streams.serdes import Serde
-from streams.timestamps import TimestampExtractor
+from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.streams.partitioning import StreamPartitioner
+from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
+from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.timestamps import TimestampExtractor
 
 Supplier = Callable[[], Processor | BatchProcessor | AsyncProcessor]
 """Makes the processor of one task: a class, or a function without arguments."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from common.record_batch import KafkaHeaders, OutputRecord
-from common.topic_limits import TopicLimits
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
+from kafka_pipeline.common.topic_limits import TopicLimits
 
 
 class OutputTopics(Protocol):

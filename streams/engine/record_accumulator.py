@@ -6,9 +6,9 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
 
-from common.record_batch import RecordBatch
-from streams.engine.call_size import CallSize
-from streams.engine.record_queues import Partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.call_size import CallSize
+from kafka_pipeline.streams.engine.record_queues import Partition
 
 MOST_RECORDS = 100_000
 _FEWEST_RECORDS = 10

@@ -19,8 +19,8 @@ from collections.abc import Collection, Container, Sequence
 from itertools import accumulate, islice, repeat
 from typing import NamedTuple, Protocol
 
-from common.record_batch import RecordBatch
-from streams.timestamps import UNKNOWN_TIME
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
 
 Partition = tuple[str, int]
 """Topic and number."""

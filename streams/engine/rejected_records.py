@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from streams.engine.dead_letters import dead_letter, error_name
-from streams.engine.figures import Figures
-from streams.engine.recent import MinuteLimit
-from streams.engine.runtime import GroupRuntime, Rejection
-from streams.engine.task_environment import TaskEnvironment
-from streams.engine.user_errors import Explanation
-from streams.group_settings import GroupSettings
-from streams.processor import RecordRejectedError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.dead_letters import dead_letter, error_name
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.recent import MinuteLimit
+from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.engine.user_errors import Explanation
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.processor import RecordRejectedError
 
 
 class ProcessingFailedError(Exception):

@@ -7,35 +7,35 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from common.errors import OwnError, as_exception
-from common.names import name_problem
-from common.record_batch import KafkaHeaders, RecordBatch
-from common.record_size import MAX_OVERHEAD, size_bound, sizes
-from common.user_frames import place_of_definition
-from streams import serdes
-from streams.engine.accepted import Accepted
-from streams.engine.async_calls import Entry
-from streams.engine.either_way import EitherWay
-from streams.engine.lazy_values import MakeColumn, ReadsLazily
-from streams.engine.nodes import Sink, Source
-from streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
-from streams.engine.running_async import RunningAsync
-from streams.engine.running_node import RunningNode, check_methods
-from streams.engine.sendable import sendable_headers
-from streams.engine.task_time import TaskTime
-from streams.errors import SerializationError, StreamsError, reworded
-from streams.event_time.clocks import with_clock, with_clocks
-from streams.partitioning import ChooseForAll, ColumnPartitioner, choose
-from streams.processor import (
+from kafka_pipeline.common.errors import OwnError, as_exception
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.record_size import MAX_OVERHEAD, size_bound, sizes
+from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.accepted import Accepted
+from kafka_pipeline.streams.engine.async_calls import Entry
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.engine.lazy_values import MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.nodes import Sink, Source
+from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
+from kafka_pipeline.streams.engine.running_async import RunningAsync
+from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods
+from kafka_pipeline.streams.engine.sendable import sendable_headers
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
+from kafka_pipeline.streams.event_time.clocks import with_clock, with_clocks
+from kafka_pipeline.streams.partitioning import ChooseForAll, ColumnPartitioner, choose
+from kafka_pipeline.streams.processor import (
     BatchProcessor,
     Processor,
     RecordRejectedError,
 )
-from streams.record import Batch, LazyColumn, Record, items_of
-from streams.timestamps import following
+from kafka_pipeline.streams.record import Batch, LazyColumn, Record, items_of
+from kafka_pipeline.streams.timestamps import following
 
 if TYPE_CHECKING:
-    from streams.engine.context import RunningContext
+    from kafka_pipeline.streams.engine.context import RunningContext
 
 Column = Sequence[Any]
 

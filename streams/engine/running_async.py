@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from common.user_frames import place_of_definition
-from streams.engine.async_calls import AsyncCalls
-from streams.engine.event_loop import EventLoop
-from streams.engine.running_node import RunningNode, check_methods
-from streams.engine.time_limit import TimeLimit
-from streams.errors import StreamsError
-from streams.processor import AsyncProcessor, AsyncProcessorContext
-from streams.record import Record
+from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.streams.engine.async_calls import AsyncCalls
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods
+from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.processor import AsyncProcessor, AsyncProcessorContext
+from kafka_pipeline.streams.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
-from common.errors import EngineError, PipelineError, as_exception, nothing_escapes
-from streams.engine.context import RunningContext, TaskView
-from streams.engine.event_loop import EventLoop
-from streams.engine.mixed import MixedProcessor
-from streams.engine.node_group import NodeGroup
-from streams.engine.nodes import Node, ProcessorNode, Sink, Source
-from streams.engine.outputs import Output
-from streams.engine.running import RunningProcessor, RunningSink, RunningSource
-from streams.engine.running_async import AsyncContext, RunningAsync
-from streams.engine.running_node import RunningNode
-from streams.engine.task_environment import TaskEnvironment
-from streams.errors import StreamsError, SupplierError
-from streams.event_time.step_time import FollowsTime
-from streams.processor import AsyncProcessor, BatchProcessor, Processor
-from streams.stores.api import LateCount
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception, nothing_escapes
+from kafka_pipeline.streams.engine.context import RunningContext, TaskView
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.mixed import MixedProcessor
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.engine.outputs import Output
+from kafka_pipeline.streams.engine.running import RunningProcessor, RunningSink, RunningSource
+from kafka_pipeline.streams.engine.running_async import AsyncContext, RunningAsync
+from kafka_pipeline.streams.engine.running_node import RunningNode
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.errors import StreamsError, SupplierError
+from kafka_pipeline.streams.event_time.step_time import FollowsTime
+from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
+from kafka_pipeline.streams.stores.api import LateCount
 
 
 class RunningGroup:

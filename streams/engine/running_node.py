@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from common.user_frames import place_of_definition
-from streams.errors import StreamsError
-from streams.processor import AsyncProcessor, BatchProcessor, Processor
-from streams.record import Batch, Record
+from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
+from kafka_pipeline.streams.record import Batch, Record
 
 Receiver = Callable[[Record], None]
 BatchReceiver = Callable[[Batch], None]

@@ -9,32 +9,32 @@ from math import inf
 from time import monotonic
 from typing import TypeGuard, TypeVar
 
-from common.errors import EngineError, PipelineError, as_exception
-from common.record_batch import RecordBatch
-from streams.engine.async_calls import Entry
-from streams.engine.call_size import CallSize
-from streams.engine.mixed import MixedBatch
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Output
-from streams.engine.record_queues import Turn
-from streams.engine.running import RunningSource
-from streams.engine.running_async import RunningAsync
-from streams.engine.running_group import RunningGroup
-from streams.engine.task_environment import TaskEnvironment
-from streams.engine.task_time import TaskTime
-from streams.engine.time_limit import TimeLimit
-from streams.errors import InvalidArgumentError, StreamsError
-from streams.event_time.clocks import NO_CLOCK
-from streams.processor import RecordRejectedError
-from streams.punctuation import (
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.async_calls import Entry
+from kafka_pipeline.streams.engine.call_size import CallSize
+from kafka_pipeline.streams.engine.mixed import MixedBatch
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Output
+from kafka_pipeline.streams.engine.record_queues import Turn
+from kafka_pipeline.streams.engine.running import RunningSource
+from kafka_pipeline.streams.engine.running_async import RunningAsync
+from kafka_pipeline.streams.engine.running_group import RunningGroup
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
+from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
+from kafka_pipeline.streams.processor import RecordRejectedError
+from kafka_pipeline.streams.punctuation import (
     Cancellable,
     PunctuationQueue,
     PunctuationType,
     Punctuator,
     first_due_ms,
 )
-from streams.record import Batch, Record
-from streams.timestamps import UNKNOWN_TIME
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
 
 T = TypeVar("T")
 

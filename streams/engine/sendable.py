@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from streams.errors import InvalidArgumentError
+from kafka_pipeline.streams.errors import InvalidArgumentError
 
 END_OF_TIME = 2**63
 """The first timestamp that is too large."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from streams.engine.event_loop import EventLoop
-from streams.engine.outputs import OutputTopics
-from streams.stores.bytes_store import BytesStore, StoreBytes
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.outputs import OutputTopics
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

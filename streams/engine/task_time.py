@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from streams.engine.record_queues import Partition
-from streams.event_time.clocks import NO_CLOCK
-from streams.record import Batch, Record
-from streams.timestamps import UNKNOWN_TIME
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
 
 
 class TaskTime:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from streams.errors import InvalidTimestampError
-from streams.record import items_of
+from kafka_pipeline.streams.errors import InvalidTimestampError
+from kafka_pipeline.streams.record import items_of
 
 _YEAR_2000_MS, _YEAR_2100_MS = 946_684_800_000, 4_102_444_800_000
 _FINER = (("microseconds", 1000), ("nanoseconds", 1_000_000))

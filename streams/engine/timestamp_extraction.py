@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.errors import EngineError, PipelineError, as_exception
-from common.record_batch import KafkaHeaders, RecordBatch
-from streams.engine.running import RunningSource
-from streams.engine.task_time import TaskTime
-from streams.engine.time_limit import TimeLimit
-from streams.engine.user_errors import reason
-from streams.processor import RecordRejectedError
-from streams.timestamps import extract_column, stamped
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.streams.engine.running import RunningSource
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.engine.time_limit import TimeLimit
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.processor import RecordRejectedError
+from kafka_pipeline.streams.timestamps import extract_column, stamped
 
 
 @dataclass(frozen=True, slots=True)

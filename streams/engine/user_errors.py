@@ -10,17 +10,17 @@ from itertools import dropwhile
 from types import FrameType
 from typing import Any
 
-from common.error_words import HOW_TO_SHOW, class_name, words_of
-from common.errors import EscapedError, shorten
-from common.user_frames import Trace, is_engine
-from streams.engine.async_calls import AsyncCalls
-from streams.engine.nodes import NamedPart, ProcessorNode
-from streams.engine.running import RunningProcessor, RunningSink, RunningSource
-from streams.engine.running_async import RunningAsync
-from streams.engine.running_group import RunningGroup
-from streams.engine.runtime import GroupRuntime
-from streams.errors import StreamsError
-from streams.processor import RecordRejectedError
+from kafka_pipeline.common.error_words import HOW_TO_SHOW, class_name, words_of
+from kafka_pipeline.common.errors import EscapedError, shorten
+from kafka_pipeline.common.user_frames import Trace, is_engine
+from kafka_pipeline.streams.engine.async_calls import AsyncCalls
+from kafka_pipeline.streams.engine.nodes import NamedPart, ProcessorNode
+from kafka_pipeline.streams.engine.running import RunningProcessor, RunningSink, RunningSource
+from kafka_pipeline.streams.engine.running_async import RunningAsync
+from kafka_pipeline.streams.engine.running_group import RunningGroup
+from kafka_pipeline.streams.engine.runtime import GroupRuntime
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.processor import RecordRejectedError
 
 MISTAKES = (
     AttributeError,

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
 if TYPE_CHECKING:
-    from streams.record import Batch, Record
+    from kafka_pipeline.streams.record import Batch, Record
 
 CLOCK_HEADER = "__streams.clock"
 """The last header of a record in an internal topic that is behind its clock: decimal digits."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from streams.event_time.progress import UNKNOWN, Part, Progress, combined
+from kafka_pipeline.streams.event_time.progress import UNKNOWN, Part, Progress, combined
 
 Partition = tuple[str, int]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from streams import serdes
-from streams.processor import ProcessorContext
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, StoreBuilder, key_value
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, key_value
 
 _LAYOUT = struct.Struct(">qq")
 _NONE = -1

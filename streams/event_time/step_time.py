@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from streams import serdes
-from streams.event_time.clocks import NO_CLOCK, Times, late_by
-from streams.processor import ProcessorContext
-from streams.record import Batch, items_of
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, StoreBuilder, key_value
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.event_time.clocks import NO_CLOCK, Times, late_by
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, key_value
 
 _LAYOUT = struct.Struct(">qq")
 _TIMES: Serde[tuple[int, int]] = Serde(

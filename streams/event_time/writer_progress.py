@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from common.committed import Committed, InputProgress, topic_mark
-from common.event_time import Writer
-from common.tasks import TaskId
-from streams.event_time.progress import UNKNOWN, Part, Progress, combined, holding
+from kafka_pipeline.common.committed import Committed, InputProgress, topic_mark
+from kafka_pipeline.common.event_time import Writer
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.progress import UNKNOWN, Part, Progress, combined, holding
 
 _MOST_SILENT = 10
 

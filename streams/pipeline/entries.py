@@ -5,16 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from common.fields import Fields
-from common.keys import Choice, Free, Schema, names
-from common.names import name_problem
-from common.processors import SINK, SOURCE
-from common.specs import ForwardSpec, ProcessorSpec
-from common.suggest import one_of
-from common.yaml_positions import Items, Located, Map, Problems, Scalar, Value, describe
-from streams.pipeline.kinds.entry import Entry, Target
-from streams.pipeline.kinds.kind import FROM, ID, MAX_DEAD_LETTERS, ON_ERROR, TO, TYPE, WAS, Kind
-from streams.pipeline.kinds.registry import KINDS, kind_named, kind_of
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Choice, Free, Schema, names
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.suggest import one_of
+from kafka_pipeline.common.yaml_positions import (
+    Items,
+    Located,
+    Map,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+)
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, Target
+from kafka_pipeline.streams.pipeline.kinds.kind import (
+    FROM,
+    ID,
+    MAX_DEAD_LETTERS,
+    ON_ERROR,
+    TO,
+    TYPE,
+    WAS,
+    Kind,
+)
+from kafka_pipeline.streams.pipeline.kinds.registry import KINDS, kind_named, kind_of
 
 _WORDS = tuple(kind.spec.type for kind in KINDS if not kind.type_form)
 _OR_ANOTHER = "".join(f", or {kind.type_form}" for kind in KINDS if kind.type_form)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from common.config import is_config
-from common.fields import Fields
-from common.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
-from common.names import NAME_PATTERN, name_problem
-from common.processors import SINK, SOURCE
-from common.yaml_positions import Located, Map, Pair, Problems, Scalar, Value, describe
-from streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
-from streams.pipeline.kinds.entry import PipelineFile
-from streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source
+from kafka_pipeline.common.config import is_config
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
+from kafka_pipeline.common.names import NAME_PATTERN, name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.yaml_positions import (
+    Located,
+    Map,
+    Pair,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+)
+from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
+from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source
 
 _TOPIC_SCHEMA = TOPIC.schema()
 

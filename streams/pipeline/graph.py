@@ -6,11 +6,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from common.processors import SINK, SOURCE
-from common.suggest import did_you_mean
-from common.yaml_positions import Problems
-from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
-from streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 
 def check_graph(pipeline: PipelineFile, problems: Problems) -> None:

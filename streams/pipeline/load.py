@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from common.config import Config
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.references import reference_problems
-from common.user_code import require_other_names
-from common.yaml_positions import Problems, read_yaml
-from streams.pipeline.file import read_pipeline
-from streams.pipeline.graph import check_graph, topological_order
-from streams.pipeline.kinds.kind import Means
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.partitions import check_given_counts
-from streams.pipeline.topics import Made, check_topics
-from streams.pipeline.updates import check_updates
-from streams.sql.spec import Queries
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.references import reference_problems
+from kafka_pipeline.common.user_code import require_other_names
+from kafka_pipeline.common.yaml_positions import Problems, read_yaml
+from kafka_pipeline.streams.pipeline.file import read_pipeline
+from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
+from kafka_pipeline.streams.pipeline.kinds.kind import Means
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.partitions import check_given_counts
+from kafka_pipeline.streams.pipeline.topics import Made, check_topics
+from kafka_pipeline.streams.pipeline.updates import check_updates
+from kafka_pipeline.streams.sql.spec import Queries
 
 StartProblem = Callable[[PipelineProcessor], str]
 """Makes processors as their tasks would, and runs `init`; returns what is wrong, or ""."""

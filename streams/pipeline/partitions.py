@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 
 def with_counts(

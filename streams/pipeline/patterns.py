@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 
 
 def with_matching_topics(pipeline: Pipeline, existing: Collection[str]) -> Pipeline:

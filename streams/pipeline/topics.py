@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from common.names import MAX_NAME_LENGTH
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.topic_names import TopicNames, collision_key
-from common.yaml_positions import Located, Problems
-from streams.pipeline.graph import arcs_of
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.common.names import MAX_NAME_LENGTH
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.topic_names import TopicNames, collision_key
+from kafka_pipeline.common.yaml_positions import Located, Problems
+from kafka_pipeline.streams.pipeline.graph import arcs_of
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 Made = tuple[Entry, PipelineProcessor]
 """A processor and the entry that it comes from; that of a topology makes several."""

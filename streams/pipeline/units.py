@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from common.messages import ProcessorReplica
-from common.references import References, with_values
-from common.user_code import UserCode
-from streams.engine.node_group import NodeGroup
-from streams.group_settings import GroupSettings
-from streams.pipeline.kinds.kind import Unit
-from streams.pipeline.kinds.registry import kind_of
-from streams.sql.spec import Queries
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.references import References, with_values
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.pipeline.kinds.kind import Unit
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.sql.spec import Queries
 
 
 def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> NodeGroup:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from common.specs import ForwardSpec, SparkSpec, SqlSpec
-from common.yaml_positions import Problems
-from streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.common.specs import ForwardSpec, SparkSpec, SqlSpec
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 
 def check_updates(file: PipelineFile, problems: Problems) -> None:
@@ -40,7 +40,7 @@ def _with_groups(entry: Entry) -> SqlSpec | None:
 
 def _may_follow(before: SqlSpec, after: SqlSpec, is_changed: bool) -> bool:
     # sqlglot takes a quarter of a second to load.
-    from streams.sql.update_text import read_updates
+    from kafka_pipeline.streams.sql.update_text import read_updates
 
     first, second = (
         read_updates(spec.query, [*spec.tables, *spec.topic_tables]) for spec in (before, after)

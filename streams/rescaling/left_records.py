@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
+from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 
 def places_of_left(keys: pa.BinaryArray, partition: int, tasks: Tasks) -> list[int]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from common.calendars import Calendar
-from common.spreading import Spreading
-from streams.rescaling.saved import SavedRow
-from streams.rescaling.tasks import Tasks
-from streams.stores.layout import TIME_OF
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.streams.rescaling.saved import SavedRow
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.stores.layout import TIME_OF
 
 
 class OpenWindows:

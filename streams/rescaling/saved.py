@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from common.record_batch import KafkaHeaders
+from kafka_pipeline.common.record_batch import KafkaHeaders
 
 
 class SavedRow(NamedTuple):

@@ -8,22 +8,28 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from common.errors import ConfigError
-from common.processors import LoggedStore
-from common.specs import SHAPE_STORE
-from common.spreading import Rule, Spreading
-from common.suggest import counted
-from streams.backfill.partitions import partitions_of
-from streams.event_time.join_time import merged_join_times
-from streams.event_time.step_time import closed_until, merged_times, times_store_name
-from streams.rescaling.open_windows import OpenWindows
-from streams.rescaling.saved import SavedRow, SavedState, SpreadRow
-from streams.rescaling.subscriptions import RowPartitions
-from streams.rescaling.tasks import Tasks
-from streams.rescaling.unmatched import spread_unmatched
-from streams.sql.join_state import Renumbering, merged_numbered_times
-from streams.sql.key_column import KeyColumn
-from streams.stores.layout import TIME_OF, is_time_mark, record_key, time_mark, without_time
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.processors import LoggedStore
+from kafka_pipeline.common.specs import SHAPE_STORE
+from kafka_pipeline.common.spreading import Rule, Spreading
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.streams.backfill.partitions import partitions_of
+from kafka_pipeline.streams.event_time.join_time import merged_join_times
+from kafka_pipeline.streams.event_time.step_time import closed_until, merged_times, times_store_name
+from kafka_pipeline.streams.rescaling.open_windows import OpenWindows
+from kafka_pipeline.streams.rescaling.saved import SavedRow, SavedState, SpreadRow
+from kafka_pipeline.streams.rescaling.subscriptions import RowPartitions
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.rescaling.unmatched import spread_unmatched
+from kafka_pipeline.streams.sql.join_state import Renumbering, merged_numbered_times
+from kafka_pipeline.streams.sql.key_column import KeyColumn
+from kafka_pipeline.streams.stores.layout import (
+    TIME_OF,
+    is_time_mark,
+    record_key,
+    time_mark,
+    without_time,
+)
 
 _OF_TASK: Mapping[Rule, Callable[[Sequence[bytes], int], bytes]] = {
     "times": lambda found, _: merged_times(found),

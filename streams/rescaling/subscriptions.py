@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.errors import ConfigError
-from streams.dsl.foreign_key_messages import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
     partition_of_subscription,
     parts_of_subscription,
     with_partition,
 )
-from streams.dsl.topics import repartition_topic
-from streams.partitioning import default_partition
-from streams.rescaling.saved import SavedRow
-from streams.rescaling.tasks import Tasks
-from streams.stores.layout import without_end
+from kafka_pipeline.streams.dsl.topics import repartition_topic
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.rescaling.saved import SavedRow
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.stores.layout import without_end
 
 
 def topic_of(store: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from streams.partitioning import default_partition
-from streams.rescaling.saved import SavedState, SpreadRow
-from streams.rescaling.tasks import Tasks
-from streams.sql.join_state import Renumbering, number_of_place, number_of_row
-from streams.sql.join_stores import ROWS
-from streams.stores.layout import without_time
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.rescaling.saved import SavedState, SpreadRow
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.sql.join_state import Renumbering, number_of_place, number_of_row
+from kafka_pipeline.streams.sql.join_stores import ROWS
+from kafka_pipeline.streams.stores.layout import without_time
 
 
 def spread_unmatched(store: str, state: SavedState, tasks: Tasks) -> Iterator[SpreadRow]:

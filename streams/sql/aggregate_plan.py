@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.origins import id_of
-from streams.sql.plan import alias, items, kind, literal, seq, step_to_input
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import HAS_RESULT, MARK, PLACE
+from kafka_pipeline.streams.sql.origins import id_of
+from kafka_pipeline.streams.sql.plan import alias, items, kind, literal, seq, step_to_input
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
 
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""

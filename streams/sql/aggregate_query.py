@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.best_plan import BestRows, best_rows, require_row_number
-from streams.sql.distinct_plan import collecting
-from streams.sql.origins import id_of, is_column, nodes_to_input, origin
-from streams.sql.plan import (
+from kafka_pipeline.streams.sql.best_plan import BestRows, best_rows, require_row_number
+from kafka_pipeline.streams.sql.distinct_plan import collecting
+from kafka_pipeline.streams.sql.origins import id_of, is_column, nodes_to_input, origin
+from kafka_pipeline.streams.sql.plan import (
     Step,
     alias,
     expressions,
@@ -31,9 +31,9 @@ from streams.sql.plan import (
     step_to_input,
     with_column,
 )
-from streams.sql.session_plan import is_session, session_of, with_order
-from streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
-from streams.sql.state_shape import OPEN_FROM, Sessions, Window
+from kafka_pipeline.streams.sql.session_plan import is_session, session_of, with_order
+from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Sessions, Window
 
 TIME = "timestamp"
 LAST_TIME = "__last_time"

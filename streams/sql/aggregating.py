@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.errors import ConfigError
-from common.specs import GROUPS_TOPIC, GroupingSpec, WindowSpec
-from common.tasks import TaskId
-from streams.dsl.stateless import NULL_KEY, selected
-from streams.dsl.window_aggregates import late_headers
-from streams.dsl.windows import SessionWindows
-from streams.event_time.clocks import late_by
-from streams.event_time.step_time import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec, WindowSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
+from kafka_pipeline.streams.dsl.window_aggregates import late_headers
+from kafka_pipeline.streams.dsl.windows import SessionWindows
+from kafka_pipeline.streams.event_time.clocks import late_by
+from kafka_pipeline.streams.event_time.step_time import (
     EXPIRED,
     EXPIRED_AFTER_IDLE,
     NO_TIME,
@@ -28,20 +28,20 @@ from streams.event_time.step_time import (
     FollowsTime,
     StepTime,
 )
-from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
-from streams.punctuation import PunctuationType
-from streams.record import Batch, Record, items_of
-from streams.sql.columns import table_of
-from streams.sql.group_codec import GroupCodec, Groups
-from streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
-from streams.sql.kept_sessions import KeptSessions
-from streams.sql.planned_groups import require_as_planned
-from streams.sql.processor import run_carefully
-from streams.sql.spec import QuerySpec
-from streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation
-from streams.sql.state_stores import windows_of
-from streams.sql.topic_tables import Lookup
-from streams.windowed import Window as DslWindow
+from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.punctuation import PunctuationType
+from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
+from kafka_pipeline.streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
+from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
+from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation
+from kafka_pipeline.streams.sql.state_stores import windows_of
+from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.windowed import Window as DslWindow
 
 _Times = npt.NDArray[np.int64]
 

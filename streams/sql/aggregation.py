@@ -16,24 +16,24 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-from streams.sql.aggregate_plan import (
+from kafka_pipeline.streams.sql.aggregate_plan import (
     AGGREGATES,
     AggregateParts,
     aggregate_parts,
     merging_plan,
     partial_plan,
 )
-from streams.sql.aggregate_query import GroupedQuery, grouped_query
-from streams.sql.history_joins import at_record_times
-from streams.sql.kept_plan import INPUT, KeptPlan
-from streams.sql.keyed_joins import require_keyed_joins
-from streams.sql.origins import id_of
-from streams.sql.output import require_plain_type, shaped
-from streams.sql.plan import items, kind, require_all_inputs
-from streams.sql.query_session import translated
-from streams.sql.running import Running
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import (
+from kafka_pipeline.streams.sql.aggregate_query import GroupedQuery, grouped_query
+from kafka_pipeline.streams.sql.history_joins import at_record_times
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
+from kafka_pipeline.streams.sql.keyed_joins import require_keyed_joins
+from kafka_pipeline.streams.sql.origins import id_of
+from kafka_pipeline.streams.sql.output import require_plain_type, shaped
+from kafka_pipeline.streams.sql.plan import items, kind, require_all_inputs
+from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     MARK,
     OPEN_FROM,
@@ -44,7 +44,7 @@ from streams.sql.state_shape import (
     Window,
     difference,
 )
-from streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.tables import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from streams.engine.user_files import python_files
+from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.streams.engine.user_files import python_files
 
-ENGINE = ("common", "streams", "taskmanager")
+_PACKAGES = ("common", "streams", "taskmanager")
+"""Those of the engine that a PipelineThread imports."""
 
 
 def write_archive(file: Path, python_path: Sequence[Path] = (), modules: Sequence[str] = ()) -> int:
@@ -33,8 +35,10 @@ def write_archive(file: Path, python_path: Sequence[Path] = (), modules: Sequenc
 
 
 def _files(python_path: Sequence[Path], modules: Sequence[str]) -> Iterator[tuple[Path, str]]:
-    for package in ENGINE:
-        yield from _module(package)
+    for file in sorted(ENGINE_FOLDER.glob("*.py")):
+        yield file, f"{ENGINE}/{file.name}"
+    for package in _PACKAGES:
+        yield from _tree(ENGINE_FOLDER / package, ENGINE_FOLDER.parent)
     for folder in python_path:
         yield from _tree(folder, folder)
     for module in dict.fromkeys(module.split(".")[0] for module in modules):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streams.sql.origins import id_of, origin
-from streams.sql.plan import Step, items, kind
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.origins import id_of, origin
+from kafka_pipeline.streams.sql.plan import Step, items, kind
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _LESS = {"LessThanOrEqual": 0, "LessThan": 1, "EqualTo": 0, "EqualNullSafe": 0}
 """Comparisons that limit their left side, with what to subtract from the right one."""

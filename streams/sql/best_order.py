@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.sql.plan import literal, seq
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.plan import literal, seq
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("timestamp", "timestamp_ntz")

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.best_limit import most_rows
-from streams.sql.best_order import order_name, sorting_columns
-from streams.sql.origins import id_of, nodes_to_input
-from streams.sql.plan import (
+from kafka_pipeline.streams.sql.best_limit import most_rows
+from kafka_pipeline.streams.sql.best_order import order_name, sorting_columns
+from kafka_pipeline.streams.sql.origins import id_of, nodes_to_input
+from kafka_pipeline.streams.sql.plan import (
     Step,
     alias,
     field_of,
@@ -27,7 +27,7 @@ from streams.sql.plan import (
     struct_of,
     with_column,
 )
-from streams.sql.spec import QueryError, no_rank
+from kafka_pipeline.streams.sql.spec import QueryError, no_rank
 
 _TIES = ("timestamp", "partition", "offset")
 """The columns of records that decide between rows which ORDER BY takes for equal."""

@@ -8,14 +8,14 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
-from common.config import Config
-from common.errors import UnavailableError
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.environment import EXECUTOR_JVM, LOCAL, QUIET
-from streams.sql.queries import SparkQueries
-from streams.sql.start import ship_code, start_spark
-from streams.sql.zone import adopted
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.environment import EXECUTOR_JVM, LOCAL, QUIET
+from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.start import ship_code, start_spark
+from kafka_pipeline.streams.sql.zone import adopted
 
 T = TypeVar("T")
 R = TypeVar("R")

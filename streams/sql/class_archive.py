@@ -1,7 +1,8 @@
 """Make the class archive, with which Spark's JVM starts in about half the time (JEP 350).
 
-Run `python -m streams.sql.class_archive` once for each environment; scripts/setup.sh does it.
-Spark also starts without the archive. A JVM or a Spark other than the one that made it ignores it.
+Run `python -m kafka_pipeline.streams.sql.class_archive` once for each environment; scripts/setup.sh
+does it. Spark also starts without the archive. A JVM or a Spark other than the one that made it
+ignores it.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ import os
 from pathlib import Path
 from typing import Any
 
-from common.user_code import UserCode
-from streams.record import Batch
-from streams.sql.access import Readable
-from streams.sql.columns import table_of
-from streams.sql.environment import (
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.environment import (
     CLASS_ARCHIVE,
     LOCAL,
     QUIET,
     driver_options,
     set_environment,
 )
-from streams.sql.queries import SparkQueries
-from streams.sql.session import start_session
-from streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.session import start_session
+from kafka_pipeline.streams.sql.spec import QuerySpec
 
 
 def make(archive: Path = CLASS_ARCHIVE) -> None:

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from common.record_batch import KafkaHeaders
-from common.specs import Format
-from streams.engine.time_limit import unit_advice
-from streams.errors import InvalidTimestampError, StreamsError
-from streams.record import Batch, items_of
-from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
-from streams.sql.strict_json import count_right
+from kafka_pipeline.common.record_batch import KafkaHeaders
+from kafka_pipeline.common.specs import Format
+from kafka_pipeline.streams.engine.time_limit import unit_advice
+from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
+from kafka_pipeline.streams.sql.strict_json import count_right
 
 _MOMENT = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

@@ -10,8 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from streams.sql.plan import expressions, field_of, items, kind, literal, seq, struct_of
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.plan import (
+    expressions,
+    field_of,
+    items,
+    kind,
+    literal,
+    seq,
+    struct_of,
+)
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _SAME_WITH_DUPLICATES = (
     "AnyValue",

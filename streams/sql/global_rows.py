@@ -6,11 +6,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streams.sql.columns import lookup_schema
-from streams.sql.output import require_plain_types
-from streams.sql.spec import QuerySpec
-from streams.sql.tables import ROWS_IN_MEMORY, Rows
-from streams.sql.zone import new_session
+from kafka_pipeline.streams.sql.columns import lookup_schema
+from kafka_pipeline.streams.sql.output import require_plain_types
+from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.tables import ROWS_IN_MEMORY, Rows
+from kafka_pipeline.streams.sql.zone import new_session
 
 STRICT = {"allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
 """Options of Spark's reader of JSON: else the text "NaN" is a number."""

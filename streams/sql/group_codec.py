@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.sql.row_codec import RowCodec
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import Sessions, StateShape
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import Sessions, StateShape
 
 _Times = npt.NDArray[np.int64]
 _HEAD = struct.Struct(">8sq")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from streams.sql.plan import (
+from kafka_pipeline.streams.sql.plan import (
     Step,
     input_column,
     is_input,
@@ -19,7 +19,7 @@ from streams.sql.plan import (
     step_to_input,
     with_column,
 )
-from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QueryError
+from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QueryError
 
 
 def at_record_times(plan: Any, rdd_id: int, tables: Collection[int], jvm: Any) -> Any:

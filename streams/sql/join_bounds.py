@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError
 
 Comparing = Literal["<", "<=", "=", ">=", ">"]
 

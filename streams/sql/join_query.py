@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.specs import JoinSide
-from streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
-from streams.sql.join_shape import MATCHES, RECORD
-from streams.sql.joined import JoinText
-from streams.sql.keyed_joins import demands
-from streams.sql.origins import id_of, is_column
-from streams.sql.plan import (
+from kafka_pipeline.common.specs import JoinSide
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.keyed_joins import demands
+from kafka_pipeline.streams.sql.origins import id_of, is_column
+from kafka_pipeline.streams.sql.plan import (
     Step,
     alias,
     all_nodes,
@@ -30,7 +30,7 @@ from streams.sql.plan import (
     seq,
     with_column,
 )
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _KEEPS: dict[str, tuple[JoinSide, ...]] = {
     "Inner": (),

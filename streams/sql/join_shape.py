@@ -10,8 +10,8 @@ from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
-from common.specs import JoinSide
-from streams.sql.joined import JoinText
+from kafka_pipeline.common.specs import JoinSide
+from kafka_pipeline.streams.sql.joined import JoinText
 
 RECORD = "__record"
 """A column of records, and of the rows that stem from them: the number of the record."""

@@ -15,17 +15,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from common.specs import SHAPE_STORE, JoinSpec
-from streams.dsl.waiting import Items
-from streams.event_time.step_time import ENDS_MS, times_store_name
-from streams.processor import ProcessorContext
-from streams.sql.columns import moments
-from streams.sql.join_shape import SIDES, JoinShape
-from streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
-from streams.sql.row_codec import RowCodec
-from streams.sql.spec import QueryError
-from streams.stores import KeyValueStore, WindowStore
-from streams.stores.layout import MAX_TIME
+from kafka_pipeline.common.specs import SHAPE_STORE, JoinSpec
+from kafka_pipeline.streams.dsl.waiting import Items
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_name
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.columns import moments
+from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape
+from kafka_pipeline.streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
+from kafka_pipeline.streams.stores.layout import MAX_TIME
 
 _NUMBER = struct.Struct(">Q")
 _PLACE = struct.Struct(">QBQ")

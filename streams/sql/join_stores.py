@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import JoinSpec
-from streams import serdes
-from streams.dsl.waiting import waiting_store
-from streams.event_time.step_time import times_store
-from streams.sql.state_stores import shape_store
-from streams.stores import StoreBuilder, window
+from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.waiting import waiting_store
+from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.sql.state_stores import shape_store
+from kafka_pipeline.streams.stores import StoreBuilder, window
 
 JOIN = "join"
 """The name under which the time of a join is kept."""

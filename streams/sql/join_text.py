@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from streams.sql.join_bounds import bounds_of, said
-from streams.sql.joined import JoinText
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.join_bounds import bounds_of, said
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
 
@@ -23,7 +23,7 @@ def read_join(query: str, tables: Collection[str] = ()) -> JoinText | None:
     """
     if not _MAY_JOIN.search(query):
         return None
-    from streams.sql.join_tree import find_join
+    from kafka_pipeline.streams.sql.join_tree import find_join
 
     found = find_join(query, tables)
     if found is None:

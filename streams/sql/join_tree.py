@@ -12,11 +12,11 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from common.specs import JoinSide
-from streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, said
-from streams.sql.query_text import microseconds
-from streams.sql.query_tree import is_column_of_records, is_input, parsed, quiet
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.specs import JoinSide
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, said
+from kafka_pipeline.streams.sql.query_text import microseconds
+from kafka_pipeline.streams.sql.query_tree import is_column_of_records, is_input, parsed, quiet
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _OPERATORS: dict[type[exp.Expr], Comparing] = {
     exp.LT: "<",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from common.specs import JoinSide
+from kafka_pipeline.common.specs import JoinSide
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,26 +16,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.specs import JoinSpec
-from common.tasks import TaskId
-from streams.dsl.stateless import NULL_KEY
-from streams.dsl.window_aggregates import late_headers
-from streams.engine.mixed import MixedBatch, MixedProcessor
-from streams.errors import StreamsError
-from streams.event_time.clocks import late_by
-from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, SENT_ON, FollowsTime
-from streams.processor import ProcessorContext, RecordRejectedError
-from streams.record import Batch, Record
-from streams.sql.columns import HEADERS, batch_of, table_of
-from streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
-from streams.sql.join_state import JoinState, Pairs, Row, Waiting
-from streams.sql.join_stores import reach_of
-from streams.sql.joined import JoinText
-from streams.sql.processor import run_carefully
-from streams.sql.row_codec import RowCodec
-from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.topic_tables import Lookup
-from streams.windowed import Window
+from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY
+from kafka_pipeline.streams.dsl.window_aggregates import late_headers
+from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.event_time.clocks import late_by
+from kafka_pipeline.streams.event_time.step_time import (
+    EXPIRED,
+    EXPIRED_AFTER_IDLE,
+    SENT_ON,
+    FollowsTime,
+)
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, table_of
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
+from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
+from kafka_pipeline.streams.sql.join_stores import reach_of
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.windowed import Window
 
 _Times = npt.NDArray[np.int64]
 

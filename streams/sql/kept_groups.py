@@ -10,19 +10,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
-from streams.dsl.time_windows import newest_start
-from streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
-from streams.processor import ProcessorContext
-from streams.record import Batch
-from streams.sql.columns import batch_of
-from streams.sql.group_codec import GroupCodec, Groups
-from streams.sql.key_column import with_columns
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import Merged, StateShape, difference
-from streams.sql.state_stores import GROUPS, WINDOWS, windows_of
-from streams.stores import KeyValueStore, WindowStore
-from streams.stores.layout import window_key
+from kafka_pipeline.common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
+from kafka_pipeline.streams.dsl.time_windows import newest_start
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import batch_of
+from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
+from kafka_pipeline.streams.sql.key_column import with_columns
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import Merged, StateShape, difference
+from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, windows_of
+from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
+from kafka_pipeline.streams.stores.layout import window_key
 
 _Marks = npt.NDArray[np.int64]
 

@@ -10,20 +10,20 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.specs import GroupingSpec
-from streams import serdes
-from streams.dsl.closing import Closing
-from streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
-from streams.processor import ProcessorContext
-from streams.record import Batch
-from streams.sql.group_codec import Groups
-from streams.sql.kept_groups import KeptGroups, Merge, batches_of
-from streams.sql.session_merging import Session, SessionsOfKey
-from streams.sql.state_shape import Merged, StateShape
-from streams.sql.state_stores import SESSIONS, sessions_of
-from streams.stores import SessionStore
-from streams.stores.layout import MAX_TIME
-from streams.windowed import Window, Windowed
+from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.group_codec import Groups
+from kafka_pipeline.streams.sql.kept_groups import KeptGroups, Merge, batches_of
+from kafka_pipeline.streams.sql.session_merging import Session, SessionsOfKey
+from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
+from kafka_pipeline.streams.sql.state_stores import SESSIONS, sessions_of
+from kafka_pipeline.streams.stores import SessionStore
+from kafka_pipeline.streams.stores.layout import MAX_TIME
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 _Id = Windowed[bytes]
 _Kept = list[tuple[_Id, bytes]]

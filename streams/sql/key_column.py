@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from streams.sql.row_codec import RowCodec
-from streams.sql.state_shape import StateShape, packed, unpacked
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.state_shape import StateShape, packed, unpacked
 
 
 def with_columns(content: str, shape: StateShape) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from streams.sql.origins import id_of, is_column
-from streams.sql.plan import (
+from kafka_pipeline.streams.sql.origins import id_of, is_column
+from kafka_pipeline.streams.sql.plan import (
     all_nodes,
     input_column,
     is_input,
@@ -19,7 +19,7 @@ from streams.sql.plan import (
     reads_input,
     step_to_input,
 )
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError
 
 HASH_JOIN = "ShuffledHashJoinExec"
 """The operator that joins `input` with such a table."""

@@ -14,8 +14,8 @@ from pyspark.errors import (
     PythonException,
 )
 
-from common.error_words import described
-from common.errors import shorten
+from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.errors import shorten
 
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")

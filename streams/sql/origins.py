@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from streams.sql.plan import items, kind, step_to_input
+from kafka_pipeline.streams.sql.plan import items, kind, step_to_input
 
 
 def id_of(column: Any) -> int:

@@ -15,9 +15,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from common.specs import Format
-from streams.sql.finite import finite
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.specs import Format
+from kafka_pipeline.streams.sql.finite import finite
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")
 _USER_DEFINED = '"type":"udt"'

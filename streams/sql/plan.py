@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streams.sql.join_bounds import EXAMPLE as JOIN_EXAMPLE
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE as JOIN_EXAMPLE
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")
 _OPAQUE = ("MapInPandas", "MapInArrow", "Expand")

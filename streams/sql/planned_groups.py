@@ -6,10 +6,10 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 
 from __future__ import annotations
 
-from common.durations import spoken
-from common.specs import GroupingSpec, SessionSpec, WindowSpec
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import Sessions, StateShape, Window
+from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import Sessions, StateShape, Window
 
 
 def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str = "") -> None:

@@ -7,13 +7,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from common.tasks import TaskId
-from streams.event_time.clocks import clocks_by_time
-from streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
-from streams.record import Batch
-from streams.sql.columns import batch_of, table_of
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
-from streams.sql.topic_tables import Lookup
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.clocks import clocks_by_time
+from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import batch_of, table_of
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from kafka_pipeline.streams.sql.topic_tables import Lookup
 
 
 class SparkProcessor(BatchProcessor):

@@ -13,22 +13,27 @@ from typing import TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.aggregate_query import groups_of, is_grouped
-from streams.sql.aggregation import RunningAggregation
-from streams.sql.history_joins import at_record_times
-from streams.sql.kept_plan import KeptPlan
-from streams.sql.keyed_joins import require_keyed_joins
-from streams.sql.output import shaped
-from streams.sql.plan import items, require_all_inputs, require_narrow, with_timestamp
-from streams.sql.planned_groups import undeclared
-from streams.sql.query_session import translated
-from streams.sql.running import Running
-from streams.sql.running_join import RunningJoin
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from streams.sql.table_files import opened_tables
-from streams.sql.tables import Rows, SharedTables
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.aggregate_query import groups_of, is_grouped
+from kafka_pipeline.streams.sql.aggregation import RunningAggregation
+from kafka_pipeline.streams.sql.history_joins import at_record_times
+from kafka_pipeline.streams.sql.kept_plan import KeptPlan
+from kafka_pipeline.streams.sql.keyed_joins import require_keyed_joins
+from kafka_pipeline.streams.sql.output import shaped
+from kafka_pipeline.streams.sql.plan import (
+    items,
+    require_all_inputs,
+    require_narrow,
+    with_timestamp,
+)
+from kafka_pipeline.streams.sql.planned_groups import undeclared
+from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.running_join import RunningJoin
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.table_files import opened_tables
+from kafka_pipeline.streams.sql.tables import Rows, SharedTables
 
 T = TypeVar("T")
 

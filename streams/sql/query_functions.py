@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
-from streams.sql.plan import all_nodes, expressions, items, kind
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
+from kafka_pipeline.streams.sql.plan import all_nodes, expressions, items, kind
+from kafka_pipeline.streams.sql.spec import QueryError
 
 CALLS_JAVA = ("reflect", "java_method", "try_reflect")
 """Functions by which a query could call any Java method."""

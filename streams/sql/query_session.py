@@ -24,17 +24,17 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from common.errors import ConfigError, as_exception
-from common.user_code import UserCode
-from common.user_frames import place_of
-from streams.sql.columns import lookup_schema, schema_of, versions_schema
-from streams.sql.finite import finite
-from streams.sql.global_rows import STRICT, parsed_table
-from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
-from streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
-from streams.sql.messages import may_be_a_records_fault, one_line, without_values
-from streams.sql.output import require_plain_types
-from streams.sql.plan import (
+from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.user_frames import place_of
+from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
+from kafka_pipeline.streams.sql.finite import finite
+from kafka_pipeline.streams.sql.global_rows import STRICT, parsed_table
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from kafka_pipeline.streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
+from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
+from kafka_pipeline.streams.sql.output import require_plain_types
+from kafka_pipeline.streams.sql.plan import (
     Step,
     items,
     kind,
@@ -43,9 +43,9 @@ from streams.sql.plan import (
     seq,
     way_to_input,
 )
-from streams.sql.query_functions import forbid_functions, require_known_options
-from streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
-from streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.query_functions import forbid_functions, require_known_options
+from kafka_pipeline.streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.tables import Rows
 
 _SETTINGS = {
     # A batch is an RDD of one partition, never a LocalRelation: Spark interprets those instead of

@@ -13,11 +13,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from common.specs import SessionSpec, WindowSpec
-from streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.common.specs import SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
 
 if TYPE_CHECKING:
-    from streams.sql.query_tree import Time
+    from kafka_pipeline.streams.sql.query_tree import Time
 
 _MAY_GROUP = re.compile(r"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(", re.IGNORECASE)
 _UNITS_US = {
@@ -56,7 +56,7 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
     """
     if not _MAY_GROUP.search(query):
         return None
-    from streams.sql.query_tree import find_groups
+    from kafka_pipeline.streams.sql.query_tree import find_groups
 
     groups = find_groups(query, tables)
     if groups is None:

@@ -20,7 +20,7 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.optimizer.qualify_tables import qualify_tables
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from streams.sql.spec import QueryError, no_rank
+from kafka_pipeline.streams.sql.spec import QueryError, no_rank
 
 _KEY = "key"
 _IS_LOOKUP = "is a lookup table"

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.sql.columns import binary_items
+from kafka_pipeline.streams.sql.columns import binary_items
 
 _LENGTH = np.dtype("<u4")
 

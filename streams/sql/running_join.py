@@ -11,15 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from streams.sql.join_query import JoinedQuery, joined_query, name_of
-from streams.sql.join_shape import PAIR, RECORD, JoinShape
-from streams.sql.kept_plan import INPUT, KeptPlan
-from streams.sql.output import shaped
-from streams.sql.plan import items, require_narrow, with_column, with_timestamp
-from streams.sql.row_codec import RowCodec
-from streams.sql.running import Running
-from streams.sql.spec import QueryError
-from streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.join_query import JoinedQuery, joined_query, name_of
+from kafka_pipeline.streams.sql.join_shape import PAIR, RECORD, JoinShape
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
+from kafka_pipeline.streams.sql.output import shaped
+from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column, with_timestamp
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.tables import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from common.specs import GROUPS_TOPIC
-from streams.processor import ProcessorContext
-from streams.record import Batch, items_of
-from streams.sql.aggregating import FromRecords, Keeping, OfKeys, rows_of_records
-from streams.sql.group_codec import GroupCodec, Groups
-from streams.sql.kept_sessions import KeptSessions
-from streams.sql.session_merging import RecordOrder
-from streams.sql.state_shape import ORDER, Sessions
-from streams.sql.state_stores import sessions_of
+from kafka_pipeline.common.specs import GROUPS_TOPIC
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.aggregating import FromRecords, Keeping, OfKeys, rows_of_records
+from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
+from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
+from kafka_pipeline.streams.sql.session_merging import RecordOrder
+from kafka_pipeline.streams.sql.state_shape import ORDER, Sessions
+from kafka_pipeline.streams.sql.state_stores import sessions_of
 
 _Times = npt.NDArray[np.int64]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams.sql.plan import expressions, input_column, items, kind, seq, with_column
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import ORDER, Sessions
+from kafka_pipeline.streams.sql.plan import expressions, input_column, items, kind, seq, with_column
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import ORDER, Sessions
 
 _MARK = "spark.sessionWindow"
 

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
-from common.errors import EngineError
-from common.specs import DEFAULT_MAX_COLLECTED, Format
-from streams.errors import StreamsError
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format
+from kafka_pipeline.streams.errors import StreamsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from streams.sql.join_shape import StreamJoin
-    from streams.sql.state_shape import Aggregation
+    from kafka_pipeline.streams.sql.join_shape import StreamJoin
+    from kafka_pipeline.streams.sql.state_shape import Aggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 

@@ -10,11 +10,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from common.config import Config
-from common.errors import UnavailableError
-from streams.sql.archive import write_archive
-from streams.sql.environment import set_environment
-from streams.sql.session import start_session
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.streams.sql.archive import write_archive
+from kafka_pipeline.streams.sql.environment import set_environment
+from kafka_pipeline.streams.sql.session import start_session
 
 _PYTHON = "spark.pyspark.python"
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import SHAPE_STORE, GroupingSpec, SessionSpec, TopicTableSpec, WindowSpec
-from common.spreading import Rule
-from streams import serdes
-from streams.dsl.table_values import table_store
-from streams.dsl.windows import SessionWindows, TimeWindows
-from streams.event_time.step_time import times_store
-from streams.stores import StoreBuilder, key_value, session, window
+from kafka_pipeline.common.specs import (
+    SHAPE_STORE,
+    GroupingSpec,
+    SessionSpec,
+    TopicTableSpec,
+    WindowSpec,
+)
+from kafka_pipeline.common.spreading import Rule
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.table_values import table_store
+from kafka_pipeline.streams.dsl.windows import SessionWindows, TimeWindows
+from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.stores import StoreBuilder, key_value, session, window
 
 GROUPS = "groups"
 """The store of groups without a window."""

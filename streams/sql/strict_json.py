@@ -12,8 +12,8 @@ from json import JSONDecodeError
 import pyarrow as pa
 import pyarrow.json
 
-from common.json_text import decode
-from streams.dsl.json_columns import FEWEST_RECORDS, joined_objects
+from kafka_pipeline.common.json_text import decode
+from kafka_pipeline.streams.dsl.json_columns import FEWEST_RECORDS, joined_objects
 
 NOT_AN_OBJECT = "the value is not a JSON object"
 

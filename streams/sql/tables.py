@@ -12,11 +12,11 @@ import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from streams.sql.access import quotes_no_value
-from streams.sql.messages import is_mistake, one_line, without_values
-from streams.sql.output import require_plain_types
-from streams.sql.spec import QueryError, SparkLostError
-from streams.sql.zone import new_session
+from kafka_pipeline.streams.sql.access import quotes_no_value
+from kafka_pipeline.streams.sql.messages import is_mistake, one_line, without_values
+from kafka_pipeline.streams.sql.output import require_plain_types
+from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
+from kafka_pipeline.streams.sql.zone import new_session
 
 ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
 """Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
-from common.specs import Format, TopicTableSpec
-from streams.dsl.tables import TableFiller
-from streams.processor import ProcessorContext, RecordRejectedError
-from streams.record import Batch, Record, items_of
-from streams.sql.columns import is_utf8, lookup_schema, moments
-from streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
-from streams.sql.strict_json import problem
-from streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
+from kafka_pipeline.common.specs import Format, TopicTableSpec
+from kafka_pipeline.streams.dsl.tables import TableFiller
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments
+from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
+from kafka_pipeline.streams.sql.strict_json import problem
+from kafka_pipeline.streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
 
 _VERB = "the table"
 """How errors name the step that keeps a table."""

@@ -12,7 +12,7 @@ from enum import Enum
 
 from sqlglot import exp
 
-from streams.sql.query_tree import parsed, quiet
+from kafka_pipeline.streams.sql.query_tree import parsed, quiet
 
 _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never becomes smaller, whatever records come."""

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 
 from pyspark.sql import SparkSession
 
-from common.errors import ConfigError, UnavailableError
-from common.zones import tz_variable, zone_named
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.zones import tz_variable, zone_named
 
 TIME_ZONE = "spark.sql.session.timeZone"
 _TZ = "TZ"

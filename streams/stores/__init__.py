@@ -1,6 +1,6 @@
 """State stores: the state of a task, as its committed transactions have left it.
 
-    from streams import serdes, stores
+    from kafka_pipeline import serdes, stores
 
     counts = stores.key_value("counts", serdes.string, serdes.int64)
 
@@ -9,13 +9,13 @@ gets a `KeyValueStore`, `TimestampedKeyValueStore`, `WindowStore`, `SessionStore
 `VersionedKeyValueStore`.
 """
 
-from streams.stores.api import (
+from kafka_pipeline.streams.stores.api import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     ValueAndTimestamp,
     VersionedRecord,
 )
-from streams.stores.builder import (
+from kafka_pipeline.streams.stores.builder import (
     StoreBuilder,
     key_value,
     session,
@@ -23,12 +23,12 @@ from streams.stores.builder import (
     versioned_key_value,
     window,
 )
-from streams.stores.iterators import StoreIterator
-from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
-from streams.stores.session import SessionStore
-from streams.stores.versioned import VersionedKeyValueStore
-from streams.stores.window import WindowStore
-from streams.windowed import Window, Windowed
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from kafka_pipeline.streams.stores.session import SessionStore
+from kafka_pipeline.streams.stores.versioned import VersionedKeyValueStore
+from kafka_pipeline.streams.stores.window import WindowStore
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 __all__ = [
     "PUT_RETURN_CODE_NOT_PUT",

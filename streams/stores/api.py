@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
-from streams.errors import StateStoreError
+from kafka_pipeline.streams.errors import StateStoreError
 
 V = TypeVar("V")
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from common.names import name_problem
-from common.spreading import SAID, Rule, Spreading
-from streams.errors import InvalidArgumentError, TopologyError
-from streams.serdes import Serde
-from streams.stores import layout
-from streams.stores.bytes_store import BytesStore, StoreBytes
-from streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
-from streams.stores.memory import MemoryStore
-from streams.stores.resources import StoreResources
-from streams.stores.rocksdb import RocksDBStore
-from streams.stores.segments import segment_ms
-from streams.stores.session import SessionStore
-from streams.stores.versioned import VersionedKeyValueStore
-from streams.stores.window import WindowStore
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.spreading import SAID, Rule, Spreading
+from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import layout
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
+from kafka_pipeline.streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
+from kafka_pipeline.streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.segments import segment_ms
+from kafka_pipeline.streams.stores.session import SessionStore
+from kafka_pipeline.streams.stores.versioned import VersionedKeyValueStore
+from kafka_pipeline.streams.stores.window import WindowStore
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -72,7 +72,7 @@ class StoreBuilder(Generic[K, V]):
             if not isinstance(serde, Serde):
                 raise InvalidArgumentError(
                     f'the {what} of the store "{self.name}" is a {type(serde).__name__}: '
-                    "use one of streams.serdes, or make a streams.serdes.Serde"
+                    "use one of kafka_pipeline.serdes, or make a kafka_pipeline.serdes.Serde"
                 )
 
     @property

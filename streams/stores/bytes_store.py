@@ -8,10 +8,10 @@ from itertools import repeat
 from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
-from streams.errors import StateStoreError
-from streams.stores.committed import CommittedBytes, Views
-from streams.stores.iterators import Readers, StoreIterator
-from streams.stores.sorted_keys import SortedKeys
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.committed import CommittedBytes, Views
+from kafka_pipeline.streams.stores.iterators import Readers, StoreIterator
+from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
 
 SEGMENT_BYTES = 8
 NO_TIMESTAMP = -1

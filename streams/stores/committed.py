@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
-from streams.errors import StateStoreError
-from streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.iterators import StoreIterator
 
 END_WAIT_S = 5.0
 """How long a store that closes waits for views. Each ends at its next entry, in microseconds."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams.stores.api import LateCount
-from streams.stores.bytes_store import BytesStore, StoreBytes
+from kafka_pipeline.streams.stores.api import LateCount
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
 
 
 class Expiring(LateCount):

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 from weakref import ref
 
-from streams.errors import StateStoreError
+from kafka_pipeline.streams.errors import StateStoreError
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from streams.errors import StateStoreError
-from streams.serdes import Serde
-from streams.stores.api import ValueAndTimestamp, check_value_time, null_key
-from streams.stores.bytes_store import Changes, Entry, StoreBytes
-from streams.stores.iterators import StoreIterator
-from streams.stores.layout import TIME_BYTES, pack_signed_time, prefix_end
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.api import ValueAndTimestamp, check_value_time, null_key
+from kafka_pipeline.streams.stores.bytes_store import Changes, Entry, StoreBytes
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time, prefix_end
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -1,7 +1,7 @@
 """Looks keys up in the committed content of a store, and shows it as JSON. Runs no user code.
 
-Keys and values go through the serdes of `streams.serdes` only. What another serde has written is
-shown as text if it is UTF-8, and in hexadecimal otherwise.
+Keys and values go through the serdes of `kafka_pipeline.serdes` only. What another serde has
+written is shown as text if it is UTF-8, and in hexadecimal otherwise.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
-from streams import serdes
-from streams.errors import SerializationError
-from streams.serdes import Serde
-from streams.stores.builder import StoreBuilder
-from streams.stores.bytes_store import SEGMENT_BYTES
-from streams.stores.committed import CommittedBytes, ReadLimitError
-from streams.stores.key_value import KeyValueStore
-from streams.stores.layout import (
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.builder import StoreBuilder
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES
+from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError
+from kafka_pipeline.streams.stores.key_value import KeyValueStore
+from kafka_pipeline.streams.stores.layout import (
     MAX_TIME,
     SESSION_BYTES,
     TIME_BYTES,
@@ -32,10 +32,10 @@ from streams.stores.layout import (
     version_time,
     window_start,
 )
-from streams.stores.segments import segment_ms
-from streams.stores.session import SessionStore
-from streams.stores.versioned import VersionedKeyValueStore
-from streams.stores.window import WindowStore
+from kafka_pipeline.streams.stores.segments import segment_ms
+from kafka_pipeline.streams.stores.session import SessionStore
+from kafka_pipeline.streams.stores.versioned import VersionedKeyValueStore
+from kafka_pipeline.streams.stores.window import WindowStore
 
 Row = dict[str, Any]
 """An entry as plain values for `json.dumps`."""

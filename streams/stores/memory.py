@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
-from streams.errors import StateStoreError
-from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
-from streams.stores.committed import CommittedBytes, Views
-from streams.stores.iterators import Readers
-from streams.stores.sorted_keys import SortedKeys
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Entry
+from kafka_pipeline.streams.stores.committed import CommittedBytes, Views
+from kafka_pipeline.streams.stores.iterators import Readers
+from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
 
 _READ_AT_ONCE = 500
 

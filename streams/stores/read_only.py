@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from threading import Lock
 from typing import NoReturn
 
-from streams.errors import StateStoreError
-from streams.stores.bytes_store import BytesStore, Changes, Entry
-from streams.stores.iterators import StoreIterator
-from streams.stores.rocksdb_directory import StoreCorruptedError
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.bytes_store import BytesStore, Changes, Entry
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
 
 
 class ReadOnlyBytes:

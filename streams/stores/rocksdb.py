@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 import structlog
 from rocksdict import DbClosedError, Rdict, RdictIter, ReadOptions, WriteBatch
 
-from common.errors import EngineError
-from streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Changes, Entry
-from streams.stores.resources import StoreResources
-from streams.stores.rocksdb_directory import (
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.streams.stores.bytes_store import NO_TIMESTAMP, BytesStore, Changes, Entry
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreUnavailableError,
     is_shortage,
     open_directory,
 )
-from streams.stores.rocksdb_view import RocksDBView
+from kafka_pipeline.streams.stores.rocksdb_view import RocksDBView
 
 FORMAT_VERSION = 1
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 from rocksdict import Options, Rdict
 
-from common.errors import EngineError
+from kafka_pipeline.common.errors import EngineError
 
 _LOCKED = ("While lock file", "lock hold by current process")
 # Parts of RocksDB's errors that do not blame the content of the directory.

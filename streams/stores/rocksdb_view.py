@@ -7,9 +7,9 @@ from typing import Any
 
 from rocksdict import Rdict, RdictIter, ReadOptions
 
-from streams.errors import StateStoreError
-from streams.stores.bytes_store import Changes, Entry, merged
-from streams.stores.committed import CommittedBytes, ReadLimitError, Views
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.bytes_store import Changes, Entry, merged
+from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError, Views
 
 _READ_AT_ONCE = 100
 _MOST_DELETED = 1_000_000

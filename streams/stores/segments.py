@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Generic, TypeVar
 
-from streams.serdes import Serde
-from streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
-from streams.stores.expiring import Expiring
-from streams.stores.iterators import StoreIterator
-from streams.stores.key_value import warn_of_empty_range
-from streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Entry, StoreBytes
+from kafka_pipeline.streams.stores.expiring import Expiring
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.key_value import warn_of_empty_range
+from kafka_pipeline.streams.stores.layout import MAX_TIME, pack_time, prefix_end, range_end
 
 K = TypeVar("K")
 V = TypeVar("V")

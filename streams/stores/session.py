@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from streams.errors import StateStoreError
-from streams.stores.api import check_bounds, check_time, null_key
-from streams.stores.bytes_store import Entry
-from streams.stores.iterators import StoreIterator
-from streams.stores.layout import (
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.api import check_bounds, check_time, null_key
+from kafka_pipeline.streams.stores.bytes_store import Entry
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.layout import (
     MAX_TIME,
     SESSION_BYTES,
     session_end,
     session_key,
     session_start,
 )
-from streams.stores.segments import SegmentedStore, read_entries
-from streams.windowed import Window, Windowed
+from kafka_pipeline.streams.stores.segments import SegmentedStore, read_entries
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")

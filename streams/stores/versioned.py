@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from streams.serdes import Serde
-from streams.stores.api import (
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.api import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     SerializedVersion,
@@ -15,10 +15,16 @@ from streams.stores.api import (
     check_time,
     null_key,
 )
-from streams.stores.bytes_store import StoreBytes
-from streams.stores.expiring import Expiring
-from streams.stores.iterators import StoreIterator
-from streams.stores.layout import MAX_TIME, TIME_BYTES, pack_time, version_key, version_time
+from kafka_pipeline.streams.stores.bytes_store import StoreBytes
+from kafka_pipeline.streams.stores.expiring import Expiring
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.layout import (
+    MAX_TIME,
+    TIME_BYTES,
+    pack_time,
+    version_key,
+    version_time,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")

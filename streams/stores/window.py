@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from common.calendars import Calendar
-from streams.serdes import Serde
-from streams.stores.api import check_bounds, check_time, null_key
-from streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
-from streams.stores.iterators import StoreIterator
-from streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
-from streams.stores.segments import SegmentedStore, read_entries
-from streams.windowed import Window, Windowed
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.api import check_bounds, check_time, null_key
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
+from kafka_pipeline.streams.stores.segments import SegmentedStore, read_entries
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -11,36 +11,36 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from common.config import Config, load_config
-from common.errors import ConfigError, as_exception
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.processors import SOURCE, PipelineProcessor
-from common.record_batch import OutputRecord, RecordBatch
-from common.references import HostReferences
-from common.suggest import did_you_mean
-from common.topic_limits import TopicLimits
-from common.user_code import UserCode
-from streams import serdes
-from streams.builder import TopologyBuilder
-from streams.dsl.streams_builder import StreamsBuilder
-from streams.engine.arguments import require_int
-from streams.engine.figures import Figures
-from streams.engine.node_group import GlobalStore, NodeGroup
-from streams.engine.outputs import OutputColumns
-from streams.engine.recent import WINDOW_MS, RecentCount
-from streams.engine.record_queues import NEVER_WAIT
-from streams.engine.user_errors import reason
-from streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
-from streams.group_settings import GroupSettings
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.patterns import with_matching_topics
-from streams.pipeline.units import group_of, settings_of, sharing_key, valued
-from streams.serdes import Serde
-from streams.testing.driver_groups import DriverGroup, FollowedStore, held_back
-from streams.testing.driver_stores import StoreGetters
-from streams.testing.driver_topics import (
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.builder import TopologyBuilder
+from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
+from kafka_pipeline.streams.engine.arguments import require_int
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.recent import WINDOW_MS, RecentCount
+from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.testing.driver_groups import DriverGroup, FollowedStore, held_back
+from kafka_pipeline.streams.testing.driver_stores import StoreGetters
+from kafka_pipeline.streams.testing.driver_topics import (
     Entry,
     Piped,
     TestInputTopic,
@@ -49,7 +49,7 @@ from streams.testing.driver_topics import (
     entries_of,
     placed,
 )
-from streams.topology import Topology
+from kafka_pipeline.streams.topology import Topology
 
 _NO_LIMITS = TopicLimits(2**31 - 1)
 
@@ -161,8 +161,8 @@ class TopologyTestDriver(StoreGetters):
         queries = None
         if any(kind_of(unit.spec).needs_spark for unit in units):
             # Imported late: Spark takes a while to import, and most pipelines do not need it.
-            from streams.sql.access import Readable
-            from streams.sql.local import LocalQueries
+            from kafka_pipeline.streams.sql.access import Readable
+            from kafka_pipeline.streams.sql.local import LocalQueries
 
             queries = LocalQueries(code, Readable.of(config), config.spark.conf)
         driver = cls.__new__(cls)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from common.suggest import did_you_mean
-from streams.engine.group_task import GroupTask
-from streams.errors import StreamsError
-from streams.stores import (
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.stores import (
     KeyValueStore,
     SessionStore,
     TimestampedKeyValueStore,

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-from common.record_batch import OutputRecord, RecordBatch
-from streams.engine.outputs import OutputColumns
-from streams.engine.sendable import check_timestamp, sendable_headers
-from streams.errors import StreamsError
-from streams.partitioning import default_partition
-from streams.record import Headers, Record
-from streams.serdes import Serde
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.sendable import check_timestamp, sendable_headers
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.serdes import Serde
 
 NO_TIMESTAMP = -1
 TASK = 0

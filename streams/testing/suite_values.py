@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, repeat
 from typing import Any
 
-from streams.serdes import Serde
-from streams.testing.driver_topics import ReadRecord
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.testing.driver_topics import ReadRecord
 
 
 def shown_as(

@@ -8,13 +8,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from common.config import load_config
-from common.errors import ConfigError, UnavailableError, as_exception
-from common.fields import Fields
-from common.keys import Choice, Free, Number, Schema, Section, Text
-from common.processors import SINK, SOURCE
-from common.suggest import did_you_mean
-from common.yaml_positions import (
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Choice, Free, Number, Schema, Section, Text
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.yaml_positions import (
     Items,
     Map,
     Pair,
@@ -25,19 +25,21 @@ from common.yaml_positions import (
     plain,
     read_yaml,
 )
-from streams import (
-    SerializationError,
-    TestOutputTopic,
-    TopologyTestDriver,
-    UnknownTopicError,
-    serdes,
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.user_errors import Explanation
+from kafka_pipeline.streams.errors import SerializationError, UnknownTopicError
+from kafka_pipeline.streams.pipeline.file import read_pipeline
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import (
+    SessionStore,
+    ValueAndTimestamp,
+    VersionedRecord,
+    WindowStore,
 )
-from streams.engine.user_errors import Explanation
-from streams.pipeline.file import read_pipeline
-from streams.serdes import Serde
-from streams.stores import SessionStore, ValueAndTimestamp, VersionedRecord, WindowStore
-from streams.stores.layout import MAX_TIME
-from streams.testing.suite_values import is_same, shown_as, text_of, to_bytes
+from kafka_pipeline.streams.stores.layout import MAX_TIME
+from kafka_pipeline.streams.testing.driver import TopologyTestDriver
+from kafka_pipeline.streams.testing.driver_topics import TestOutputTopic
+from kafka_pipeline.streams.testing.suite_values import is_same, shown_as, text_of, to_bytes
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp_ms", "headers", "partition")

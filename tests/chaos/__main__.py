@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import faults
 from tests.chaos.pipelines import Kind

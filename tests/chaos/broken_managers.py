@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 from confluent_kafka import Producer
 
-from admin.daemons import Daemon
-from common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER

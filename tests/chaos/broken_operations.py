@@ -8,9 +8,9 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from admin.daemons import command_path
-from common.cluster_status import ClusterStatus
-from common.kafka.bulk import read_committed
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.kafka.bulk import read_committed
 from tests.chaos.broken_managers import is_all_of, kill_leader
 from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.ledger import BASE, audit_of, pair_of, value_of

@@ -11,9 +11,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ConfigResource,
 )
 
-from common.kafka.admin import Admin
-from common.kafka.bulk import read_committed
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import read_committed
+from kafka_pipeline.common.record_batch import RecordBatch
 from tests.chaos.catalog import fault
 from tests.chaos.rig import Rig, eventually
 

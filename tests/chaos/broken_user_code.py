@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.cluster_status import ClusterStatus
-from common.status import TaskState
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.status import TaskState
 from tests.chaos.broken_operations import command
 from tests.chaos.broken_records import expect_dead_letter, some_key, write
 from tests.chaos.catalog import SkippedError, fault

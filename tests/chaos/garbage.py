@@ -8,8 +8,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from common.codec import PROTOCOL_VERSION, Codec
-from common.messages import (
+from kafka_pipeline.common.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.messages import (
     JOB_MANAGER,
     ControlRecord,
     Heartbeat,
@@ -24,10 +24,10 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.specs import ForwardSpec
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 
 HUGE_BYTES = 900_000
 

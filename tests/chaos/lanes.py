@@ -10,8 +10,8 @@ import re
 import time
 from pathlib import Path
 
-from streams import Emit, Processor, Record, StreamsBuilder, serdes, stores, windows
-from streams.topology import Topology
+from kafka_pipeline import Emit, Processor, Record, StreamsBuilder, serdes, stores, windows
+from kafka_pipeline.streams.topology import Topology
 from tests.user_code.numbered import WINDOW_MS
 
 LANES = 6

@@ -17,10 +17,10 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from common.config import Config
-from common.kafka.bulk import BulkWriter, Row
-from common.kafka.lifeline import connect_with_lifeline
-from streams.partitioning import default_partition
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
+from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
+from kafka_pipeline.streams.partitioning import default_partition
 from tests.chaos.event_times import EventTimes
 from tests.chaos.ledger import Ledger, value_of
 from tests.user_code.numbered import WINDOW_MS

@@ -17,18 +17,18 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from common.committed import Committed
-from common.kafka import data, guarded_producer
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition, client_config
-from common.kafka.data import PartitionReader
-from common.kafka.guarded_producer import GuardedProducer
-from common.kafka.task_producer import TaskProducer
-from common.topic_names import TopicNames
-from streams.stores.bytes_store import BytesStore
-from taskmanager.task import Task
-from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka import data, guarded_producer
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition, client_config
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.chaos.pipelines import Kind
 
 VARIABLE = "CHAOS_BROKEN"

@@ -10,15 +10,15 @@ from contextlib import closing
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from common.committed import offsets_of
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.bulk import read_committed
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
-from common.processors import OnError
-from common.status import TaskState
-from common.topic_names import TopicNames
+from kafka_pipeline.common.committed import offsets_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import read_committed
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.topic_names import TopicNames
 from tests.chaos.ledger import value_of
 from tests.chaos.load import KEYS
 from tests.chaos.numbered_results import Tally

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from common.errors import UnavailableError
+from kafka_pipeline.common.errors import UnavailableError
 from tests.differential.comparison import Case, compare
 from tests.differential.generator import draw_inputs, draw_topology
 from tests.differential.java_side import JavaSide, compile_runner

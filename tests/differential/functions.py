@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streams.stores import Windowed
+from kafka_pipeline.streams.stores import Windowed
 
 _LONGEST_TEXT = 40
 _LARGEST_SUM = 12

@@ -7,9 +7,10 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from streams import Emit, Record, StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
-from streams.serdes import Serde
-from streams.stores import Windowed
+from kafka_pipeline import Emit, Record, StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import Windowed
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.differential import functions
 from tests.differential.outcome import Outcome
 from tests.differential.topologies import Input, Step, Topology

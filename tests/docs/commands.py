@@ -16,19 +16,19 @@ from typing import Any, NoReturn
 import pytest
 import typer
 
-import admin.app
-import admin.quickstart.__main__
 import examples.flights.__main__
-import jobmanager.command
-import taskmanager.command
+import kafka_pipeline.admin.app
+import kafka_pipeline.admin.quickstart.__main__
+import kafka_pipeline.jobmanager.command
+import kafka_pipeline.taskmanager.command
 
 ROOT = Path(__file__).parents[2]
 
 TYPER_APPS = {
-    "pipeline": admin.app.app,
-    "jobmanager": jobmanager.command.app,
-    "taskmanager": taskmanager.command.app,
-    "./quickstart.sh": admin.quickstart.__main__.app,
+    "pipeline": kafka_pipeline.admin.app.app,
+    "jobmanager": kafka_pipeline.jobmanager.command.app,
+    "taskmanager": kafka_pipeline.taskmanager.command.app,
+    "./quickstart.sh": kafka_pipeline.admin.quickstart.__main__.app,
     "./examples/flights/run.sh": examples.flights.__main__.app,
 }
 # Programs that are not ours. An example with any other program is a mistake.

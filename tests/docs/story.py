@@ -16,10 +16,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import admin.app
-from common.config import load_config
-from streams.pipeline.load import load_pipeline
-from streams.testing.suites import run_suite
+import kafka_pipeline.admin.app
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.testing.suites import run_suite
 from tests.docs.commands import ROOT, check_command
 from tests.docs.pages import Block, Example, blocks, examples
 
@@ -152,7 +152,7 @@ class Story:
                 self._folder = self._folder / command[1]
                 self._patch.chdir(self._folder)
             elif command[0] == "pipeline" and command[1] in RUN:
-                result = CliRunner().invoke(admin.app.app, list(command[1:]))
+                result = CliRunner().invoke(kafka_pipeline.admin.app.app, list(command[1:]))
                 printed += result.output.splitlines()
             else:
                 return

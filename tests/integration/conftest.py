@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.user_code import UserCode
-from streams.sql.spec import Queries
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.spec import Queries
 from tests.command_run import CommandRun
 from tests.queries import FUNCTIONS, ROOT
 from tests.tasks import Job
@@ -43,9 +43,9 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
 @pytest.fixture(scope="session")
 def queries(tmp_path_factory: pytest.TempPathFactory) -> Queries:
     """Queries on a Spark of this process; their tables are in the folders of tests."""
-    from common.table_settings import TableSettings
-    from streams.sql.access import Readable
-    from streams.sql.local import LocalQueries  # starts slowly
+    from kafka_pipeline.common.table_settings import TableSettings
+    from kafka_pipeline.streams.sql.access import Readable
+    from kafka_pipeline.streams.sql.local import LocalQueries  # starts slowly
 
     return LocalQueries(
         UserCode([FUNCTIONS], [ROOT]),

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import Daemon
-from common.kafka.data import PartitionReader
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.common.kafka.data import PartitionReader
 from tests.engine import Engine, all_run, engine
 from tests.steady_load import Writer, check_counts
 

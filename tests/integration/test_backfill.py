@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from common.kafka.bulk import read_committed
-from common.kafka.clients import TransactionFailedError
-from common.kafka.task_producer import TaskProducer
-from streams.backfill import kafka
-from streams.backfill.plan import Plan, make_plan
-from streams.backfill.run import default_work, run_backfill
-from streams.partitioning import default_partition
+from kafka_pipeline.common.kafka.bulk import read_committed
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.streams.backfill import kafka
+from kafka_pipeline.streams.backfill.plan import Plan, make_plan
+from kafka_pipeline.streams.backfill.run import default_work, run_backfill
+from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row, backfill_command
 from tests.tasks import Job, Record
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from admin.quickstart.flights import fetch_flights, read_flights
-from admin.samples import quickstart_pipeline
-from common.clock import wall_clock_ms
 from examples.flights import answers
 from examples.flights.data import read_tables, records
 from examples.flights.run import FOLDER
 from examples.flights.verdict import Row, compare, delays_of_sql, enriched_of
+from kafka_pipeline.admin.quickstart.flights import fetch_flights, read_flights
+from kafka_pipeline.admin.samples import quickstart_pipeline
+from kafka_pipeline.common.clock import wall_clock_ms
 from tests.engine import all_run, engine
 from tests.history import command, read_results
 

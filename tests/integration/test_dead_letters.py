@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from admin.daemons import command_path
+from kafka_pipeline.admin.daemons import command_path
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

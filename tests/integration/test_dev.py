@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import command_path
-from admin.samples import Template, write_samples
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.admin.samples import Template, write_samples
 from tests.command_run import CommandRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

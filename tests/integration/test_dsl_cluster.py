@@ -19,12 +19,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.status import TaskState
-from common.topics import TopicSpec
-from streams import TopologyTestDriver
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.tasks import KEEP, Job, Thread
 from tests.user_code.operators import OPERATORS, build
 from tests.user_code.operators.windowed import IDLE_MS

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common.cluster_status import ClusterStatus
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, Row
-from common.status import TaskState
-from common.topics import TopicSpec
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.app import app
+from kafka_pipeline.admin.app import app
 from tests.history import CONFIG
 
 pytestmark = pytest.mark.integration

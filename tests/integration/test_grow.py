@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import command_path
-from common.cluster_status import Presence
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.common.cluster_status import Presence
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -7,23 +7,48 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
+
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
+ENGINE = "kafka_pipeline"
+FOREIGN = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
+"""Packages of others, which happen to have the names of the folders of the checkout."""
+STRANGER = "raise RuntimeError('nobody imports this')\n"
 TIMEOUT_S = 200
 OWN_CODE = """
-from streams import Processor
+from common.texts import loud
+from kafka_pipeline import Processor
 
 class Shout(Processor):
     def process(self, record):
-        self.context.forward(record.with_value(record.value.upper()))
+        self.context.forward(record.with_value(loud(record.value)))
+"""
+OWN_COMMON = "def loud(text):\n    return text.upper()\n"
+OWN_TEST = """
+from kafka_pipeline import TopologyBuilder
+from kafka_pipeline.testing import TopologyTestDriver
+from shop.shout import Shout
+
+builder = TopologyBuilder()
+builder.add_source("read", "in")
+builder.add_processor("shout", Shout, ["read"])
+builder.add_sink("write", "out", ["shout"])
+with TopologyTestDriver(builder.build()) as driver:
+    driver.create_input_topic("in").pipe_input(b"k", b"hello")
+    print(driver.create_output_topic("out").read_key_values())
 """
 PIPELINE = """
 - {id: Shout, type: "shop.shout:Shout", to: [Named]}
@@ -33,11 +58,7 @@ PIPELINE = """
   tables: {names: {format: csv, path: names.csv, schema: "code STRING, name STRING"}}
   to: [sink]
 """
-WHERE = """
-import admin, common, console, jobmanager, operations, streams, taskmanager
-for package in (admin, common, console, jobmanager, operations, streams, taskmanager):
-    print(package.__file__)
-"""
+WHERE = "import kafka_pipeline; print(kafka_pipeline.__file__)"
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -62,26 +83,35 @@ def pip(*arguments: object, cwd: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel from a copy of the source: a build leaves files behind, and takes up old ones."""
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the source: a build leaves files behind, and takes up old ones."""
     folder = tmp_path_factory.mktemp("build")
-    for package in PACKAGES:
-        shutil.copytree(
-            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
-    for file in ("pyproject.toml", "LICENSE"):
+    for package in (*FOREIGN, ENGINE):
+        without = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / package, folder / package, symlinks=True, ignore=without)
+    for file in ("pyproject.toml", "LICENSE", "README.md"):
         shutil.copy(ROOT / file, folder)
-    # As in scripts/setup.sh, the setuptools of this environment builds it.
+    return folder
+
+
+def wheel_of(folder: Path) -> Path:
+    """Build as scripts/setup.sh does, with the setuptools of this environment."""
     pip("wheel", "--no-deps", "--no-build-isolation", "-q", "-w", "dist", ".", cwd=folder)
-    (built,) = (folder / "dist").iterdir()
+    (built,) = (folder / "dist").glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path) -> Path:
+    return wheel_of(source)
 
 
 @pytest.fixture(scope="module")
 def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of commands of a new environment that the wheel was installed in.
 
-    It shares the dependencies of this environment, by a `.pth` file: to install them would take
+    There are packages of others too, with names that the engine's folders have in a checkout. The
+    environment shares the dependencies of this one, by a `.pth` file: to install them would take
     minutes and a package index, and is pip's work. Python does not read the `.pth` files there, so
     an editable install of the clone is out of reach.
     """
@@ -91,6 +121,9 @@ def commands(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     paths = {"base": str(home), "platbase": str(home)}
     packages = Path(sysconfig.get_path("purelib", "venv", paths))
     (packages / "shared.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    for name in FOREIGN:
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text(STRANGER)
     pip("--python", python, "install", "--no-deps", "--no-index", "-q", wheel, cwd=home)
     return home / "bin"
 
@@ -103,6 +136,9 @@ def project(tmp_path: Path, commands: Path) -> Path:
     run(commands / "pipeline", "init", cwd=folder)
     (folder / "code" / "shop").mkdir(parents=True)
     (folder / "code" / "shop" / "shout.py").write_text(OWN_CODE)
+    (folder / "code" / "common").mkdir()
+    (folder / "code" / "common" / "__init__.py").write_text("")
+    (folder / "code" / "common" / "texts.py").write_text(OWN_COMMON)
     (folder / "names.csv").write_text("k,Kay\n")
     return folder
 
@@ -110,22 +146,32 @@ def project(tmp_path: Path, commands: Path) -> Path:
 def contents(folder: Path) -> Mapping[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
-        for package in PACKAGES
-        for path in (folder / package).rglob("*")
-        if path.is_file() and path.suffix != ".pyc"
+        for place, _, names in os.walk(folder / ENGINE, followlinks=True)
+        for path in (Path(place) / name for name in names)
+        if path.suffix != ".pyc"
     }
 
 
-def test_wheel_has_all_files_of_the_packages(wheel: Path, tmp_path: Path) -> None:
+def test_wheel_has_all_files_of_the_engine_and_one_name(wheel: Path, tmp_path: Path) -> None:
     with ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     assert contents(tmp_path) == contents(ROOT)
+    assert {path.name for path in tmp_path.iterdir() if path.suffix != ".dist-info"} == {ENGINE}
 
 
-def test_packages_are_those_of_the_wheel(commands: Path, tmp_path: Path) -> None:
-    places = run(commands / "python", "-c", WHERE, cwd=tmp_path).splitlines()
-    assert len(places) == len(PACKAGES)
-    assert all(Path(place).is_relative_to(commands.parent) for place in places), places
+def test_wheel_of_an_sdist_is_the_same(source: Path, wheel: Path, tmp_path: Path) -> None:
+    build = "from setuptools import build_meta; print(build_meta.build_sdist('dist'))"
+    sdist = run(sys.executable, "-W", "ignore", "-c", build, cwd=source).splitlines()[-1]
+    with tarfile.open(source / "dist" / sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    with ZipFile(wheel) as one, ZipFile(wheel_of(unpacked)) as other:
+        assert one.namelist() == other.namelist()
+
+
+def test_engine_is_that_of_the_wheel(commands: Path, tmp_path: Path) -> None:
+    place = run(commands / "python", "-c", WHERE, cwd=tmp_path).strip()
+    assert Path(place).is_relative_to(commands.parent)
 
 
 @pytest.mark.parametrize("command", ["pipeline", "jobmanager", "taskmanager"])
@@ -147,3 +193,42 @@ def test_own_class_and_a_query_are_checked_and_described(commands: Path, project
     told = run(commands / "pipeline", "validate", *files, cwd=elsewhere)
     assert told.startswith("ok: 2 processors, ")
     assert "Shout_Named" in run(commands / "pipeline", "describe", *files, cwd=elsewhere)
+
+
+def test_own_code_runs_on_the_test_driver(commands: Path, project: Path) -> None:
+    assert run(commands / "python", "-c", OWN_TEST, cwd=project / "code") == "[(b'k', b'HELLO')]\n"
+
+
+def test_own_code_runs_on_a_cluster(commands: Path, project: Path, bootstrap_servers: str) -> None:
+    host, _, port = bootstrap_servers.partition(",")[0].rpartition(":")
+    job = f"installed_{os.getpid()}"
+    settings = {
+        "server_ip": host, "server_port": port, "job_name": job, "tm_number": 1, "parallelism": 1,
+        "replication_factor": 1, "source_topic": f"source_{job}", "sink_topic": f"sink_{job}",
+        "modules": "[shop.shout]", "python_path": "[code]",
+    }  # fmt: skip
+    (project / "config.yaml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
+    (project / "pipeline.yaml").write_text('- {id: Shout, type: "shop.shout:Shout", to: [sink]}')
+    config = load_config(project / "config.yaml")
+    files = [str(project / "config.yaml"), str(project / "pipeline.yaml")]
+    words = {
+        "jobmanager": [str(commands / "jobmanager"), *files],
+        "taskmanager": [str(commands / "taskmanager"), "0", "1", files[0]],
+    }
+    daemons = [Daemon(name, each, project / f"{name}.log") for name, each in words.items()]
+    signals = Signals()
+    try:
+        for daemon in daemons:
+            daemon.start(signals)
+        writer = BulkWriter(config, config.source_topic)
+        writer.write([(b"k", b"hello")])
+        writer.flush(TIMEOUT_S)
+        deadline_s = time.monotonic() + TIMEOUT_S
+        found: list[bytes | None] = []
+        while not found and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+            found = [v for b in read_committed(config, config.sink_topic, 1) for v in b.values]
+        assert found == [b"HELLO"], [each.log_file.read_text()[-3000:] for each in daemons]
+    finally:
+        for daemon in daemons:
+            daemon.end()

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from common.cluster_status import ClusterStatus
-from common.kafka.offsets import FirstRecord, Offsets
-from common.messages import ProcessorReplica
-from common.specs import ClassSpec, ForwardSpec, SumSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from taskmanager import lag_watch
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.kafka.offsets import FirstRecord, Offsets
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager import lag_watch
 from tests.engine import engine
 from tests.tasks import Job, Record, Thread, step_until
 

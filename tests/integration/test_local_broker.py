@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.local_cluster import LocalCluster, delete_data
-from admin.broker.ports import LOOPBACK, accepts
-from admin.broker.properties import Node
-from common.errors import UnavailableError
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts
+from kafka_pipeline.admin.broker.properties import Node
+from kafka_pipeline.common.errors import UnavailableError
 
 pytestmark = pytest.mark.integration
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.local_cluster import LocalCluster, delete_data
-from common.config import Config, load_config
-from common.kafka.admin import Admin
-from common.kafka.clients import TransactionFailedError
-from common.kafka.control import CommandWriter, ControlReader, ReportWriter
-from common.kafka.data import PartitionReader
-from common.kafka.lifeline import LOSS_TIMEOUT_S
-from common.messages import ControlRecord
-from common.topics import TopicSpec
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topics import TopicSpec
 from tests.small_config import SMALL_CONFIG
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from common.committed import Committed
-from common.kafka.clients import FencedError, NonRetriableError, Partition, TransactionFailedError
-from streams.partitioning import default_partition
-from taskmanager.clients import Reader, TransactionalProducer
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    Partition,
+    TransactionFailedError,
+)
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
 from tests.memory.clusters import Cluster, KafkaCluster, MemoryCluster, send
 
 _LIMIT = 1_000_000

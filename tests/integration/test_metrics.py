@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from admin.daemons import Daemon
-from common.errors import UnavailableError
-from jobmanager import metrics as of_job_manager
-from taskmanager import metrics as of_task_manager
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.jobmanager import metrics as of_job_manager
+from kafka_pipeline.taskmanager import metrics as of_task_manager
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

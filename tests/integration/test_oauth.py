@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import command_path
+from kafka_pipeline.admin.daemons import command_path
 from tests.brokers import local_cluster
 from tests.engine import Engine, all_run, engine
 

@@ -9,10 +9,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TopicPartition
 
-from common.kafka import stall_watch
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka import stall_watch
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
 from tests.tasks import Job, Record
 
 pytestmark = pytest.mark.integration

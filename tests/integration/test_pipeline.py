@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.local_cluster import LocalCluster
-from admin.daemons import Daemon
-from common.cluster_status import ClusterStatus, Presence
-from common.kafka.bulk import Row
-from common.status import TaskState
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.kafka.bulk import Row
+from kafka_pipeline.common.status import TaskState
 from tests.engine import Engine, all_run, engine, signal_session
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import Daemon, session_members
+from kafka_pipeline.admin.daemons import Daemon, session_members
 from tests.engine import all_run, engine
 from tests.listening import Listener, listeners
 

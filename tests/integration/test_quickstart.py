@@ -10,14 +10,14 @@ from pathlib import Path
 import pandas
 import pytest
 
-from admin.quickstart.flights import fetch_flights, read_flights
-from admin.quickstart.verdict import expect
+from kafka_pipeline.admin.quickstart.flights import fetch_flights, read_flights
+from kafka_pipeline.admin.quickstart.verdict import expect
 from tests.command_run import CommandRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 
-MODULE = "admin.quickstart"
+MODULE = "kafka_pipeline.admin.quickstart"
 
 
 def test_every_record_is_right_although_a_task_manager_is_killed(

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import NonRetriableError, TransactionFailedError
-from common.processors import OnError
-from common.record_size import record_size
-from common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
-from streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
 

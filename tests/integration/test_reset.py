@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import command_path
+from kafka_pipeline.admin.daemons import command_path
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 
-from admin.daemons import Daemon, command_path
-from common.clock import wall_clock_ms
+from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.common.clock import wall_clock_ms
 from tests.engine import Engine, all_run, engine
 from tests.steady_load import KEYS, Writer, check_counts
 from tests.user_code.rescaled import STEP_MS, expected

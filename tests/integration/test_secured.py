@@ -18,14 +18,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.app import app
-from admin.broker.certificates import Authority
-from admin.broker.ports import LOOPBACK
-from admin.daemons import Daemon, command_path
-from common.cluster_status import ClusterStatus, Presence
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, read_committed
-from common.topics import TopicSpec
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.broker.certificates import Authority
+from kafka_pipeline.admin.broker.ports import LOOPBACK
+from kafka_pipeline.admin.daemons import Daemon, command_path
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
+from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine, signal_session
 from tests.secured import Secured, binding, bindings, secured_cluster
 

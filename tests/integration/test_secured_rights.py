@@ -14,20 +14,20 @@ import pytest
 from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
-from admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from common.config import Config
-from common.errors import EngineError, PipelineError
-from common.kafka.admin import Admin
-from common.kafka.control import CommandWriter, ControlReader, ReportWriter
-from common.kafka.data import PartitionReader
-from common.kafka_groups import CONTROL_GROUP
-from common.messages import ControlRecord
-from common.processors import OnError
-from common.specs import CountSpec
-from common.status import TaskState
-from common.tasks import TaskId
-from common.topics import TopicSpec, control_topics
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import EngineError, PipelineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka_groups import CONTROL_GROUP
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import CountSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec, control_topics
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.secured import Secured, binding, secured_cluster
 from tests.tasks import Job, Record, Thread, step_until
 

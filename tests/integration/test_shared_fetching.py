@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from common.kafka.data import PartitionReader
-from common.messages import ProcessorReplica
-from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
-from common.tasks import TaskId
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.tasks import TaskId
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = pytest.mark.integration

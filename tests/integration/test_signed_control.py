@@ -12,15 +12,22 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from admin.daemons import Daemon
-from admin.status import read_status
-from common.codec import Codec
-from common.control_key import ControlKey
-from common.deployment import Deployment, Wish
-from common.kafka.control import ControlReader, ReportWriter
-from common.kafka.deployments import UnsignedPipelineError
-from common.messages import ControlRecord, JobManagerBeat, Message, Processors, Refused, Sos
-from operations.job import connected, read_deployment
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.admin.status import read_status
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.deployment import Deployment, Wish
+from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.deployments import UnsignedPipelineError
+from kafka_pipeline.common.messages import (
+    ControlRecord,
+    JobManagerBeat,
+    Message,
+    Processors,
+    Refused,
+    Sos,
+)
+from kafka_pipeline.operations.job import connected, read_deployment
 from tests.chaos.garbage import messages
 from tests.engine import Engine, all_run, engine
 

@@ -13,13 +13,13 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
-from common.table_settings import TableSettings
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.queries import SparkQueries
-from streams.sql.spec import Queries, QueryError, QuerySpec
-from streams.sql.tables import Tables
-from taskmanager.query_channel import QueryServer, RemoteQueries
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
+from kafka_pipeline.streams.sql.tables import Tables
+from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import refusal, results
 
 pytestmark = pytest.mark.integration

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.ports import find_free
-from common.cluster_status import ClusterStatus
-from common.errors import UnavailableError
-from common.java import find_java
-from common.status import ThreadState
+from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.status import ThreadState
 from tests.engine import Engine, all_run, engine
 from tests.history import History, backfill_command
 from tests.spark_cluster import SparkCluster, get_json, spark_cluster
@@ -33,14 +33,14 @@ PARTS = 40
 # Lies in no folder that an executor's Python searches.
 OWN_CODE = """
 from pathlib import Path
-import streams
+import kafka_pipeline
 import own_helper
 from pyspark.sql import functions as F
 
-class Place(streams.Processor):
+class Place(kafka_pipeline.Processor):
     def init(self, context):
         self.context = context
-        files = (Path(streams.__file__).parents[1], Path(own_helper.__file__).parent)
+        files = (Path(kafka_pipeline.__file__).parents[1], Path(own_helper.__file__).parent)
         self.place = " ".join(file.name for file in files).encode()
 
     def process(self, record):

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import wall_clock_ms
-from common.kafka.admin import Admin
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.kafka.admin import Admin
 from tests.engine import all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

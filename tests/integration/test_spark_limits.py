@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from streams.sql.file_options import FILE_OPTIONS, FUNCTION_OPTIONS
-from streams.sql.query_functions import (
+from kafka_pipeline.streams.sql.file_options import FILE_OPTIONS, FUNCTION_OPTIONS
+from kafka_pipeline.streams.sql.query_functions import (
     CALLS_JAVA,
     OF_FILES,
     TABLE_FUNCTIONS,
     forbid_functions,
 )
-from streams.sql.spec import Queries, QueryError, QuerySpec
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from tests.queries import refusal, results
 
 pytestmark = pytest.mark.integration

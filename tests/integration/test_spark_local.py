@@ -33,7 +33,7 @@ PIPELINE = """
 DRIVE = """
 import sys
 from pathlib import Path
-from streams import TopologyTestDriver
+from kafka_pipeline.testing import TopologyTestDriver
 with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as driver:
     driver.create_input_topic("in").pipe_input(b"k", b"text", timestamp=0)
     print("found", driver.create_output_topic("out").read_records()[0].value.decode())
@@ -70,7 +70,7 @@ def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
     (folder / "config.yaml").write_text(SMALL_CONFIG)
     (folder / "pipeline.yaml").write_text(TABLE)
     files = [str(folder / "config.yaml"), str(folder / "pipeline.yaml")]
-    validate = "from admin.cli import main; main()"
+    validate = "from kafka_pipeline.admin.cli import main; main()"
     for start, expected in (
         (["-c", DRIVE, *files], "found Kay"),
         (["-c", validate, "validate", *files], "ok: 1 processor, "),
@@ -84,8 +84,8 @@ def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
 
 TWICE = """
 import subprocess
-from streams.sql.environment import LOCAL, QUIET, set_environment
-from streams.sql.session import start_session
+from kafka_pipeline.streams.sql.environment import LOCAL, QUIET, set_environment
+from kafka_pipeline.streams.sql.session import start_session
 set_environment([])
 jvms = []
 launch = subprocess.Popen.__init__

@@ -11,8 +11,8 @@ import pytest
 pytestmark = pytest.mark.integration
 
 START = """
-from streams.sql import environment, start
-from streams.sql.session import start_session
+from kafka_pipeline.streams.sql import environment, start
+from kafka_pipeline.streams.sql.session import start_session
 
 environment.set_environment([])
 options = environment.QUIET["spark.driver.extraJavaOptions"]

@@ -12,7 +12,7 @@ import pytest
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
 from tests.listening import listeners
 
 pytestmark = pytest.mark.integration

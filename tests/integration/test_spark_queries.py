@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.app import app
-from common.user_code import UserCode
-from streams import TopologyTestDriver
-from streams.record import Batch
-from streams.sql.access import Readable
-from streams.sql.columns import batch_of, table_of
-from streams.sql.local import LocalQueries
-from streams.sql.queries import SparkQueries
-from streams.sql.spec import Queries, QueryError, QuerySpec
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.columns import batch_of, table_of
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.queries import FUNCTIONS, ROOT, ROWS, batch, refusal, results, run
 from tests.small_config import SMALL_CONFIG
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.references import HostReferences
-from streams.sql.columns import table_of
-from streams.sql.spec import Queries, QuerySpec, SparkLostError
-from taskmanager.query_channel import QueryServer, RemoteQueries
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkLostError
+from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import FUNCTIONS, ROWS, batch, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from common.status import TaskState
+from kafka_pipeline.common.status import TaskState
 from tests.engine import all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from streams.sql.queries import RunningQuery
-from streams.sql.spec import Queries, QuerySpec
-from streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.queries import RunningQuery
+from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.tables import Rows
 from tests.queries import FUNCTIONS, ROWS, results, run
 
 pytestmark = pytest.mark.integration

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import wall_clock_ms
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, TimedRow
-from common.topics import TopicSpec
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, TimedRow
+from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

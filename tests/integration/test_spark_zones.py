@@ -62,7 +62,7 @@ PIPELINE = """
 DRIVE = """
 import json, sys
 from pathlib import Path
-from streams import TopologyTestDriver
+from kafka_pipeline.testing import TopologyTestDriver
 with TopologyTestDriver.of_pipeline(Path(sys.argv[1]), Path(sys.argv[2])) as driver:
     topic = driver.create_input_topic("in")
     for time_s in json.loads(sys.argv[3]):

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.kafka.admin import Admin
-from common.kafka.clients import TransactionFailedError
-from common.messages import ProcessorReplica
-from common.specs import COUNT_STORE, CountSpec
-from common.status import TaskState, TaskStatus
-from taskmanager.channel_messages import Ask
-from taskmanager.standby_task import StandbyTask
-from taskmanager.state_answers import StateAnswers
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.specs import COUNT_STORE, CountSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.taskmanager.channel_messages import Ask
+from kafka_pipeline.taskmanager.standby_task import StandbyTask
+from kafka_pipeline.taskmanager.state_answers import StateAnswers
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from admin.cluster_watcher import ClusterWatcher
-from admin.daemons import command_path
-from operations.state import StateClient
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.operations.state import StateClient
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import Daemon, session_members
+from kafka_pipeline.admin.daemons import Daemon, session_members
 from tests.engine import Engine, engine
 
 pytestmark = [

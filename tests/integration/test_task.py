@@ -10,15 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from common.committed import Committed
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.processors import OnError
-from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
-from common.status import TaskState
-from common.tasks import TaskId
-from streams.engine.rejected_records import ProcessingFailedError
-from taskmanager import channel_messages
-from taskmanager.task_start import StartCancelledError, refresh_failed
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.taskmanager import channel_messages
+from kafka_pipeline.taskmanager.task_start import StartCancelledError, refresh_failed
 from tests.tasks import Job, Record, Thread, drain, run_once, step_until
 
 pytestmark = pytest.mark.integration

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from admin.daemons import command_path
-from common.cluster_status import Presence
-from operations.times import shown_time
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.operations.times import shown_time
 from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration]

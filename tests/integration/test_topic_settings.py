@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from common.errors import ConfigError
-from common.kafka.admin import Admin
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
 from tests.engine import Engine
 
 pytestmark = pytest.mark.integration

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from admin.daemons import command_path
-from common.cluster_status import Presence
-from common.tasks import TaskId
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.tasks import TaskId
 from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration]

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import wall_clock_ms
-from common.kafka.admin import Admin
-from common.kafka.bulk import BulkWriter, read_committed
-from common.status import TaskState
-from common.topics import TopicSpec
-from streams import TopologyTestDriver, serdes
+from kafka_pipeline import serdes
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.engine import Engine, all_run, engine
 from tests.user_code import shop
 from tests.user_code.word_count import word_count

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.committed import Committed, offsets_of
-from common.kafka.clients import Partition
-from common.record_batch import KafkaHeaders
-from common.record_size import MAX_OVERHEAD, record_size
-from common.topic_limits import TopicLimits
-from common.topics import TopicSpec
+from kafka_pipeline.common.committed import Committed, offsets_of
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import KafkaHeaders
+from kafka_pipeline.common.record_size import MAX_OVERHEAD, record_size
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.clock import Clock
 from tests.memory.faults import Faults
 from tests.memory.partition_log import Entry, Outcome, PartitionLog, Transaction

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskmanager import channel_messages
+from kafka_pipeline.taskmanager import channel_messages
 from tests.memory.clock import Clock
 
 

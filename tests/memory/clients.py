@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from common.committed import Committed
-from common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
-from common.topic_limits import TopicLimits
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
+from kafka_pipeline.common.topic_limits import TopicLimits
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link

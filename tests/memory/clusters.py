@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import NewPartitions  # type: ignore[attr-defined]
 
-from common.committed import Committed
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.topics import TopicSpec
-from taskmanager.clients import Clients, KafkaClients, TransactionalProducer
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.taskmanager.clients import Clients, KafkaClients, TransactionalProducer
 from tests.memory.broker import Broker
 from tests.memory.clients import MemoryClients
 from tests.memory.clock import Clock

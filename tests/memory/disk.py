@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.stores.bytes_store import NO_TIMESTAMP
-from streams.stores.memory import MemoryStore
-from streams.stores.rocksdb_directory import StoreLockedError
+from kafka_pipeline.streams.stores.bytes_store import NO_TIMESTAMP
+from kafka_pipeline.streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreLockedError
 
 COMMITS_UNTIL_WRITTEN = 3
 

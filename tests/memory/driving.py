@@ -15,18 +15,22 @@ from typing import Any
 import pytest
 import structlog
 
-from common.config import Config
-from common.kafka import read_to_end
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.messages import ProcessorReplica
-from common.status import TaskState
-from common.tasks import TaskId
-from streams.engine import async_calls, group_task, runtime
-from streams.stores import builder as store_builder
-from streams.stores.bytes_store import BytesStore
-from streams.stores.rocksdb import RocksDBStore
-from streams.stores.rocksdb_directory import StoreLockedError
-from taskmanager import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka import read_to_end
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine import async_calls, group_task, runtime
+from kafka_pipeline.streams.stores import builder as store_builder
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreLockedError
+from kafka_pipeline.taskmanager import (
     assigned_task,
     channel_messages,
     global_stores,
@@ -36,13 +40,13 @@ from taskmanager import (
     task_start,
     user_errors,
 )
-from taskmanager import task as task_module
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
-from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager import task as task_module
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.channel import QuietChannel
 from tests.memory.clients import MemoryClients, MemoryPositions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.clients import Partition
 from tests.user_code.timed_windows import ALONE, DROPPED, SELF_JOIN, Join, Level, Plan
 
 

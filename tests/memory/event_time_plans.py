@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
-from common.config import Config
-from common.kafka.clients import Partition
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.processors import OnError
-from common.specs import TopologySpec
-from common.topics import TopicSpec
-from common.yaml_positions import Place, Problems
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.user_topology import UserTopology
-from streams.pipeline.partitions import with_counts
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import TopologySpec
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.common.yaml_positions import Place, Problems
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
+from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.memory.event_time_model import Input
 from tests.memory.faults import CALM, Weather
 from tests.user_code.timed_windows import FIRST_STEPS, OUT, SELF_JOIN, STEPS, Join, Level, Plan

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import Partition
-from streams.engine import running
-from streams.event_time.input_time import InputTime
-from streams.event_time.progress import Progress
-from streams.event_time.writer_progress import Answers, WriterProgress
-from taskmanager.task import Task
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.streams.engine import running
+from kafka_pipeline.streams.event_time.input_time import InputTime
+from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.event_time.writer_progress import Answers, WriterProgress
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.memory.broker import Broker
 from tests.memory.clients import MemoryPositions
 from tests.memory.faults import Weather

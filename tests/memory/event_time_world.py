@@ -9,12 +9,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from common.config import Config
-from common.kafka.clients import Partition
-from common.messages import ProcessorReplica
-from common.tasks import TaskId
-from streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.memory.broker import Broker
 from tests.memory.clients import MemoryPositions
 from tests.memory.clock import Clock

@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
-from streams.engine.event_loop import EventLoop
-from taskmanager.background import Background, Operation, Pool
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.taskmanager.background import Background, Operation, Pool
 from tests.memory.clock import Clock
 
 T = TypeVar("T")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from common.config import Config
-from common.kafka.clients import Partition
-from common.tasks import TaskId
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.memory.broker import Broker
 from tests.memory.disk import Disk
 from tests.memory.partition_log import Entry, is_visible

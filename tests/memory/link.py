@@ -7,8 +7,8 @@ from typing import NoReturn, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.errors import ControlFlow
-from common.kafka.clients import translate
+from kafka_pipeline.common.errors import ControlFlow
+from kafka_pipeline.common.kafka.clients import translate
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.faults import Faults

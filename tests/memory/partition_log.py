@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from common.committed import Committed
-from common.kafka.clients import Partition
-from common.record_batch import KafkaHeaders
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import KafkaHeaders
 
 
 class Outcome(Enum):

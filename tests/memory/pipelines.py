@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from common.config import Config
-from common.messages import ProcessorReplica
-from common.processors import OnError
-from common.specs import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import (
     COUNT_STORE,
     ClassSpec,
     CountSpec,
@@ -19,8 +19,8 @@ from common.specs import (
     SumSpec,
     TopologySpec,
 )
-from common.tasks import TaskId
-from common.topics import TopicSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.partition_log import Entry
 from tests.user_code.folding import fold
 from tests.user_code.timing import TICK_MS, time_of, told

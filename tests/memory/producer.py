@@ -7,11 +7,16 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common.committed import Committed
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError, translate
-from common.record_batch import KafkaHeaders, OutputRecord
-from common.record_size import record_size
-from streams.partitioning import default_partition
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import (
+    NonRetriableError,
+    Partition,
+    TransactionFailedError,
+    translate,
+)
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
+from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
 from tests.memory.faults import CALM, CommitOutcome
 from tests.memory.link import Link

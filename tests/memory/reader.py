@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from common.committed import Committed
-from common.kafka.clients import Partition, explain
-from common.kafka.data import Changes, Fetched
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import Partition, explain
+from kafka_pipeline.common.kafka.data import Changes, Fetched
+from kafka_pipeline.common.record_batch import RecordBatch
 from tests.memory.broker import GroupMetadata
 from tests.memory.link import Link
 

@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from common.committed import Committed
-from common.kafka.clients import Partition
-from streams.engine.async_calls import AsyncCalls
-from streams.engine.group_task import GroupTask
-from streams.engine.runtime import GroupRuntime
-from streams.stores.bytes_store import BytesStore
-from streams.stores.memory import MemoryStore
-from streams.stores.sorted_keys import SortedKeys
-from streams.timestamps import UNKNOWN_TIME
-from taskmanager.shared_consumers import SharedConsumers
-from taskmanager.task import Task
-from taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
-from taskmanager.task_stores import TaskStores
-from taskmanager.thread_state import PipelineThreadState
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.streams.engine.async_calls import AsyncCalls
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.runtime import GroupRuntime
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
+from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
+from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.task_start import START_TIMEOUT_S, ProcessorStart
+from kafka_pipeline.taskmanager.task_stores import TaskStores
+from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 from tests.memory.partition_log import PartitionLog
 from tests.memory.pipelines import ASKED_BY_KEY, FOLD_OF_TWO, Pipeline
 from tests.memory.producer import MemoryProducer

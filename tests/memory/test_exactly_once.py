@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.kafka.clients import NonRetriableError
 from tests.memory.driving import Owner, TaskOwner, ThreadOwner
 from tests.memory.pipelines import PIPELINES, Pipeline
 from tests.memory.sabotage import SABOTAGES, SABOTAGES_OF_THREADS, Sabotage

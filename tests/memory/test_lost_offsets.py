@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from common.committed import Committed
-from common.config import Config
-from common.messages import ProcessorReplica
-from common.specs import COUNT_STORE, CountSpec, ForwardSpec
-from common.tasks import TaskId
-from common.topics import TopicSpec
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.specs import COUNT_STORE, CountSpec, ForwardSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk

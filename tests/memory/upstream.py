@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from common.errors import EngineError
-from common.kafka.clients import Partition
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.kafka.clients import Partition
 from tests.memory.broker import Broker, GroupMetadata
 from tests.memory.clients import MemoryClients
 from tests.memory.producer import MemoryProducer

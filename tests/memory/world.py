@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from common.config import Config
-from common.topics import TopicSpec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock
 from tests.memory.disk import Disk

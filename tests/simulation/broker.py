@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     Heartbeat,
     HeartbeatEvent,
     JobManagerBeat,
@@ -18,7 +18,7 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.topic_names import TopicNames
+from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames(None, "in", "out")
 

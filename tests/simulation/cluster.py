@@ -9,12 +9,12 @@ from functools import cached_property, partial
 from random import Random
 from typing import TypeVar
 
-from common.messages import MISSED_BEATS, ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from common.specs import ClassSpec, CountSpec
-from common.status import TaskState
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.specs import ClassSpec, CountSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
 from tests.simulation.broker import NAMES, Broker, Weather
 from tests.simulation.fences import Fences, TaskInstance
 from tests.simulation.pipeline_thread import INTERVAL_MS, FakePipelineThread, Pace

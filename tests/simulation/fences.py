@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Protocol
 
-from common.messages import ProcessorReplica
-from common.status import TaskState
-from common.tasks import TaskId
-from streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 FENCE_MEMORY_MS = 60_000
 """An owner that is fenced twice within this time leaves the task to the other owner."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     MISSED_BEATS,
     HeartbeatEvent,
     Message,
@@ -18,10 +18,10 @@ from common.messages import (
     Refused,
     Report,
 )
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from jobmanager.heartbeat_controller import ECHO_TIMEOUT_BEATS
-from jobmanager.state import REVOKE_TIMEOUT_BEATS
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.heartbeat_controller import ECHO_TIMEOUT_BEATS
+from kafka_pipeline.jobmanager.state import REVOKE_TIMEOUT_BEATS
 from tests.simulation.pipeline_thread import INTERVAL_MS
 
 REVOKE_TIMEOUT_MS = REVOKE_TIMEOUT_BEATS * INTERVAL_MS

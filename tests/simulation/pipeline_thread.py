@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from common.messages import MISSED_BEATS
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from taskmanager.events import (
+from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.events import (
     AssignTask,
     RevokeTask,
     StopThread,
@@ -21,9 +21,9 @@ from taskmanager.events import (
     ThreadReported,
     ThreadStopped,
 )
-from taskmanager.events import Event as DriverEvent
-from taskmanager.task_entry import Phase
-from taskmanager.thread_events import (
+from kafka_pipeline.taskmanager.events import Event as DriverEvent
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,
@@ -52,7 +52,7 @@ from taskmanager.thread_events import (
     ThreadTick,
     TurnEnded,
 )
-from taskmanager.thread_state import PipelineThreadState
+from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 from tests.simulation.fences import Fences, TaskInstance
 
 INTERVAL_MS = 1000

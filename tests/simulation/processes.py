@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     Heartbeat,
     JobManagerBeat,
     Message,
@@ -16,13 +16,13 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.reported_tasks import ReportedTasks
-from common.status import TaskState
-from common.tasks import TaskId
-from common.tick import Tick
-from jobmanager import events as jobmanager
-from jobmanager.leadership import Event as LeadershipEvent
-from jobmanager.leadership import (
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager import events as jobmanager
+from kafka_pipeline.jobmanager.leadership import Event as LeadershipEvent
+from kafka_pipeline.jobmanager.leadership import (
     Leadership,
     LeaderState,
     SayGoodbye,
@@ -35,10 +35,10 @@ from jobmanager.leadership import (
     WriteFenced,
     WriteSos,
 )
-from jobmanager.state import JobManagerState
-from taskmanager import events as taskmanager
-from taskmanager.leases import LIFE_BEATS
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.taskmanager import events as taskmanager
+from kafka_pipeline.taskmanager.leases import LIFE_BEATS
+from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.simulation.broker import NAMES, Broker, WriteFailedError, WriterFencedError
 from tests.simulation.fences import Fences, TaskInstance
 from tests.simulation.ledger import Ledger

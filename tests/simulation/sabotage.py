@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from taskmanager import thread_state
-from taskmanager.task_entry import Release
-from taskmanager.thread_events import CommitEnded
-from taskmanager.thread_state import PipelineThreadState
+from kafka_pipeline.taskmanager import thread_state
+from kafka_pipeline.taskmanager.task_entry import Release
+from kafka_pipeline.taskmanager.thread_events import CommitEnded
+from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 
 Sabotage = Callable[[pytest.MonkeyPatch], None]
 

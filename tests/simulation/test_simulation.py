@@ -16,9 +16,9 @@ from random import Random
 
 import pytest
 
-from common.status import TaskState
-from common.tasks import TaskId
-from jobmanager.state import MOST_MOVES
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.seeds import parametrize
 from tests.simulation.broker import CALM, Weather
 from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from common.codec import Codec
-from common.messages import (
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -21,16 +21,16 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from common.reported_tasks import ReportedTasks
-from common.reports import decode_report
-from common.specs import CountSpec, ForwardSpec, SumSpec
-from common.status import TaskState, TaskStatus
-from common.tick import Tick
-from common.topic_names import TopicNames
-from jobmanager import events as jobmanager
-from jobmanager.leadership import (
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.reports import decode_report
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager import events as jobmanager
+from kafka_pipeline.jobmanager.leadership import (
     Leadership,
     SayGoodbye,
     SosRead,
@@ -38,9 +38,9 @@ from jobmanager.leadership import (
     StopRequested,
     WriteFenced,
 )
-from jobmanager.state import JobManagerState
-from taskmanager import events as taskmanager
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.taskmanager import events as taskmanager
+from kafka_pipeline.taskmanager.state import TaskManagerState
 
 COUNTS = (LoggedStore("counts"),)
 INTERVAL_MS = 1000

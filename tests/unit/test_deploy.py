@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from common.config import Config, load_config
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 Objects = dict[str, Any]

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from common.monitoring.exposition import PROCESS_METRICS
-from jobmanager import metrics as of_job_manager
-from taskmanager import metrics as of_task_manager
+from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS
+from kafka_pipeline.jobmanager import metrics as of_job_manager
+from kafka_pipeline.taskmanager import metrics as of_task_manager
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 METRICS = (

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from common.monitoring.metric import PREFIX, Metric, MetricKind
-from jobmanager import metrics as of_job_manager
-from taskmanager import metrics as of_task_manager
+from kafka_pipeline.common.monitoring.metric import PREFIX, Metric, MetricKind
+from kafka_pipeline.jobmanager import metrics as of_job_manager
+from kafka_pipeline.taskmanager import metrics as of_task_manager
 
 METRICS = (
     *of_job_manager.METRICS,

@@ -8,11 +8,11 @@ from types import ModuleType
 
 import pytest
 
-import streams
+from kafka_pipeline.streams import api
 from scripts.names_page import PUBLIC
 
-STREAMS = Path(streams.__file__).parent
-PAGES = Path(__file__).parents[2] / "docs" / "reference"
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs" / "reference"
 
 
 @pytest.mark.parametrize("module", PUBLIC.values(), ids=lambda module: module.__name__)
@@ -24,14 +24,13 @@ def test_each_name_is_on_a_reference_page(module: ModuleType) -> None:
 
 
 def test_each_module_with_public_names_is_listed() -> None:
-    found = {
-        path for path in STREAMS.rglob("*.py") if "\n__all__ = " in path.read_text(encoding="utf-8")
-    }
-    assert found == {Path(str(module.__file__)) for module in PUBLIC.values()}
+    files = [*(ROOT / "streams").rglob("*.py"), *(ROOT / "kafka_pipeline").glob("*.py")]
+    found = {path for path in files if "\n__all__ = " in path.read_text(encoding="utf-8")}
+    assert found == {Path(str(module.__file__)).resolve() for module in PUBLIC.values()}
 
 
 def test_the_extractors_are_explained_where_sources_are() -> None:
     page = (PAGES / "processors.md").read_text(encoding="utf-8")
-    extractors = [name for name in streams.__all__ if name.endswith(("Extractor", "Timestamp"))]
+    extractors = [name for name in api.__all__ if name.endswith(("Extractor", "Timestamp"))]
     assert len(extractors) >= 6
     assert all(f"`{name}" in page for name in extractors)

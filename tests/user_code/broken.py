@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import Processor, ProcessorContext, Record
+from kafka_pipeline import Processor, ProcessorContext, Record
 
 
 class Broken(Processor):

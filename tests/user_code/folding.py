@@ -7,7 +7,7 @@ from functools import partial
 from typing import Literal
 from zlib import crc32
 
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Processor,
     ProcessorContext,

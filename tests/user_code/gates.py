@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams import Processor, Record, RecordRejectedError
+from kafka_pipeline import Processor, Record, RecordRejectedError
 
 
 class Gate(Processor):

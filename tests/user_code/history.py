@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from streams import Processor, ProcessorContext, PunctuationType, Record
+from kafka_pipeline import Processor, ProcessorContext, PunctuationType, Record
 
 
 class Sieve(Processor):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams import StreamsBuilder, windows
-from streams.topology import Topology
+from kafka_pipeline import StreamsBuilder, windows
+from kafka_pipeline.streams.topology import Topology
 
 
 def _pair(left: Any, right: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streams import Processor, ProcessorContext, Record, stores
+from kafka_pipeline import Processor, ProcessorContext, Record, stores
 
 
 class Keeper(Processor):

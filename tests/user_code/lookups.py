@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from streams import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
+from kafka_pipeline import Processor, ProcessorContext, Record, TopologyBuilder, serdes, stores
 
 NAMES = stores.key_value("Names", serdes.string, serdes.string)
 

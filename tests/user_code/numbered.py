@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from streams import Emit, StreamsBuilder, serdes, stores, windows
-from streams.topology import Topology
+from kafka_pipeline import Emit, StreamsBuilder, serdes, stores, windows
+from kafka_pipeline.streams.topology import Topology
 
 WINDOW_MS = 100
 SHORT_GRACE_MS = 50

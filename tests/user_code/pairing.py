@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams import Processor, ProcessorContext, Record, RecordRejectedError
+from kafka_pipeline import Processor, ProcessorContext, Record, RecordRejectedError
 from tests.user_code.wild import misbehave
 
 Ranges = list[list[int]]

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     AsyncProcessorContext,
     Processor,
@@ -17,7 +17,7 @@ from streams import (
     PunctuationType,
     Record,
 )
-from streams.timestamps import RecordView
+from kafka_pipeline.streams.timestamps import RecordView
 
 PRICES: dict[str, int] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from streams import Processor, ProcessorContext, Record
+from kafka_pipeline import Processor, ProcessorContext, Record
 
 
 def signature(key: str, value: bytes) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Processor,
     ProcessorContext,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from streams import (
+from kafka_pipeline import (
     AsyncSettings,
     Batch,
     BatchProcessor,
@@ -20,8 +20,8 @@ from streams import (
     serdes,
     windows,
 )
-from streams.stores import Windowed
-from streams.topology import Topology
+from kafka_pipeline.streams.stores import Windowed
+from kafka_pipeline.streams.topology import Topology
 
 DROPPED = b"x"
 """The values of records that the step `filter` drops begin with this."""

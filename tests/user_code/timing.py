@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zlib import crc32
 
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     Processor,
@@ -13,8 +13,8 @@ from streams import (
     Record,
     TopologyBuilder,
 )
-from streams.engine.nodes import Supplier
-from streams.timestamps import RecordView
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.timestamps import RecordView
 from tests.user_code import folding
 
 TICK_MS = 25

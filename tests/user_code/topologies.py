@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import (
+from kafka_pipeline import (
     Processor,
     ProcessorContext,
     Record,
@@ -11,8 +11,8 @@ from streams import (
     serdes,
     stores,
 )
-from streams.errors import StreamsError
-from streams.topology import Topology
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.topology import Topology
 
 
 class Passing(Processor):

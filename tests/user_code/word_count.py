@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streams import (
+from kafka_pipeline import (
     Processor,
     ProcessorContext,
     PunctuationType,

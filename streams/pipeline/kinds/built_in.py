@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from common.fields import Fields
-from common.keys import Number, Section
-from common.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
-from common.user_code import UserCode
-from common.yaml_positions import Problems
-from streams.builtin.count import COUNTS, CountProcessor
-from streams.builtin.forward import ForwardProcessor
-from streams.builtin.sum import SumProcessor
-from streams.engine.nodes import Supplier
-from streams.pipeline.kinds.kind import Kind, S, Unit, refuse_config
-from streams.sql.spec import Queries
-from streams.stores import StoreBuilder
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Number, Section
+from kafka_pipeline.common.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.pipeline.kinds.kind import Kind, S, Unit, refuse_config
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.stores import StoreBuilder
 
 _CONSTANT = Number(
     name="constant", doc="what is added", low=-(2**63), high=2**63 - 1, default=DEFAULT_SUM

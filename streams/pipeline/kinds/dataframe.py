@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.durations import spoken
-from common.fields import Fields
-from common.keys import Text
-from common.specs import DataFrameSpec, SessionSpec, WindowSpec
-from common.yaml_positions import Problems
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.group_keys import GROUP_BY, GROUP_KEYS, grouping_of_function
-from streams.pipeline.kinds.kind import (
+from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Text
+from kafka_pipeline.common.specs import DataFrameSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.group_keys import (
+    GROUP_BY,
+    GROUP_KEYS,
+    grouping_of_function,
+)
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     CODE_PATTERN,
     MAX_PROCESS_TIME,
@@ -21,7 +25,7 @@ from streams.pipeline.kinds.kind import (
     read_reference,
     require_allowed,
 )
-from streams.pipeline.kinds.spark import (
+from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
     LENIENT,
     SCHEMA,
@@ -30,8 +34,8 @@ from streams.pipeline.kinds.spark import (
     read_lenient,
     read_schema,
 )
-from streams.pipeline.kinds.tables import TABLES, read_tables
-from streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, read_tables
+from kafka_pipeline.streams.sql.spec import QuerySpec
 
 _FUNCTION = Text(
     name="function",

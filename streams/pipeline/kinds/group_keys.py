@@ -6,19 +6,30 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from common.fields import Fields
-from common.keys import Choice, Duration, Flag, Free, Key, Number, Schema, Text, map_schema, names
-from common.specs import (
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import (
+    Choice,
+    Duration,
+    Flag,
+    Free,
+    Key,
+    Number,
+    Schema,
+    Text,
+    map_schema,
+    names,
+)
+from kafka_pipeline.common.specs import (
     DEFAULT_MAX_COLLECTED,
     EmitTime,
     GroupingSpec,
     SessionSpec,
     WindowSpec,
 )
-from common.yaml_positions import Problems
-from streams.pipeline.kinds.kind import NO_LIMIT
-from streams.sql.query_text import GroupBy, read_groups
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.pipeline.kinds.kind import NO_LIMIT
+from kafka_pipeline.streams.sql.query_text import GroupBy, read_groups
+from kafka_pipeline.streams.sql.spec import QueryError
 
 DEFAULT_GRACE_MS = 86_400_000
 """For results on update. They are not delayed by it, so a late record is better counted."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.names import name_problem
-from common.processors import SINK, LoggedStore, PipelineProcessor
-from common.specs import GROUPS_TOPIC, GroupingSpec, SparkSpec
-from common.suggest import did_you_mean
-from common.topic_names import TopicNames
-from common.yaml_positions import Problems
-from streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.processors import SINK, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec, SparkSpec
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 
 def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: Problems) -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from common.fields import Fields
-from common.keys import Free
-from common.specs import JoinSpec, SqlSpec
-from common.yaml_positions import Map, Problems, plain
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.group_keys import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO
-from streams.pipeline.kinds.tables import VIEW
-from streams.sql.join_text import read_join
-from streams.sql.joined import JoinText
-from streams.sql.query_text import read_groups
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Free
+from kafka_pipeline.common.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.yaml_positions import Map, Problems, plain
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.group_keys import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO
+from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
+from kafka_pipeline.streams.sql.join_text import read_join
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.spec import QueryError
 
 SCHEMAS = Free(
     name="schema",

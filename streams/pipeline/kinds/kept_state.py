@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from common.durations import spoken
-from common.specs import GroupingSpec, JoinSpec, TopicTableSpec
+from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.specs import GroupingSpec, JoinSpec, TopicTableSpec
 
 
 def kept_groups(rows: str, grouping: GroupingSpec) -> str:

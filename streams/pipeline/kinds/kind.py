@@ -7,31 +7,31 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from common.config import Config
-from common.errors import ConfigError
-from common.fields import Fields
-from common.keys import Choice, Free, Key, Number, Schema, Text, map_schema
-from common.names import NAME_PATTERN
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Choice, Free, Key, Number, Schema, Text, map_schema
+from kafka_pipeline.common.names import NAME_PATTERN
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import (
     DEFAULT_BUFFERED_RECORDS,
     DEFAULT_MAX_PROCESS_TIME_MS,
     ProcessorSpec,
     Serdes,
     SourceSpec,
 )
-from common.user_code import UserCode, form_problem
-from common.yaml_positions import Pair, Problems, plain
-from streams import serdes
-from streams.builder import TopologyBuilder
-from streams.dsl.global_table import GlobalFiller
-from streams.engine.node_group import NodeGroup
-from streams.engine.nodes import Supplier
-from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
-from streams.pipeline.kinds.references import check_value
-from streams.pipeline.kinds.sources import extractor_of
-from streams.sql.spec import Queries
-from streams.stores import StoreBuilder, timestamped_key_value
+from kafka_pipeline.common.user_code import UserCode, form_problem
+from kafka_pipeline.common.yaml_positions import Pair, Problems, plain
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.builder import TopologyBuilder
+from kafka_pipeline.streams.dsl.global_table import GlobalFiller
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from kafka_pipeline.streams.pipeline.kinds.references import check_value
+from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.stores import StoreBuilder, timestamped_key_value
 
 S = TypeVar("S", bound=ProcessorSpec)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from common.specs import ProcessorSpec
-from streams.pipeline.kinds.built_in import Count, Forward, Sum
-from streams.pipeline.kinds.dataframe import DataFrame
-from streams.pipeline.kinds.kind import Kind
-from streams.pipeline.kinds.sql import Sql
-from streams.pipeline.kinds.user_class import UserClass
-from streams.pipeline.kinds.user_topology import UserTopology
+from kafka_pipeline.common.specs import ProcessorSpec
+from kafka_pipeline.streams.pipeline.kinds.built_in import Count, Forward, Sum
+from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
+from kafka_pipeline.streams.pipeline.kinds.kind import Kind
+from kafka_pipeline.streams.pipeline.kinds.sql import Sql
+from kafka_pipeline.streams.pipeline.kinds.user_class import UserClass
+from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
 
 KINDS: tuple[Kind[Any], ...] = (
     Forward(),

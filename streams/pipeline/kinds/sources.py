@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from common.fields import Fields
-from common.keys import Choice, Free, Section, Text
-from common.names import NAME_PATTERN
-from common.specs import (
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Choice, Free, Section, Text
+from kafka_pipeline.common.names import NAME_PATTERN
+from kafka_pipeline.common.specs import (
     WALL_CLOCK,
     FieldTime,
     OffsetReset,
@@ -16,10 +16,10 @@ from common.specs import (
     SourceSpec,
     TimeUnit,
 )
-from common.yaml_positions import Map, Problems, Scalar, describe
-from streams import serdes
-from streams.pipeline.kinds.stores import serde_key
-from streams.timestamps import (
+from kafka_pipeline.common.yaml_positions import Map, Problems, Scalar, describe
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.pipeline.kinds.stores import serde_key
+from kafka_pipeline.streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,

@@ -7,19 +7,26 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from common.config import Config
-from common.fields import Fields
-from common.keys import Choice, Flag, Schema, Text
-from common.processors import SOURCE, PipelineProcessor
-from common.specs import Format, GroupingSpec, SessionSpec, SparkSpec, TopicTableSpec, WindowSpec
-from common.user_code import UserCode
-from common.yaml_positions import Problems
-from streams.engine.nodes import Supplier
-from streams.pipeline.kinds.entry import Entry, PipelineFile, Target
-from streams.pipeline.kinds.group_keys import GROUP_RULES
-from streams.pipeline.kinds.groups import check_late, with_groups
-from streams.pipeline.kinds.kept_state import kept_groups, kept_tables
-from streams.pipeline.kinds.kind import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Choice, Flag, Schema, Text
+from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import (
+    Format,
+    GroupingSpec,
+    SessionSpec,
+    SparkSpec,
+    TopicTableSpec,
+    WindowSpec,
+)
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES
+from kafka_pipeline.streams.pipeline.kinds.groups import check_late, with_groups
+from kafka_pipeline.streams.pipeline.kinds.kept_state import kept_groups, kept_tables
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     MAX_TASK_IDLE,
     Kind,
     Means,
@@ -28,12 +35,12 @@ from streams.pipeline.kinds.kind import (
     logged,
     refuse_settings,
 )
-from streams.pipeline.kinds.tables import check_topic
-from streams.processor import BatchProcessor
-from streams.sql.access import table_problems
-from streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
-from streams.sql.state_stores import state_stores, topic_store
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
+from kafka_pipeline.streams.processor import BatchProcessor
+from kafka_pipeline.streams.sql.access import table_problems
+from kafka_pipeline.streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.state_stores import state_stores, topic_store
+from kafka_pipeline.streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
 
@@ -187,7 +194,7 @@ class Spark(Kind[Q]):
         if spec.grouping is None:
             queries.open(query).close()
             return
-        from streams.sql.planned_groups import require_as_planned
+        from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 
         opened = queries.open_aggregation(query)
         try:
@@ -202,7 +209,7 @@ class Spark(Kind[Q]):
         if spec.grouping is not None:
             return _of_groups(unit, query, spec.grouping, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
-        from streams.sql.processor import SparkProcessor
+        from kafka_pipeline.streams.sql.processor import SparkProcessor
 
         return partial(SparkProcessor, query, queries.open)
 
@@ -244,8 +251,12 @@ def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
 
 def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries) -> Supplier:
     """Return what makes the processor of a stage of a grouping."""
-    from streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
-    from streams.sql.session_aggregating import MergedSessions, RowsOfSessions, WholeSessions
+    from kafka_pipeline.streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
+    from kafka_pipeline.streams.sql.session_aggregating import (
+        MergedSessions,
+        RowsOfSessions,
+        WholeSessions,
+    )
 
     made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
     if isinstance(grouping.window, SessionSpec):
@@ -280,6 +291,6 @@ def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInpu
 
 def _topic_table(store: str, format_: Format, has_columns: bool) -> BatchProcessor:
     # Imported late: Arrow takes a while to import, and most tasks do not need it.
-    from streams.sql.topic_tables import TopicTable
+    from kafka_pipeline.streams.sql.topic_tables import TopicTable
 
     return TopicTable(store, format_, has_columns)

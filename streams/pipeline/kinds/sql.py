@@ -7,32 +7,44 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from common.config import Config
-from common.fields import Fields
-from common.keys import Text
-from common.processors import PipelineProcessor
-from common.specs import SqlSpec
-from common.user_code import UserCode
-from common.yaml_positions import Problems
-from streams.engine.nodes import Supplier
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
-from streams.pipeline.kinds.groups import check_late, with_late
-from streams.pipeline.kinds.joins import SCHEMAS, check_join, read_joining, read_schemas
-from streams.pipeline.kinds.kept_state import kept_sides
-from streams.pipeline.kinds.kind import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Text
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.specs import SqlSpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
+from kafka_pipeline.streams.pipeline.kinds.groups import check_late, with_late
+from kafka_pipeline.streams.pipeline.kinds.joins import (
+    SCHEMAS,
+    check_join,
+    read_joining,
+    read_schemas,
+)
+from kafka_pipeline.streams.pipeline.kinds.kept_state import kept_sides
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
     Means,
     Unit,
     refuse_config,
 )
-from streams.pipeline.kinds.spark import FORMAT, LENIENT, Spark, query_of, read_lenient, read_schema
-from streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from streams.sql.join_stores import join_stores
-from streams.sql.query_text import read_groups
-from streams.sql.spec import Queries, QuerySpec
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.pipeline.kinds.spark import (
+    FORMAT,
+    LENIENT,
+    Spark,
+    query_of,
+    read_lenient,
+    read_schema,
+)
+from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
+from kafka_pipeline.streams.sql.join_stores import join_stores
+from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
     name="query",
@@ -139,7 +151,7 @@ class Sql(Spark[SqlSpec]):
         if spec.join is None:
             super().try_out(spec, queries)
             return
-        from streams.sql.joining import require_join_as_planned
+        from kafka_pipeline.streams.sql.joining import require_join_as_planned
 
         join = queries.open_join(self.query(spec))
         try:
@@ -155,7 +167,7 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        from streams.sql.joining import JoinProcessor
+        from kafka_pipeline.streams.sql.joining import JoinProcessor
 
         names = [name.lower() for name in unit.from_]
         right = unit.in_topics[names.index(join.right)]

@@ -6,16 +6,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from common.errors import ConfigError
-from common.fields import Fields
-from common.keys import Choice, Flag, Free, Key, Number, Schema, Text, map_schema, names
-from common.names import NAME_PATTERN
-from common.specs import BYTES, StoreSpec, StoreType
-from common.typed_json import as_json
-from common.yaml_positions import Items, Map, Problems, Value, describe
-from streams import serdes, stores
-from streams.errors import TopologyError
-from streams.stores import StoreBuilder
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import (
+    Choice,
+    Flag,
+    Free,
+    Key,
+    Number,
+    Schema,
+    Text,
+    map_schema,
+    names,
+)
+from kafka_pipeline.common.names import NAME_PATTERN
+from kafka_pipeline.common.specs import BYTES, StoreSpec, StoreType
+from kafka_pipeline.common.typed_json import as_json
+from kafka_pipeline.common.yaml_positions import Items, Map, Problems, Value, describe
+from kafka_pipeline.streams import serdes, stores
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.stores import StoreBuilder
 
 _MAKERS: Mapping[StoreType, Callable[..., StoreBuilder[Any, Any]]] = {
     "key_value": stores.key_value,

@@ -8,16 +8,23 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
-from common.errors import ConfigError
-from common.fields import Fields
-from common.keys import Free, Number, Section
-from common.specs import BYTES, AsyncSettings, ClassSpec, FieldTime, Serdes, SourceSpec
-from common.user_code import UserCode, form_problem, is_dotted
-from common.yaml_positions import Problems, Scalar, describe
-from streams import serdes
-from streams.engine.nodes import Supplier
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.kind import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Free, Number, Section
+from kafka_pipeline.common.specs import (
+    BYTES,
+    AsyncSettings,
+    ClassSpec,
+    FieldTime,
+    Serdes,
+    SourceSpec,
+)
+from kafka_pipeline.common.user_code import UserCode, form_problem, is_dotted
+from kafka_pipeline.common.yaml_positions import Problems, Scalar, describe
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.engine.nodes import Supplier
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     BUFFERED_RECORDS,
     CODE_PATTERN,
@@ -31,11 +38,11 @@ from streams.pipeline.kinds.kind import (
     read_arguments,
     require_allowed,
 )
-from streams.pipeline.kinds.sources import NEEDS_JSON
-from streams.pipeline.kinds.stores import STORES, read_stores, serde_key, store_of
-from streams.processor import AsyncProcessor, BatchProcessor, Processor
-from streams.sql.spec import Queries
-from streams.stores import StoreBuilder
+from kafka_pipeline.streams.pipeline.kinds.sources import NEEDS_JSON
+from kafka_pipeline.streams.pipeline.kinds.stores import STORES, read_stores, serde_key, store_of
+from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.stores import StoreBuilder
 
 _KEY = serde_key("key", "of keys that come in", default=BYTES)
 _VALUE = serde_key("value", "of values that come in", default=BYTES)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from common.config import Config
-from common.errors import ConfigError, as_exception
-from common.fields import Fields
-from common.keys import Key, Text
-from common.names import name_problem
-from common.processors import SINK, SOURCE, Meeting, PipelineProcessor
-from common.specs import PatternSpec, TopologySpec
-from common.user_code import UserCode
-from common.user_frames import described
-from common.yaml_positions import Problems
-from streams.builder import TopologyBuilder
-from streams.dsl.streams_builder import StreamsBuilder
-from streams.engine.node_group import GlobalStore, NodeGroup, unique
-from streams.engine.nodes import Node, ProcessorNode, Sink, Source
-from streams.errors import StreamsError, TopologyError
-from streams.pipeline.kinds.entry import Entry, PipelineFile
-from streams.pipeline.kinds.kind import (
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.common.fields import Fields
+from kafka_pipeline.common.keys import Key, Text
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE, Meeting, PipelineProcessor
+from kafka_pipeline.common.specs import PatternSpec, TopologySpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.user_frames import described
+from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.streams.builder import TopologyBuilder
+from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
+from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
+from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.errors import StreamsError, TopologyError
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     BUFFERED_RECORDS,
     CODE_PATTERN,
@@ -38,8 +38,8 @@ from streams.pipeline.kinds.kind import (
     read_arguments,
     read_reference,
 )
-from streams.sql.spec import Queries
-from streams.topology import Topology
+from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.topology import Topology
 
 _BUILDER = Text(
     name="builder",

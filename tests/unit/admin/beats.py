@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from admin import status
-from common.cluster_status import Beat, ClusterStatus, snapshot
-from common.messages import JobManagerBeat, Report
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
+from kafka_pipeline.admin import status
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
 
 NOW_MS = 1_000_000
 INTERVAL_MS = 1000

@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from admin.app import app
-from common.config import load_config
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = """
 server_ip: 127.0.0.1

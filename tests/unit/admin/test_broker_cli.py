@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from admin.broker import jars
-from admin.broker.command import broker_app
-from admin.broker.jars import BROKER, KAFKA_VERSION
-from admin.broker.local_cluster import LocalCluster
-from admin.broker.ports import LOOPBACK, accepts, find_free
+from kafka_pipeline.admin.broker import jars
+from kafka_pipeline.admin.broker.command import broker_app
+from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free
 
 _JAVA = '''\
 #!{python}
@@ -458,7 +458,7 @@ def test_a_log_that_cannot_be_written_is_named(cli: Cli) -> None:
 def test_the_folder_is_not_blamed_for_want_of_ports(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("admin.broker.ports.is_free", lambda _port: False)
+    monkeypatch.setattr("kafka_pipeline.admin.broker.ports.is_free", lambda _port: False)
 
     result = cli.start()
 
@@ -483,7 +483,7 @@ def test_no_ports_are_looked_for_where_kafka_runs(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli.start()
-    monkeypatch.setattr("admin.broker.ports.is_free", lambda _port: False)
+    monkeypatch.setattr("kafka_pipeline.admin.broker.ports.is_free", lambda _port: False)
 
     assert cli.status()["running"]
 

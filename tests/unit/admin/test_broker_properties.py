@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.properties import Node, format_properties, server_properties
+from kafka_pipeline.admin.broker.properties import Node, format_properties, server_properties
 
 
 def _settings(num_brokers: int, data_dir: Path = Path("/data")) -> list[dict[str, str]]:

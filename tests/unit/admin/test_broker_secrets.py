@@ -11,10 +11,15 @@ import pytest
 import yaml
 from cryptography import x509
 
-from admin.broker.certificates import Authority
-from admin.broker.properties import Node, security_properties, server_properties
-from admin.broker.secrets_folder import ADMIN, PRINCIPALS, SecretsFolder, write_private
-from common.errors import ConfigError, UnavailableError
+from kafka_pipeline.admin.broker.certificates import Authority
+from kafka_pipeline.admin.broker.properties import Node, security_properties, server_properties
+from kafka_pipeline.admin.broker.secrets_folder import (
+    ADMIN,
+    PRINCIPALS,
+    SecretsFolder,
+    write_private,
+)
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 
 
 @pytest.fixture
@@ -69,7 +74,7 @@ def test_password_that_was_damaged(secrets: SecretsFolder) -> None:
 
 
 def test_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "admin.broker.certificates", raising=False)
+    monkeypatch.delitem(sys.modules, "kafka_pipeline.admin.broker.certificates", raising=False)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(ConfigError, match=r"pip install 'kafka-pipeline\[secure\]'"):
         SecretsFolder.make(tmp_path)

@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from admin.app import app
-from admin.samples import samples
-from common.cli import run_command
-from common.config import load_config
-from common.errors import ConfigError, PipelineError, SupersededError, UnavailableError
-from common.processors import SINK, SOURCE, OnError
-from common.specs import CountSpec, ForwardSpec, SumSpec
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.samples import samples
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import (
+    ConfigError,
+    PipelineError,
+    SupersededError,
+    UnavailableError,
+)
+from kafka_pipeline.common.processors import SINK, SOURCE, OnError
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]
 
@@ -169,7 +174,7 @@ def test_validate_reports_classes_that_cannot_be_made(
     with config.open("a") as out:
         out.write("modules: [orders, absent]\npython_path: [.]\n")
     (tmp_path / "orders.py").write_text(
-        "from streams import Processor\n"
+        "from kafka_pipeline import Processor\n"
         "class Helper: pass\n"
         "class Total(Processor):\n"
         "    def __init__(self, limit): pass\n"
@@ -180,7 +185,7 @@ def test_validate_reports_classes_that_cannot_be_made(
     assert result.stderr.startswith(f'{path}:1:8: "A": {mistake}')
 
 
-DEPOT = """from streams import AsyncProcessor, Processor, TopologyBuilder
+DEPOT = """from kafka_pipeline import AsyncProcessor, Processor, TopologyBuilder
 class Stock(Processor):
     def init(self, context):
         self.stock = context.get_state_store("Stokc")
@@ -324,7 +329,7 @@ def test_wrong_usage_exits_with_2(args: list[str]) -> None:
 
 
 def test_the_process_exits_with_the_code_and_without_a_traceback(tmp_path: Path) -> None:
-    command = "from admin.cli import main; main()"
+    command = "from kafka_pipeline.admin.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "validate", tmp_path / "a", tmp_path / "b"],
         cwd=ROOT,
@@ -343,12 +348,12 @@ import builtins, os, signal
 real = builtins.__import__
 
 def interrupted(name, *args):
-    if name == "admin.app":
+    if name == "kafka_pipeline.admin.app":
         os.kill(os.getpid(), signal.SIGINT)
     return real(name, *args)
 
 builtins.__import__ = interrupted
-from admin.cli import main
+from kafka_pipeline.admin.cli import main
 main()
 """
     done = subprocess.run(

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from admin import cluster_watcher
-from admin.cluster_watcher import ClusterWatcher
-from common.cluster_status import Presence
-from common.codec import Codec
-from common.config import Config
-from common.errors import UnavailableError
-from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.admin import cluster_watcher
+from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 
 HOUR_MS = 3_600_000
 INTERVAL_MS = 1000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemons import Daemon
-from admin.signals import Signals
+from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.admin.signals import Signals
 
 SHOW = "import os; print(os.environ.get('INHERITED'), os.environ.get('ADDED'))"
 

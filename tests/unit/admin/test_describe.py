@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from admin.app import app
-from admin.describe import mermaid, overview
-from common.config import Config, load_config
-from common.pipeline import Pipeline
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.describe import mermaid, overview
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 SETTINGS = """\
 server_ip: 127.0.0.1

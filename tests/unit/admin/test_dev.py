@@ -16,17 +16,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from admin.daemons import session_members
-from admin.dev.guard import Guard, end_sessions
-from admin.dev.hints import hints
-from admin.dev.log import DevLog, style_of
-from admin.dev.project import Code, Places, Project, find_project
-from admin.locks import exclusive
-from admin.samples import Template, job_of, write_samples
-from common.config import Config, load_config
-from common.errors import ConfigError
-from common.user_code import UserCode
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.daemons import session_members
+from kafka_pipeline.admin.dev.guard import Guard, end_sessions
+from kafka_pipeline.admin.dev.hints import hints
+from kafka_pipeline.admin.dev.log import DevLog, style_of
+from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
+from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.admin.samples import Template, job_of, write_samples
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 PLACES = Places(port=9, console_port=None, task_managers=1)
 FORWARD = "- {id: A, type: forward, to: [sink]}\n"
@@ -279,8 +279,8 @@ def test_the_guard_ends_what_it_was_given_and_forgets_what_was_taken_back(
 COMMAND = """
 import signal, subprocess, sys
 from pathlib import Path
-from admin.dev.guard import Guard
-from admin.locks import exclusive
+from kafka_pipeline.admin.dev.guard import Guard
+from kafka_pipeline.admin.locks import exclusive
 folder = Path(sys.argv[1])
 with exclusive(folder / ".lock") as lock:
     guard = Guard(folder / "broker", lock)

@@ -6,7 +6,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from admin.quickstart.display import Display
+from kafka_pipeline.admin.quickstart.display import Display
 
 
 def test_folders_are_told_as_they_are_called() -> None:

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from admin.top import TopView
-from common.cluster_status import Beat, ClusterStatus
-from common.messages import JobManagerBeat
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.admin.top import TopView
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus
+from kafka_pipeline.common.messages import JobManagerBeat
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 from tests.unit.admin.beats import NOW_MS, leader, look, report, rows, running
 
 AT_MS = 1_795_000_000_000

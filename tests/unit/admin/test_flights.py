@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.quickstart.flights import fetch_flights
-from common.errors import UnavailableError
+from kafka_pipeline.admin.quickstart.flights import fetch_flights
+from kafka_pipeline.common.errors import UnavailableError
 
 
 @pytest.mark.parametrize("name", ["file/cache", "x" * 300])

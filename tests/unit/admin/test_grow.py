@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from admin import grow
-from common.cluster_status import Presence, TaskManagerInfo
-from common.config import Config
-from common.deployment import Wish
-from common.errors import ConfigError
-from taskmanager import allowed_ids
+from kafka_pipeline.admin import grow
+from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Wish
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.taskmanager import allowed_ids
 
 CONFIG = Config(
     server_ip="127.0.0.1",

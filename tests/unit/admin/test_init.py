@@ -10,10 +10,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from admin.app import app
-from admin.daemons import command_path
-from admin.samples import Template, samples
-from common.config import load_config
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.admin.samples import Template, samples
+from kafka_pipeline.common.config import load_config
 
 
 def pipeline(*args: str | Path) -> Result:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.digests import digests_of, read_digests, write_digests
-from admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
 from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
-from common.errors import UnavailableError
-from common.java import Java
+from kafka_pipeline.admin.broker.digests import digests_of, read_digests, write_digests
+from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import Java
 
 _NAME = "things-1.jar"
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

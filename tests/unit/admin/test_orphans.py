@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from admin.orphans import Orphans, orphans
-from common.deployment import Deployment, PipelineVersion, Wish, records
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from common.specs import CountSpec, ForwardSpec
-from common.topic_names import TopicNames
+from kafka_pipeline.admin.orphans import Orphans, orphans
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish, records
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec
+from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames("job", "in", "out")
 STORES = (LoggedStore("counts"),)

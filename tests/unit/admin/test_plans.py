@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from admin.plans import overview
-from common.deployment import PipelineVersion
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from common.specs import CountSpec, ForwardSpec, SumSpec
-from common.topic_names import TopicNames
-from jobmanager.plan import plan
+from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.common.deployment import PipelineVersion
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager.plan import plan
 
 NAMES = TopicNames("job", "in", "out")
 A = PipelineProcessor("A", ForwardSpec(), ("B",), (SOURCE,))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from admin.broker.ports import LOOPBACK, accepts, find_free, is_free
+from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free, is_free
 
 
 def test_a_port_with_a_listener_is_not_free() -> None:

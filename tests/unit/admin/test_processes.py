@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from admin.broker.processes import Process
+from kafka_pipeline.admin.broker.processes import Process
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from admin.quickstart import local_run
-from admin.quickstart import run as quickstart
-from admin.quickstart.local_job import LocalJob
-from admin.quickstart.run import Arrivals, Options
-from admin.signals import Interrupted, Signals
-from common.errors import PipelineError
+from kafka_pipeline.admin.quickstart import local_run
+from kafka_pipeline.admin.quickstart import run as quickstart
+from kafka_pipeline.admin.quickstart.local_job import LocalJob
+from kafka_pipeline.admin.quickstart.run import Arrivals, Options
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.errors import PipelineError
 
 
 class Steps:

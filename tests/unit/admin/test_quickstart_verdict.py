@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from admin.quickstart.outage import Outage, measure, seconds_away
-from admin.quickstart.verdict import REASON_HEADER, OutRecord, expect, judge
+from kafka_pipeline.admin.quickstart.outage import Outage, measure, seconds_away
+from kafka_pipeline.admin.quickstart.verdict import REASON_HEADER, OutRecord, expect, judge
 
 FLIGHTS = [
     (b"ATL", b"11"),

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from admin.savepoints import restore as module
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.savepoints import restore as module
+from kafka_pipeline.admin.savepoints.manifest import (
     FORMAT,
     Manifest,
     SavedInput,
@@ -20,19 +20,19 @@ from admin.savepoints.manifest import (
     made_version,
     write_manifest,
 )
-from admin.savepoints.record_files import RecordFile
-from admin.savepoints.restore import Restore
-from admin.savepoints.sharding import with_parallelism
-from common.committed import Committed
-from common.config import Config, load_config
-from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.pipeline import Pipeline
-from common.record_batch import RecordBatch
-from jobmanager.deploy import Proposal
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.admin.savepoints.record_files import RecordFile
+from kafka_pipeline.admin.savepoints.restore import Restore
+from kafka_pipeline.admin.savepoints.sharding import with_parallelism
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.jobmanager.deploy import Proposal
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 
 CHAIN = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from admin.savepoints.manifest import (
+from kafka_pipeline.admin.savepoints.manifest import (
     FORMAT,
     Manifest,
     SavedInput,
@@ -22,22 +22,22 @@ from admin.savepoints.manifest import (
     read_manifest,
     write_manifest,
 )
-from admin.savepoints.record_files import RecordFile, check_file, read_records
-from admin.savepoints.saved_state import FolderState, Spreads
-from admin.savepoints.sharding import check_spread, spread_position
-from common.committed import Committed
-from common.deployment import PipelineVersion
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from common.processors import LoggedStore, PipelineProcessor
-from common.record_batch import KafkaHeaders, RecordBatch
-from common.specs import ForwardSpec
-from common.spreading import Spreading
-from common.topic_names import TopicNames
-from streams.backfill.partitions import partitions_of
-from streams.partitioning import default_partition
-from streams.rescaling.left_records import places_of_left
-from streams.rescaling.tasks import Tasks
+from kafka_pipeline.admin.savepoints.record_files import RecordFile, check_file, read_records
+from kafka_pipeline.admin.savepoints.saved_state import FolderState, Spreads
+from kafka_pipeline.admin.savepoints.sharding import check_spread, spread_position
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.deployment import PipelineVersion
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import LoggedStore, PipelineProcessor
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.streams.backfill.partitions import partitions_of
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.rescaling.left_records import places_of_left
+from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 NAMES = TopicNames("job", "in", "out")
 VERSION = PipelineVersion(3, Pipeline((), NAMES, 2, {"in": 4}), "[]\n", 1_700_000_000_000, "me@x")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from admin.app import app
+from kafka_pipeline.admin.app import app
 from tests.unit.common.config_texts import BASE
 
 

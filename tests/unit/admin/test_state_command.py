@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from admin.app import app
-from admin.commands import state
-from operations.state import Store
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.commands import state
+from kafka_pipeline.operations.state import Store
 
 COUNTS: dict[str, Any] = {
     "store": "counts",

@@ -13,16 +13,16 @@ from rich.console import Console
 from rich.text import Text
 from typer.testing import CliRunner
 
-from admin import status
-from admin.app import app
-from admin.broker.ports import find_free
-from admin.commands.status import status as show_status
-from admin.samples import samples
-from common.cluster_status import Beat, ClusterStatus, Presence, newest
-from common.key_warnings import KeyProblem, KeyWarning
-from common.messages import JobManagerBeat
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
+from kafka_pipeline.admin import status
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.admin.commands.status import status as show_status
+from kafka_pipeline.admin.samples import samples
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, Presence, newest
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.messages import JobManagerBeat
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
 from tests.unit.admin.beats import (
     COUNT,
     FORWARD,
@@ -329,7 +329,7 @@ def test_a_narrow_terminal_breaks_the_lines_itself(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     found = large_figures()
-    monkeypatch.setattr("admin.commands.status.read_status", lambda _config: found)
+    monkeypatch.setattr("kafka_pipeline.admin.commands.status.read_status", lambda _config: found)
 
     show_status(Path(__file__).parents[3] / "config.yaml")
 
@@ -473,7 +473,7 @@ def test_without_a_broker_the_command_exits_with_3(
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
-    monkeypatch.setattr("admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafka_pipeline.admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
     result = CliRunner().invoke(app, ["status", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no Kafka broker answers at 127.0.0.1:" in result.stderr

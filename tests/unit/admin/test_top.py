@@ -10,13 +10,13 @@ from rich.console import Console, RenderableType
 from rich.screen import Screen
 from typer.testing import CliRunner
 
-from admin.app import app
-from admin.broker.ports import find_free
-from admin.samples import samples
-from admin.top import TopView
-from common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.admin.samples import samples
+from kafka_pipeline.admin.top import TopView
+from kafka_pipeline.common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 
 class Watch:
@@ -142,7 +142,7 @@ def test_all_tasks_are_shown_where_nothing_limits_the_lines() -> None:
 def test_without_a_broker_the_command_exits_with_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafka_pipeline.admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))

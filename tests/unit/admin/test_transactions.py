@@ -6,18 +6,25 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from admin.transactions import OpenTransaction, chosen, names, running, watch, writers
-from common.cluster_status import Beat, snapshot
-from common.errors import ConfigError
-from common.kafka.clients import Partition
-from common.kafka.open_transactions import Held
-from common.messages import JobManagerBeat, Report
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import CountSpec, ForwardSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.admin.transactions import (
+    OpenTransaction,
+    chosen,
+    names,
+    running,
+    watch,
+    writers,
+)
+from kafka_pipeline.common.cluster_status import Beat, snapshot
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.open_transactions import Held
+from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 
 A, B = ("sink", 0), ("sink", 1)
 PIPELINE = Pipeline(

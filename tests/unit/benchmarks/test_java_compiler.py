@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.peers.streams_java import find_compiler
-from common.errors import UnavailableError
-from common.java import Java
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import Java
 
 
 def _java(folder: Path, modules: str) -> Java:

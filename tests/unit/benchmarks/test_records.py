@@ -20,8 +20,8 @@ from benchmarks.records import (
     rows,
     unchanged,
 )
-from common.record_batch import RecordBatch
-from streams.partitioning import default_partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.partitioning import default_partition
 
 _KEYS = 7 * 11
 """Few, so that keys come often in a short test."""

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.bench import Outputs
 from benchmarks.resources import PeakMemory, cpu_s, memory_mb
 from benchmarks.runs.latency import latencies_ms
-from common.record_batch import RecordBatch
+from kafka_pipeline.common.record_batch import RecordBatch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from streams import TopologyTestDriver
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.chaos.dsl_ledger import DslLedger
 from tests.chaos.event_times import EPOCH_MS, STEP_MS, EventTimes
 from tests.chaos.ledger import BASE, value_of

@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.codec import PROTOCOL_VERSION, Codec
-from common.messages import (
+from kafka_pipeline.common.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     MalformedMessageError,
@@ -21,13 +21,13 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.tasks import TaskId
-from common.tick import Tick
-from common.topic_names import TopicNames
-from jobmanager.events import Reported
-from jobmanager.state import JobManagerState
-from taskmanager.events import ThreadConnected
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager.events import Reported
+from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.taskmanager.events import ThreadConnected
+from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.chaos.garbage import HUGE_BYTES, messages
 from tests.unit.jobmanager.leader import replica, settled
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from streams import TopologyTestDriver
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.chaos import lanes
 from tests.chaos.dsl_ledger import DslLedger
 from tests.chaos.event_times import FAST_STEP_MS, SLOW_STEP_MS, EventTimes

@@ -15,9 +15,9 @@ INSTALL_ALL = (
     "from tests.chaos.sabotage import sabotages; [s.install() for s in sabotages().values()]"
 )
 SHOW = (
-    "from common.kafka.guarded_producer import GuardedProducer;"
-    "from common.kafka.task_producer import TaskProducer;"
-    "from taskmanager.task_stores import TaskStores;"
+    "from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer;"
+    "from kafka_pipeline.common.kafka.task_producer import TaskProducer;"
+    "from kafka_pipeline.taskmanager.task_stores import TaskStores;"
     "print(hasattr({}, '__wrapped__'))"
 )
 
@@ -25,9 +25,9 @@ START_AGAIN = """
 import sys
 from pathlib import Path
 
-from streams import serdes, stores
-from streams.stores.resources import StoreResources
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 
 text = serdes.string
 builders = [

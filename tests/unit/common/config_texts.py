@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Config, load_config
-from common.errors import ConfigError
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
 
 REQUIRED = {
     "server_ip": "127.0.0.1",

@@ -14,14 +14,19 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import reports
-from common.codec import MAX_RECORD_BYTES, Codec
-from common.config import Config
-from common.control_inbox import ControlInbox
-from common.control_key import ControlKey
-from common.deployment import Deployment, PipelineVersion, UnreadableDeploymentError, Wish
-from common.heartbeat_log import HeartbeatLog
-from common.messages import (
+from kafka_pipeline.common import reports
+from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.deployment import (
+    Deployment,
+    PipelineVersion,
+    UnreadableDeploymentError,
+    Wish,
+)
+from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -36,13 +41,13 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.specs import ClassSpec, CountSpec
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from common.wire import LARGEST, MOST_LEVELS
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import ClassSpec, CountSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.wire import LARGEST, MOST_LEVELS
 
 NAMES = TopicNames("shop", "orders", "totals")
 KEY = ControlKey((b"k" * 64,))

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from common.calendars import Calendar
+from kafka_pipeline.common.calendars import Calendar
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS

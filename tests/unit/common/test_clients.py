@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-import common.kafka.admin
-import common.kafka.control
-import common.kafka.guarded_producer
-from common.kafka import clients
-from common.kafka.admin import Admin
-from common.kafka.control import CommandWriter, ReportWriter
-from common.kafka.guarded_producer import GuardedProducer
-from common.spare_threads import SpareThreads
+import kafka_pipeline.common.kafka.admin
+import kafka_pipeline.common.kafka.control
+import kafka_pipeline.common.kafka.guarded_producer
+from kafka_pipeline.common.kafka import clients
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import CommandWriter, ReportWriter
+from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
+from kafka_pipeline.common.spare_threads import SpareThreads
 from tests.unit.common.config_texts import BASE, load
 
 CONFIG = load(BASE)
@@ -101,9 +101,12 @@ def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as the only element."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    for module in (common.kafka.control, common.kafka.guarded_producer):
+    for module in (
+        kafka_pipeline.common.kafka.control,
+        kafka_pipeline.common.kafka.guarded_producer,
+    ):
         monkeypatch.setattr(module, "Producer", Client)
-    monkeypatch.setattr(common.kafka.admin, "AdminClient", Client)
+    monkeypatch.setattr(kafka_pipeline.common.kafka.admin, "AdminClient", Client)
     return now
 
 

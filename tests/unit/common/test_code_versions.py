@@ -9,20 +9,20 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from admin.code_changes import CodeChange, code_changes
-from admin.status import overview
-from common.cluster_status import Beat, ClusterStatus, snapshot
-from common.code_versions import described, differing
-from common.messages import Heartbeat, JobManagerBeat, Report
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.reported_tasks import ReportedTasks
-from common.specs import ClassSpec, DataFrameSpec, ForwardSpec
-from common.tick import Tick
-from common.topic_names import TopicNames
-from jobmanager.events import LeadershipBegan, Reported
-from jobmanager.state import JobManagerState
-from taskmanager.reporter import Reporter
+from kafka_pipeline.admin.code_changes import CodeChange, code_changes
+from kafka_pipeline.admin.status import overview
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.code_versions import described, differing
+from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
+from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.taskmanager.reporter import Reporter
 from tests.unit.common.wire import REPORT, decode, encode, is_malformed, with_headers
 
 CODE = {"shop": "0a1b", "pay.ment": "2c3d"}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.codec import MAX_RECORD_BYTES, Codec
-from common.messages import (
+from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -25,14 +25,14 @@ from common.messages import (
     Threads,
     replicas,
 )
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from taskmanager import events as taskmanager
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager import events as taskmanager
+from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.unit.common.wire import (
     NAMES,
     REPLICA,

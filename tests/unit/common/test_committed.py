@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.committed import Committed, InputProgress, offsets_of
+from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 
 
 @pytest.mark.parametrize("time_ms", [-1, 0, 1, 1_732_280_000_000, 2**59])

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from common.codec import Codec
-from common.kafka.control import ReportWriter
-from common.messages import ControlRecord, Heartbeat, Report
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.kafka.control import ReportWriter
+from kafka_pipeline.common.messages import ControlRecord, Heartbeat, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 from tests.unit.common.config_texts import BASE, load
 
 

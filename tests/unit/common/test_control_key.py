@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Config, load_config
-from common.errors import ConfigError
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
 from tests.unit.common.config_texts import BASE
 
 FIRST, SECOND = "a1" * 32, "b2" * 32

@@ -11,10 +11,10 @@ from confluent_kafka import KafkaError, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka import data, managed_consumer
-from common.kafka.data import PartitionReader
-from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
-from common.kafka.managed_consumer import CHUNK_RECORDS
+from kafka_pipeline.common.kafka import data, managed_consumer
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
+from kafka_pipeline.common.kafka.managed_consumer import CHUNK_RECORDS
 from tests.unit.common.fake_consumer import FakeConsumer, message
 
 

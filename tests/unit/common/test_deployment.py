@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.deployment import (
+from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,
     UnreadableDeploymentError,
@@ -21,13 +21,13 @@ from common.deployment import (
     is_same,
     records,
 )
-from common.messages import ControlRecord, MalformedMessageError, replicas
-from common.pipeline import Pipeline
-from common.processors import PipelineProcessor
-from common.specs import SPECS
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.patterns import with_matching_topics
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from tests.unit.common.wire import json_values, mutate
 from tests.unit.streams.pipeline.loading import CONFIG, load
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from common.monitoring.exposition import PROCESS_METRICS, Exposition
-from common.monitoring.memory import resident_bytes
-from common.monitoring.metric import Sample, counter, gauge, histogram
-from common.monitoring.times import TimeCounter
+from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS, Exposition
+from kafka_pipeline.common.monitoring.memory import resident_bytes
+from kafka_pipeline.common.monitoring.metric import Sample, counter, gauge, histogram
+from kafka_pipeline.common.monitoring.times import TimeCounter
 
 READ = counter("read_total", "records read", "task")
 LAG = gauge("lag", "records that wait", "task")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.deployment import Wish
-from common.messages import ControlRecord, replicas
+from kafka_pipeline.common.deployment import Wish
+from kafka_pipeline.common.messages import ControlRecord, replicas
 from tests.unit.common.test_deployment import FORMAT_1, JOB, NAMES, deployment, version, written
 from tests.unit.streams.pipeline.loading import load
 

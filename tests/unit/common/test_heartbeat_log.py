@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.cluster_status import Presence
-from common.codec import Codec
-from common.config import Config
-from common.heartbeat_log import HeartbeatLog
-from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Message, Report, Threads
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
+from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.messages import (
+    ControlRecord,
+    Heartbeat,
+    JobManagerBeat,
+    Message,
+    Report,
+    Threads,
+)
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 
 CONFIG = Config(
     server_ip="127.0.0.1",

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.codec import Codec
-from common.messages import (
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -21,11 +21,11 @@ from common.messages import (
     Processors,
     Report,
 )
-from common.names import name_problem
-from common.specs import TopologySpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.specs import TopologySpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames("job_1", "source_topic", "sink_topic")
 REPLICA = ProcessorReplica(

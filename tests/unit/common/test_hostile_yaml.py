@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config import load_config
-from common.errors import ConfigError
-from streams.pipeline.load import check_pipeline_file
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.pipeline.load import check_pipeline_file
 
 LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{former}'] * 9)}]\n" for former, name in pairwise("abcdefghi")

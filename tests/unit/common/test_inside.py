@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from admin.savepoints.manifest import file_of
-from common.errors import ConfigError
-from common.inside import inside
-from common.kafka.clients import NonRetriableError
-from taskmanager.task_stores import folder_in
+from kafka_pipeline.admin.savepoints.manifest import file_of
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.inside import inside
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.taskmanager.task_stores import folder_in
 
 
 @pytest.fixture

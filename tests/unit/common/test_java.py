@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import UnavailableError
-from common.java import find_java
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.java import find_java
 
 
 def _install(home: Path, specification: str) -> Path:

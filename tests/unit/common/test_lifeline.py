@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.kafka.control import ControlReader, ReportWriter
-from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
-from common.kafka.stall_watch import GRACE_S, SILENCE_S
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
+from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
+from kafka_pipeline.common.kafka.stall_watch import GRACE_S, SILENCE_S
 from tests.unit.common.config_texts import BASE, load
 
 NOWHERE = load(BASE.replace("9092", "1"))
@@ -87,7 +87,9 @@ def test_reader_of_control_topics_that_stands_still_is_replaced(
     monkeypatch.setattr(ControlReader, "_start", lambda *_: 7)
     monkeypatch.setattr(Lifeline, "on_error", lambda *_: None)
     now_s = iter(count(time.monotonic(), 0.5))
-    monkeypatch.setattr("common.kafka.managed_consumer.time.monotonic", lambda: next(now_s))
+    monkeypatch.setattr(
+        "kafka_pipeline.common.kafka.managed_consumer.time.monotonic", lambda: next(now_s)
+    )
     reader = ControlReader(NOWHERE, ["beats"], asker=Asker())
     first, looks = reader._consumer.client, 0
     while reader._consumer.client is first:

@@ -10,8 +10,8 @@ import sys
 import pytest
 import structlog
 
-from common.error_words import traceback_of
-from common.logs import configure
+from kafka_pipeline.common.error_words import traceback_of
+from kafka_pipeline.common.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from common.kafka import control, managed_consumer
-from common.kafka.clients import Partition
-from common.kafka.control import ControlReader
-from common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
-from common.kafka.managed_consumer import ManagedConsumer
-from common.kafka.stall_watch import EndsAsker
+from kafka_pipeline.common.kafka import control, managed_consumer
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.control import ControlReader
+from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
+from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
+from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from tests.unit.common.fake_consumer import FakeConsumer
 
 LINES, WORDS = ("lines", 0), ("words", 0)

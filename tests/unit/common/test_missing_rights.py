@@ -12,17 +12,17 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AclOperation  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
-import common.kafka.admin
-import common.kafka.control
-from common.errors import ConfigError, UnavailableError
-from common.kafka import control, data, managed_consumer
-from common.kafka.admin import Admin
-from common.kafka.clients import MissingRightError, TransactionFailedError, translate
-from common.kafka.control import CommandWriter
-from common.kafka.data import PartitionReader
-from common.kafka.lifeline import Lifeline
-from common.messages import ControlRecord
-from common.topics import TopicSpec
+import kafka_pipeline.common.kafka.admin
+import kafka_pipeline.common.kafka.control
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka import control, data, managed_consumer
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import MissingRightError, TransactionFailedError, translate
+from kafka_pipeline.common.kafka.control import CommandWriter
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.lifeline import Lifeline
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topics import TopicSpec
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.fake_consumer import FakeConsumer, message
 
@@ -195,7 +195,7 @@ def test_a_topic_that_only_looks_missing_is_not_taken_for_one_that_was_just_made
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its partitions are unknown: some would never be read."""
-    monkeypatch.setattr(common.kafka.admin, "AdminClient", AlreadyThere)
+    monkeypatch.setattr(kafka_pipeline.common.kafka.admin, "AdminClient", AlreadyThere)
     admin = Admin(CONFIG)
     assert admin.ensure_topics([TopicSpec("in", 1, 1), TopicSpec("state", 1, 1)]) == []
     with pytest.raises(ConfigError, match=r"topic out exists, but .* Describe of topic out "):
@@ -205,7 +205,7 @@ def test_a_topic_that_only_looks_missing_is_not_taken_for_one_that_was_just_made
 def test_a_topic_that_may_not_be_described_is_not_taken_for_one_that_is_not_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(common.kafka.admin, "AdminClient", AlreadyThere)
+    monkeypatch.setattr(kafka_pipeline.common.kafka.admin, "AdminClient", AlreadyThere)
     admin = Admin(CONFIG)
     assert admin.finds("in")
     assert not admin.finds("gone")
@@ -215,7 +215,7 @@ def test_a_topic_that_may_not_be_described_is_not_taken_for_one_that_is_not_ther
 
 @pytest.fixture
 def admin(monkeypatch: pytest.MonkeyPatch) -> Admin:
-    monkeypatch.setattr(common.kafka.admin, "AdminClient", Answering)
+    monkeypatch.setattr(kafka_pipeline.common.kafka.admin, "AdminClient", Answering)
     return Admin(CONFIG)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.names import name_problem, require_name
+from kafka_pipeline.common.names import name_problem, require_name
 
 any_names = st.text(max_size=12) | st.text(alphabet="a./\\_-\0 \n~", max_size=8)
 

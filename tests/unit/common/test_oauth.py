@@ -13,10 +13,10 @@ import pytest
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
-from common.config import Config
-from common.errors import ConfigError, UnavailableError
-from common.kafka import clients
-from common.kafka.oauth import TokenCallback
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka import clients
+from kafka_pipeline.common.kafka.oauth import TokenCallback
 from tests.unit.common.config_texts import BASE, load
 
 SECRET = "a-token-of-somebody"

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from common.config import Config, load_config
-from common.errors import ConfigError, UnavailableError
-from common.monitoring.health import LoopWatch
-from common.monitoring.metric import Sample, gauge
-from common.monitoring.monitoring import Monitoring
-from common.monitoring.pages import Pages
+from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.monitoring.health import LoopWatch
+from kafka_pipeline.common.monitoring.metric import Sample, gauge
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.monitoring.pages import Pages
 from tests.small_config import SMALL_CONFIG
 
 LAG = gauge("lag", "records that wait")
@@ -132,7 +132,7 @@ def test_daemons_with_port_0_get_a_port_each(
 
 
 def test_without_a_port_nothing_listens(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.monitoring.monitoring.Pages", None)
+    monkeypatch.setattr("kafka_pipeline.common.monitoring.monitoring.Pages", None)
     monitoring = Monitoring(config)
     monitoring.begin(lambda: (), list)
     monitoring.turned()

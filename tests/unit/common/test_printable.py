@@ -10,23 +10,23 @@ import structlog
 from rich.console import Console, Group
 from rich.text import Text
 
-from admin.commands import versions
-from admin.status import overview
-from admin.tables import make_table
-from admin.terminal import show
-from common import logs
-from common.cli import run_command
-from common.cluster_status import Beat, snapshot
-from common.deployment import Deployment, PipelineVersion, Wish
-from common.errors import ConfigError
-from common.messages import JobManagerBeat, Report
-from common.pipeline import Pipeline
-from common.printable import LAYOUT, printable
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.specs import CountSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_names import TopicNames
+from kafka_pipeline.admin.commands import versions
+from kafka_pipeline.admin.status import overview
+from kafka_pipeline.admin.tables import make_table
+from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common import logs
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.cluster_status import Beat, snapshot
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
 
 CLEAR, TITLE, BELL, TURNED = "\x1b[2J", "\x1b]0;owned\x07", "\x07", "\u202e"
 HOSTILE = f"no {CLEAR}{TITLE}{BELL}\x9b31m{TURNED}\r\x08"

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.kafka import read_to_end as module
-from common.kafka.clients import Partition, TransactionFailedError
-from common.kafka.read_to_end import read_to_end
+from kafka_pipeline.common.kafka import read_to_end as module
+from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.read_to_end import read_to_end
 
 LINES, WORDS = ("lines", 0), ("words", 0)
 

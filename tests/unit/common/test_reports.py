@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common import reports as reports_on_the_wire
-from common.codec import MAX_RECORD_BYTES, Codec
-from common.key_warnings import KeyProblem, KeyWarning
-from common.messages import (
+from kafka_pipeline.common import reports as reports_on_the_wire
+from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -20,11 +20,11 @@ from common.messages import (
     Report,
     Threads,
 )
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from jobmanager import events as jobmanager
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager import events as jobmanager
+from kafka_pipeline.jobmanager.state import JobManagerState
 from tests.unit.common.wire import (
     NAMES,
     REPLICA,

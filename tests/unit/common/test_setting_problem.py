@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.config import load_config
-from common.errors import ConfigError
-from common.kafka.setting_problem import setting_problem
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from tests.unit.common.config_texts import BASE
 
 PREFIXES = ["", "consumer.", "producer.", "admin."]

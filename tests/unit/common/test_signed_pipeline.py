@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from common.control_key import ControlKey
-from common.deployment import Deployment, PipelineVersion, Wish, records
-from common.messages import ControlRecord, MalformedMessageError
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.signing import BadSignatureError, signed
-from common.specs import ForwardSpec
-from common.topic_names import TopicNames
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish, records
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.signing import BadSignatureError, signed
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames("job", "in", "out")
 KEY = ControlKey((b"k" * 32,))

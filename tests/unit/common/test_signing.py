@@ -12,11 +12,11 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from common.codec import Codec
-from common.control_inbox import ControlInbox
-from common.control_key import ControlKey
-from common.heartbeat_log import HeartbeatLog
-from common.messages import (
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -30,12 +30,12 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.signing import BadSignatureError
-from common.specs import ForwardSpec
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from taskmanager.events import AssignTask, TaskClosed, ThreadConnected
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.common.signing import BadSignatureError
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.taskmanager.events import AssignTask, TaskClosed, ThreadConnected
+from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.chaos.garbage import messages
 from tests.unit.common.test_heartbeat_log import CONFIG
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.clients import Partition
-from common.kafka.stall_watch import GRACE_S, SILENCE_S, StallWatch
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.stall_watch import GRACE_S, SILENCE_S, StallWatch
 
 LINES, WORDS = ("lines", 0), ("words", 1)
 

@@ -11,10 +11,10 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError
 
-from common.config import Config
-from common.kafka.admin import Admin
-from common.kafka.control import ControlReader
-from common.kafka.offsets import Offsets
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.control import ControlReader
+from kafka_pipeline.common.kafka.offsets import Offsets
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.mock_broker import LIST_OFFSETS, MockBroker
 

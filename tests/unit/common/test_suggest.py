@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.suggest import counted
+from kafka_pipeline.common.suggest import counted
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.config import Config
-from common.kafka import guarded_producer
-from common.kafka.clients import FencedError, NonRetriableError
-from common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka import guarded_producer
+from kafka_pipeline.common.kafka.clients import FencedError, NonRetriableError
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from tests.unit.streams.pipeline.loading import CONFIG
 
 Sent = tuple[str, bytes | None, bytes | None, int, int | None]

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.names import name_problem
-from common.tasks import TaskId
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.tasks import TaskId
 
 processor_ids = st.text(alphabet="ab01_.-", min_size=1, max_size=6).filter(
     lambda id_: name_problem(id_) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.monitoring.times import BOUNDS_S, TimeCounter, Times
+from kafka_pipeline.common.monitoring.times import BOUNDS_S, TimeCounter, Times
 
 
 def test_a_time_counts_up_to_the_bound_that_it_does_not_exceed() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.kafka.clients import GONE_AFTER_S
-from common.kafka.topic_watch import DELETED, INTERVAL_S, MADE_ANEW, TopicWatch
+from kafka_pipeline.common.kafka.clients import GONE_AFTER_S
+from kafka_pipeline.common.kafka.topic_watch import DELETED, INTERVAL_S, MADE_ANEW, TopicWatch
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config import Config
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import ClassSpec, CountSpec, SumSpec
-from common.tasks import TaskId
-from common.topic_names import TopicNames, collision_key, job_names
-from common.topics import STATE_NEEDS, TopicSpec, control_topics
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import ClassSpec, CountSpec, SumSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames, collision_key, job_names
+from kafka_pipeline.common.topics import STATE_NEEDS, TopicSpec, control_topics
 
 COUNTS = (LoggedStore("counts"),)
 CONFIG = Config(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from common.specs import (
+from kafka_pipeline.common.specs import (
     SPECS,
     ClassSpec,
     FieldTime,
@@ -17,7 +17,7 @@ from common.specs import (
     TableSpec,
     TopologySpec,
 )
-from common.typed_json import as_json, from_json
+from kafka_pipeline.common.typed_json import as_json, from_json
 
 
 def test_fields_with_their_defaults_are_left_out() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.user_code import UserCode
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.user_code import UserCode
 
 
 @pytest.fixture
@@ -158,42 +158,38 @@ def test_message_about_a_missing_module_has_the_folders_that_were_searched(folde
         UserCode(["nowhere_code"], [folder]).import_all()
 
 
-PACKAGES = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
-
-
-@pytest.mark.parametrize("name", PACKAGES)
-@pytest.mark.parametrize("form", ["{}.py", "{}/__init__.py"])
-@pytest.mark.parametrize("listed", [[], ["{}"], ["{}.orders"]])
-def test_module_with_the_name_of_a_package_of_the_engine_is_refused(
-    tmp_path: Path, name: str, form: str, listed: list[str]
+@pytest.mark.parametrize("form", ["kafka_pipeline.py", "kafka_pipeline/__init__.py"])
+@pytest.mark.parametrize("listed", [[], ["kafka_pipeline"], ["kafka_pipeline.orders"]])
+def test_module_with_the_name_of_the_engine_is_refused(
+    tmp_path: Path, form: str, listed: list[str]
 ) -> None:
-    file = tmp_path / form.format(name)
+    file = tmp_path / form
     file.parent.mkdir(exist_ok=True)
     file.write_text("")
     before = list(sys.path)
     with pytest.raises(ConfigError) as raised:
-        UserCode([each.format(name) for each in listed], [tmp_path / "none", tmp_path])
+        UserCode(listed, [tmp_path / "none", tmp_path])
     assert str(raised.value) == (
-        f'the module "{name}" in {file} has the name of a package of this engine, so Python would '
+        f'the module "kafka_pipeline" in {file} has the name of this engine, so Python would '
         "import only one of them: rename it"
     )
     assert sys.path == before
 
 
-def test_package_of_the_engine_cannot_be_listed_as_a_module() -> None:
+def test_engine_cannot_be_listed_as_a_module() -> None:
     with pytest.raises(ConfigError) as raised:
-        UserCode(["shop_code", "common.orders"])
-    package = Path(__file__).parents[3] / "common"
+        UserCode(["shop_code", "kafka_pipeline.orders"])
+    package = Path(__file__).parents[3] / "kafka_pipeline"
     assert str(raised.value) == (
-        f'module "common" of the list modules: in config.yaml is a package of this engine, '
+        f'module "kafka_pipeline" of the list modules: in config.yaml is this engine, '
         f"{package}: rename your own module, or take the name off the list"
     )
 
 
 def test_folder_that_is_no_package_may_have_any_name(tmp_path: Path) -> None:
-    """As a regular package, which is the engine's, is imported before it wherever it is."""
-    (tmp_path / "common").mkdir()
-    (tmp_path / "common" / "rates.csv").write_text("")
+    """As a regular package, which the engine is, is imported before it wherever it is."""
+    (tmp_path / "kafka_pipeline").mkdir()
+    (tmp_path / "kafka_pipeline" / "rates.csv").write_text("")
     UserCode(["shop_code"], [tmp_path])
     sys.path.remove(str(tmp_path))
 

@@ -6,9 +6,15 @@ import json
 
 import pytest
 
-from common.deployment import Deployment, Stop, UnreadableDeploymentError, Wish, records
-from common.messages import ControlRecord
-from common.topic_names import TopicNames
+from kafka_pipeline.common.deployment import (
+    Deployment,
+    Stop,
+    UnreadableDeploymentError,
+    Wish,
+    records,
+)
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames("job", "in", "out")
 STOP = Stop(purpose="restore", token="a1", by="me@host", drains=True)

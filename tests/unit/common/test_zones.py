@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from common.zones import tz_variable, zone_named
+from kafka_pipeline.common.zones import tz_variable, zone_named
 
 OFFSET = "import time; print(time.localtime(0).tm_gmtoff)"
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from common.codec import Codec
-from common.key_warnings import KeyProblem, KeyWarning
-from common.messages import (
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -24,8 +24,8 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.processors import OnError
-from common.specs import (
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import (
     COUNT_STORE,
     AsyncSettings,
     ClassSpec,
@@ -46,10 +46,10 @@ from common.specs import (
     TopologySpec,
     WindowSpec,
 )
-from common.status import FIGURES, TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from common.wire import LARGEST
+from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.wire import LARGEST
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 SENT_AT_MS = 1_700_000_000_123

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 
-from common.errors import ConfigError, PipelineError, UnavailableError
-from console import access, actions, letter_board
-from console.access import read_token
-from console.server import ConsoleServer
-from operations.starts import Latest
+from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
+from kafka_pipeline.console import access, actions, letter_board
+from kafka_pipeline.console.access import read_token
+from kafka_pipeline.console.server import ConsoleServer
+from kafka_pipeline.operations.starts import Latest
 from tests.console_job import FakeJob, dead_letter
 from tests.console_sample import SampleJob, config
 

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import structlog
 
-from common.errors import ConfigError, UnavailableError
-from console.assets import read_assets
-from console.hub import MOST_LISTENERS
-from console.server import ConsoleServer, running_console
-from console.snapshot import Snapshot
-from console.tap import Tap
-from console.views.registry import VIEWS
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.console.assets import read_assets
+from kafka_pipeline.console.hub import MOST_LISTENERS
+from kafka_pipeline.console.server import ConsoleServer, running_console
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.views.registry import VIEWS
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config
 
@@ -207,7 +207,7 @@ def test_a_view_is_encoded_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch)
         encoded.append((of.number, view))
         return b"{}"
 
-    monkeypatch.setattr("console.hub.encode", encode)
+    monkeypatch.setattr("kafka_pipeline.console.hub.encode", encode)
     with served(lambda: snapshot) as server:
         monkeypatch.setattr(server._hub, "publish", lambda _: None)
         for _ in range(5):
@@ -225,7 +225,7 @@ def test_an_error_in_a_view_is_logged_and_answered_with_500(
             raise Broken("no lag today")
         return b"{}"
 
-    monkeypatch.setattr("console.hub.encode", encode)
+    monkeypatch.setattr("kafka_pipeline.console.hub.encode", encode)
     with served(lambda: job.run(1)) as server, structlog.testing.capture_logs() as logs:
         answer, body = ask(server, "/api/lag")
         assert answer.status == 500

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
-from common.errors import ConfigError
-from common.kafka.clients import Partition
-from common.messages import ControlRecord
-from common.pipeline import Pipeline
-from common.record_batch import RecordBatch
-from console import kafka_job
-from console.job import RecordQuery
-from console.kafka_job import MOST_OFFSETS, KafkaJob
-from operations.dead_letters import DeadLetter, Wanted
-from operations.record_lines import RecordLines
-from operations.starts import Earliest, Latest, Start
-from streams import serdes
+from kafka_pipeline import serdes
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.console import kafka_job
+from kafka_pipeline.console.job import RecordQuery
+from kafka_pipeline.console.kafka_job import MOST_OFFSETS, KafkaJob
+from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
+from kafka_pipeline.operations.record_lines import RecordLines
+from kafka_pipeline.operations.starts import Earliest, Latest, Start
 from tests.console_job import dead_letter
 from tests.console_sample import config, processors
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.specs import ForwardSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from console.job import Job
-from console.server import ConsoleServer
-from console.snapshot import Snapshot
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.job import Job
+from kafka_pipeline.console.server import ConsoleServer
+from kafka_pipeline.console.snapshot import Snapshot
 from tests.browser import Scheme, browser, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
 from tests.console_sample import START_MS, SampleJob, config

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from common.cluster_status import Beat, ClusterStatus, snapshot
-from common.messages import JobManagerBeat, Report
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from console.rates import RateLog
-from console.snapshot import Rates
+from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.rates import RateLog
+from kafka_pipeline.console.snapshot import Rates
 
 TASK = TaskId("P", 0)
 

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 import structlog
 
-from console import access, state_lookups
-from console.server import ConsoleServer
+from kafka_pipeline.console import access, state_lookups
+from kafka_pipeline.console.server import ConsoleServer
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config
 from tests.console_state import COUNTS, FakeState, answered

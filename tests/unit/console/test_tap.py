@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.messages import ControlRecord
-from console.tap import Tap
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.console.tap import Tap
 
 
 def record(number: int) -> ControlRecord:

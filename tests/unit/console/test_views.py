@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from console.snapshot import Snapshot
-from console.views.lag import forecast
-from console.views.registry import VIEWS, encode
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.lag import forecast
+from kafka_pipeline.console.views.registry import VIEWS, encode
 from tests.console_sample import SampleJob, config, many_processors
 
 FAILED, RESTORING = TaskId("Audit", 3), TaskId("Cities", 1)

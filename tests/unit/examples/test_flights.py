@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from admin.quickstart.flights import fetch_flights
-from common.errors import UnavailableError
 from examples.flights import answers
 from examples.flights.data import Tables, read_tables, records
 from examples.flights.flights_topology import build
 from examples.flights.run import INPUTS
 from examples.flights.verdict import Row, compare, delays_of, enriched_of, none_of
-from streams import TopologyTestDriver
+from kafka_pipeline.admin.quickstart.flights import fetch_flights
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.testing import TopologyTestDriver
 
 DAYS = 14
 

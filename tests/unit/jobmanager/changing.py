@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from common.messages import Message, ProcessorReplica, Processors
-from common.specs import SumSpec
-from common.status import TaskState
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import Message, ProcessorReplica, Processors
+from kafka_pipeline.common.specs import SumSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader
 
 

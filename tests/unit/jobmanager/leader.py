@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
-from common.specs import ForwardSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from jobmanager.events import Echoed, LeadershipBegan, PipelineChanged, Reported
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.messages import (
+    JobManagerBeat,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Report,
+)
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager.events import Echoed, LeadershipBegan, PipelineChanged, Reported
+from kafka_pipeline.jobmanager.state import JobManagerState
 
 EPOCH = 40
 START_MS = 500_000

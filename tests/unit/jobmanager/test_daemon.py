@@ -10,23 +10,29 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from common.codec import Codec
-from common.config import Config
-from common.deployment import Deployed, PipelineVersion, Wish
-from common.kafka.clients import TransactionFailedError
-from common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report, replicas
-from common.monitoring.exposition import Samples
-from common.monitoring.monitoring import Monitoring
-from common.monitoring.pages import Problems
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.specs import ForwardSpec
-from common.tasks import TaskId
-from console.tap import Tap
-from jobmanager import daemon
-from jobmanager.daemon import JobManagerDaemon
-from jobmanager.events import PipelineChanged
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.messages import (
+    ControlRecord,
+    Heartbeat,
+    JobManagerBeat,
+    Report,
+    replicas,
+)
+from kafka_pipeline.common.monitoring.exposition import Samples
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.monitoring.pages import Problems
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.jobmanager import daemon
+from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
+from kafka_pipeline.jobmanager.events import PipelineChanged
+from kafka_pipeline.jobmanager.state import JobManagerState
 
 CONFIG = Config(
     server_ip="127.0.0.1",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.messages import Refused
-from jobmanager.events import PipelineChanged
+from kafka_pipeline.common.messages import Refused
+from kafka_pipeline.jobmanager.events import PipelineChanged
 from tests.unit.jobmanager.leader import Leader, replica
 
 TASKS = [replica(n) for n in range(4)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobmanager.heartbeat_controller import HeartbeatController
+from kafka_pipeline.jobmanager.heartbeat_controller import HeartbeatController
 
 START_MS = 987_654
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from common.messages import Message, Processors, Report
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from jobmanager.events import LeadershipBegan
-from jobmanager.state import MOST_MOVES
+from kafka_pipeline.common.messages import Message, Processors, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.events import LeadershipBegan
+from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.unit.jobmanager.changing import (
     change,
     fingerprints,

@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from common.config import Config
-from common.kafka.admin import Admin
-from common.pipeline import Pipeline
-from jobmanager.input_watch import InputWatch
-from jobmanager.partitions import with_partitions
-from jobmanager.patterns import with_topics_of_patterns
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.input_watch import InputWatch
+from kafka_pipeline.jobmanager.partitions import with_partitions
+from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.jobmanager.test_patterns import CONFIG, FakeAdmin, pipeline
 
 COUNTS = (

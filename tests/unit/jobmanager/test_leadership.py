@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from common.tick import Tick
-from jobmanager.leadership import (
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager.leadership import (
     RETRY_MS,
     RIVAL_WAIT_MS,
     Command,

@@ -8,8 +8,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.tasks import TaskId
-from jobmanager.load_balancer import balance
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.load_balancer import balance
 
 Situation = tuple[list[TaskId], dict[int, int], dict[TaskId, int]]
 

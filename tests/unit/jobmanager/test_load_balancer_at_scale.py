@@ -9,8 +9,8 @@ from math import ceil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.tasks import TaskId
-from jobmanager.load_balancer import balance
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.load_balancer import balance
 from tests.unit.jobmanager.shares import fewest_moves
 
 MOST_TASKMANAGERS = 50

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from common.monitoring.metric import Metric
-from common.tasks import TaskId
-from jobmanager import metrics
-from jobmanager.leadership import LeaderState
-from jobmanager.metrics import JobManagerView, ReceivedBeats, samples
+from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager import metrics
+from kafka_pipeline.jobmanager.leadership import LeaderState
+from kafka_pipeline.jobmanager.metrics import JobManagerView, ReceivedBeats, samples
 
 A0, A1, B0 = TaskId("A", 0), TaskId("A", 1), TaskId("B", 0)
 

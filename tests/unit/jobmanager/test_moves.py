@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.messages import Message
-from jobmanager.state import MOST_MOVES
+from kafka_pipeline.common.messages import Message
+from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.unit.jobmanager.leader import Leader, assigned, revoked, settled, standby, task
 
 TASKS = 10 * MOST_MOVES

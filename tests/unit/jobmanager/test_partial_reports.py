@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from common.messages import HeartbeatEvent, Message, Processors, Refused, Report, ReportRequest
-from common.status import TaskState
-from common.tasks import TaskId
+from kafka_pipeline.common.messages import (
+    HeartbeatEvent,
+    Message,
+    Processors,
+    Refused,
+    Report,
+    ReportRequest,
+)
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader, assigned, revoked, settled, status, task
 
 

@@ -8,14 +8,14 @@ from typing import cast
 
 import pytest
 
-from common.config import Config
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.messages import replicas
-from common.pipeline import Pipeline
-from jobmanager.partitions import check_parallelism, with_partitions
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.partitions import check_co_partitioning
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.partitions import check_parallelism, with_partitions
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning
 
 CONFIG = Config(
     server_ip="127.0.0.1",

@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
-from common.config import Config
-from common.errors import ConfigError, UnavailableError
-from common.kafka.admin import Admin
-from common.kafka.clients import NonRetriableError
-from common.messages import replicas
-from common.pipeline import Pipeline
-from common.topics import ANY_SIZE_BYTES
-from jobmanager.partitions import with_partitions
-from jobmanager.patterns import with_topics_of_patterns
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
+from kafka_pipeline.jobmanager.partitions import with_partitions
+from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = Config(
     server_ip="127.0.0.1",

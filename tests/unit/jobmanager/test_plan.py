@@ -9,14 +9,23 @@ from typing import Any
 
 import pytest
 
-from common.config import Config
-from common.pipeline import Pipeline
-from common.processors import SINK, SOURCE, PipelineProcessor
-from common.specs import ForwardSpec, TopologySpec
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from jobmanager.plan import Arc, Effect, NewInput, Plan, StateEffect, Store, arcs_taken_away, plan
-from streams.pipeline.partitions import with_counts
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.specs import ForwardSpec, TopologySpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.jobmanager.plan import (
+    Arc,
+    Effect,
+    NewInput,
+    Plan,
+    StateEffect,
+    Store,
+    arcs_taken_away,
+    plan,
+)
+from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
 JOB = replace(CONFIG, job_name="job")

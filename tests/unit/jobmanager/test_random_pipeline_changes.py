@@ -8,12 +8,24 @@ from random import Random
 
 import pytest
 
-from common.messages import JobManagerBeat, Message, ProcessorReplica, Processors, Report
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from jobmanager.events import Echoed, Event, LeadershipBegan, PipelineChanged, Reported
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.messages import (
+    JobManagerBeat,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Report,
+)
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager.events import (
+    Echoed,
+    Event,
+    LeadershipBegan,
+    PipelineChanged,
+    Reported,
+)
+from kafka_pipeline.jobmanager.state import JobManagerState
 from tests.seeds import parametrize
 from tests.unit.jobmanager.changing import tasks
 

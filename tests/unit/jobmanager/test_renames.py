@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from common.config import load_config
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from jobmanager.plan import Effect, StateEffect, plan
-from jobmanager.renames import renames, with_new_ids
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.plan import Effect, StateEffect, plan
+from kafka_pipeline.jobmanager.renames import renames, with_new_ids
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 
 BEFORE = """
@@ -87,7 +87,7 @@ def test_former_ids_that_cannot_be_are_refused(folder: Path, text: str, problem:
 
 
 TOPOLOGY = """
-from streams import StreamsBuilder
+from kafka_pipeline import StreamsBuilder
 
 
 def build():

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.messages import Processors
-from common.tasks import TaskId
-from jobmanager.load_balancer import balance, place_standbys
+from kafka_pipeline.common.messages import Processors
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.load_balancer import balance, place_standbys
 from tests.unit.jobmanager.leader import Leader, replica, task
 
 clusters = st.dictionaries(st.integers(0, 9), st.integers(1, 4), min_size=1, max_size=6)

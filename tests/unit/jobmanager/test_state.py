@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     HeartbeatEvent,
     JobManagerBeat,
     Message,
@@ -12,10 +12,10 @@ from common.messages import (
     Refused,
     Report,
 )
-from common.status import TaskState, TaskStatus
-from common.tick import Tick
-from jobmanager.events import LeadershipBegan, Reported
-from jobmanager.state import JobManagerState
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
+from kafka_pipeline.jobmanager.state import JobManagerState
 from tests.unit.jobmanager.leader import (
     EPOCH,
     START_MS,

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from jobmanager.state_topics import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.jobmanager.state_topics import (
     check_kept_groups,
     check_kept_tables,
     check_moved_state,

@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from common.tasks import TaskId
-from jobmanager.load_balancer import balance
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.jobmanager.load_balancer import balance
 
 
 def tasks(*numbers: int) -> list[TaskId]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from common.messages import Message, Report
-from common.status import TaskState, TaskStatus
-from jobmanager.events import LeadershipBegan
-from jobmanager.state import MOST_FORMER
+from kafka_pipeline.common.messages import Message, Report
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.jobmanager.events import LeadershipBegan
+from kafka_pipeline.jobmanager.state import MOST_FORMER
 from tests.unit.jobmanager.leader import (
     EPOCH,
     Leader,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from common.record_batch import KafkaHeaders, RecordBatch
-from operations.dead_letters import (
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.operations.dead_letters import (
     DeadLetter,
     LetterId,
     Wanted,

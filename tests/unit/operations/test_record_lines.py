@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from common import json_text
-from common.errors import ConfigError
-from common.printable import printable
-from common.record_batch import RecordBatch
-from operations.record_lines import RecordLines
-from streams import serdes
+from kafka_pipeline import serdes
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.printable import printable
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.operations.record_lines import RecordLines
 
 TIME_MS = 1_732_280_000_000
 

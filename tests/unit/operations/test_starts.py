@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from common.record_batch import RecordBatch
-from operations.starts import (
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.operations.starts import (
     AtTime,
     Earliest,
     of_last_records,

@@ -8,19 +8,19 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from common.cluster_status import (
+from kafka_pipeline.common.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
     Presence,
     TaskInfo,
     TaskManagerInfo,
 )
-from common.errors import ConfigError, UnavailableError
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from operations import state
-from operations.state import StateClient, Store
-from streams.partitioning import default_partition
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations import state
+from kafka_pipeline.operations.state import StateClient, Store
+from kafka_pipeline.streams.partitioning import default_partition
 
 ABOUT = {
     "store": "counts",

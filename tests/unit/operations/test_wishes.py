@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from common.clock import wall_clock_ms
-from common.config import load_config
-from common.deployment import Deployment, PipelineVersion, Stop, Wish, records
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from operations import wishes
-from operations.job import Chosen, choose
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.operations import wishes
+from kafka_pipeline.operations.job import Chosen, choose
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 
 BUSY = Wish(version=3, paused=("A",), drains=True, restarts={"A": 1})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 from tests.unit.streams.rocksdb_stores import IDENTITY
 
 

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from common.errors import EngineError
-from common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
-from common.topic_limits import TopicLimits
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     Processor,
@@ -19,16 +16,19 @@ from streams import (
     TopologyBuilder,
     stores,
 )
-from streams import serdes as serde
-from streams.engine.group_task import GroupTask
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, Output, OutputColumns
-from streams.engine.record_queues import Partition
-from streams.engine.runtime import GroupRuntime, Rejection
-from streams.engine.task_environment import TaskEnvironment
-from streams.engine.task_time import TaskTime
-from streams.group_settings import GroupSettings
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline import serdes as serde
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.engine.task_time import TaskTime
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 SEEN = stores.key_value("seen", serde.bytes, serde.integer)
 

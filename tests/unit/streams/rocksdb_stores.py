@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 
 IDENTITY = {"topic": "state_topic_Counter", "partition": "0", "cluster": "abc"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     FieldTimestampExtractor,
     InvalidArgumentError,
     LogAndSkipOnInvalidTimestamp,

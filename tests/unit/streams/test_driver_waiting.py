@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from streams import Processor, Record, StreamsError, TopologyBuilder, TopologyTestDriver
+from kafka_pipeline import Processor, Record, StreamsError, TopologyBuilder
+from kafka_pipeline.testing import TopologyTestDriver
 
 
 class Failing(Processor):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.errors import PartitionError
-from streams.partitioning import (
+from kafka_pipeline.streams.errors import PartitionError
+from kafka_pipeline.streams.partitioning import (
     StreamPartitioner,
     as_partitioner,
     choose,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Batch,
     BatchProcessor,
@@ -15,8 +15,8 @@ from streams import (
     Record,
     StreamsError,
     TopologyBuilder,
-    TopologyTestDriver,
 )
+from kafka_pipeline.testing import TopologyTestDriver
 
 FILE = "tests/unit/streams/test_processor_methods.py"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError, UnavailableError
-from streams.errors import SerializationError
-from streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
-from streams.serdes import Serde
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
+from kafka_pipeline.streams.serdes import Serde
 
 ORDER = json.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "int"}]}

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import serdes
-from streams.errors import InvalidArgumentError, SerializationError, StreamsError
-from streams.serdes import Serde
+from kafka_pipeline import serdes
+from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError, StreamsError
+from kafka_pipeline.streams.serdes import Serde
 
 NAMES = [
     "boolean",

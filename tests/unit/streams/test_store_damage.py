@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from streams.errors import StateStoreError
-from streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
-from streams.stores.rocksdb_directory import (
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreLockedError,
     StoreUnavailableError,
@@ -249,7 +249,9 @@ def test_store_that_cannot_be_opened_for_a_shortage_is_kept(
     store.restore({b"kept": b"1"}, 3)
     store.close()
     with monkeypatch.context() as patch:
-        patch.setattr("streams.stores.rocksdb_directory.Rdict", lambda *_: ShortDisk().open())
+        patch.setattr(
+            "kafka_pipeline.streams.stores.rocksdb_directory.Rdict", lambda *_: ShortDisk().open()
+        )
         with pytest.raises(StoreUnavailableError, match="No space left"):
             RocksDBStore(directory, IDENTITY)
     again = RocksDBStore(directory, IDENTITY)

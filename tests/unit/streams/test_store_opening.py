@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.stores.rocksdb import RocksDBStore
-from streams.stores.rocksdb_directory import StoreLockedError, _claim
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreLockedError, _claim
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 ROOT = Path(__file__).parents[3]
@@ -22,7 +22,7 @@ RECYCLED_MIDDLE = 7
 SETUP = """
 import os, signal, sys
 from pathlib import Path
-from streams.stores import rocksdb, rocksdb_directory
+from kafka_pipeline.stores import rocksdb, rocksdb_directory
 from tests.unit.streams.rocksdb_stores import IDENTITY
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)

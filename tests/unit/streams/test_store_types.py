@@ -7,16 +7,15 @@ from typing import Any, assert_type
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Processor,
     ProcessorContext,
     Record,
     StreamsError,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
 )
-from streams.stores import (
+from kafka_pipeline.streams.stores import (
     KeyValueStore,
     SessionStore,
     StoreBuilder,
@@ -29,6 +28,7 @@ from streams.stores import (
     versioned_key_value,
     window,
 )
+from kafka_pipeline.testing import TopologyTestDriver
 
 TEXT, NUMBER = serdes.string, serdes.int64
 STORES: list[StoreBuilder[str, int]] = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from streams.stores import rocksdb
-from streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
+from kafka_pipeline.streams.stores import rocksdb
+from kafka_pipeline.streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 

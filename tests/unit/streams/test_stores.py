@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.stores.resources import StoreResources
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 from tests.unit.streams.rocksdb_stores import IDENTITY, reopened
 
 # Transactions.
@@ -156,8 +156,8 @@ RESTORER = """
 import sys
 from itertools import pairwise
 from pathlib import Path
-from streams.errors import StateStoreError
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 store = RocksDBStore(Path(sys.argv[1]), {"topic": "state_topic_Counter"})
 for offset in range(1, 1_000_000):
     store.restore({b"%d" % key: b"%d" % offset for key in range(500)}, offset)

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from common.clock import wall_clock_ms
-from common.record_batch import KafkaHeaders, RecordBatch
-from streams.errors import StreamsError
-from streams.timestamps import (
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.timestamps import (
     Extracted,
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from streams import Record, Topology, TopologyBuilder, serdes, stores
+from kafka_pipeline import Record, Topology, TopologyBuilder, serdes, stores
 from tests.unit.streams.nodes import Each
 
 STORE = stores.key_value("store", serdes.bytes, serdes.bytes)

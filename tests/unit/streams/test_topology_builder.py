@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams import Processor, Topology, TopologyBuilder, TopologyError, serdes, stores
+from kafka_pipeline import Processor, Topology, TopologyBuilder, TopologyError, serdes, stores
 from tests.unit.streams.nodes import Each
 
 STORE = stores.key_value("store", serdes.bytes, serdes.bytes)
@@ -299,11 +299,11 @@ def test_a_topic_may_be_written_by_several_sinks() -> None:
         ),
         (
             lambda b: b.add_source("s", "t", key_serde=str),
-            'source "s": the key_serde is a type: use one of streams.serdes',
+            'source "s": the key_serde is a type: use one of kafka_pipeline.serdes',
         ),
         (
             lambda b: b.add_sink("s", "t", "p", value_serde="string"),
-            'sink "s": the value_serde is a str: use one of streams.serdes',
+            'sink "s": the value_serde is a str: use one of kafka_pipeline.serdes',
         ),
         (
             lambda b: b.add_processor("p", Each(), "s"),
@@ -329,7 +329,7 @@ def test_a_topic_may_be_written_by_several_sinks() -> None:
         ),
         (
             lambda b: b.add_state_store("store"),
-            "a state store comes from a function of streams.stores, such as "
+            "a state store comes from a function of kafka_pipeline.stores, such as "
             "stores.key_value(…), not as a str",
         ),
         (

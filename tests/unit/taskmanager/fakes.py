@@ -8,29 +8,29 @@ from typing import Any, cast
 
 import pytest
 
-from common.config import Config
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.data import Fetched
-from common.kafka.offsets import FirstRecord
-from common.kafka.task_producer import TaskProducer
-from common.messages import ProcessorReplica
-from common.record_batch import RecordBatch
-from common.specs import ForwardSpec, ProcessorSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.topic_limits import TopicLimits
-from streams.engine.event_loop import EventLoop
-from streams.engine.runtime import Call
-from streams.stores.resources import StoreResources
-from taskmanager import channel_messages, pipeline_thread
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.lag_watch import LagWatch
-from taskmanager.pipeline_thread import PipelineThread
-from taskmanager.running_task import RunningTask, TaskMemory, Turn
-from taskmanager.task_start import TaskStart
-from taskmanager.task_stores import TaskStores
-from taskmanager.time_watch import TimeWatch
-from taskmanager.user_errors import UserErrorLog
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.offsets import FirstRecord
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager import channel_messages, pipeline_thread
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
+from kafka_pipeline.taskmanager.running_task import RunningTask, TaskMemory, Turn
+from kafka_pipeline.taskmanager.task_start import TaskStart
+from kafka_pipeline.taskmanager.task_stores import TaskStores
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
 TIMEOUT_S = 20
 CONFIG = Config(

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
-from common.reported_tasks import ReportedTasks
-from common.specs import ForwardSpec
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from taskmanager.events import (
+from kafka_pipeline.common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager.events import (
     Command,
     Event,
     ThreadConnected,
     ThreadReported,
 )
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.taskmanager.state import TaskManagerState
 
 START_MS = 700_000
 EPOCH = 5

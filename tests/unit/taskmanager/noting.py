@@ -7,22 +7,22 @@ from dataclasses import replace
 
 import pytest
 
-from common.committed import Committed
-from common.config import Config
-from common.kafka import guarded_producer, task_producer
-from common.kafka.clients import Partition
-from common.specs import ClassSpec
-from streams.engine.node_group import NodeGroup
-from taskmanager import task as task_module
-from taskmanager import task_start
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.global_stores import GlobalStores
-from taskmanager.lag_watch import LagWatch
-from taskmanager.running_task import TaskContext
-from taskmanager.task import Task
-from taskmanager.task_start import ProcessorStart
-from taskmanager.time_watch import TimeWatch
-from taskmanager.user_errors import UserErrorLog
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.kafka import guarded_producer, task_producer
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.taskmanager import task as task_module
+from kafka_pipeline.taskmanager import task_start
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.running_task import TaskContext
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.task_start import ProcessorStart
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     FakeAdmin,

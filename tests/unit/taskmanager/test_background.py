@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from common.errors import EscapedError
-from taskmanager.background import Background, Pool
+from kafka_pipeline.common.errors import EscapedError
+from kafka_pipeline.taskmanager.background import Background, Pool
 
 TIMEOUT_S = 20
 

@@ -15,10 +15,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from common.messages import MalformedMessageError
-from common.tasks import TaskId
-from taskmanager.channel import DriverChannel, WorkerChannel
-from taskmanager.channel_messages import (
+from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.channel import DriverChannel, WorkerChannel
+from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
     Ask,
     Hello,
@@ -29,15 +29,15 @@ from taskmanager.channel_messages import (
     ToDriver,
     encode,
 )
-from taskmanager.listening import connect
+from kafka_pipeline.taskmanager.listening import connect
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT_S = 30
 
 CONNECT = """
 import faulthandler, os, signal, sys, time
-from taskmanager import channel
-from taskmanager.channel_messages import Status, Stopped
+from kafka_pipeline.taskmanager import channel
+from kafka_pipeline.taskmanager.channel_messages import Status, Stopped
 faulthandler.register(signal.SIGUSR1)
 if len(sys.argv) > 3:
     channel.here = lambda: sys.argv[3]
@@ -62,7 +62,7 @@ ctypes.PyDLL(None).sleep(600)
 """
 FREEZE = "os.kill(os.getpid(), signal.SIGSTOP)"
 REPLY = """
-from taskmanager.channel_messages import Answer
+from kafka_pipeline.taskmanager.channel_messages import Answer
 worker.on_ask = lambda ask: worker.send(Answer(ask.number, 200, dict(ask.parameters)))
 worker.send(Stopped())
 time.sleep(600)

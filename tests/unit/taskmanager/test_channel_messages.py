@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.messages import MalformedMessageError
-from common.monitoring.times import BOUNDS_S, Times
-from common.tasks import TaskId
-from taskmanager.channel_messages import (
+from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.monitoring.times import BOUNDS_S, Times
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
     Ask,
     Assign,

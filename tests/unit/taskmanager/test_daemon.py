@@ -7,17 +7,17 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
-from common.long_wait import LongWait
-from common.messages import Processors, Sos
-from common.monitoring.metric import Metric
-from common.monitoring.times import Times
-from common.tick import Tick
-from taskmanager import channel_messages, metrics
-from taskmanager.channel_messages import TaskTimes
-from taskmanager.daemon import TaskManagerDaemon
-from taskmanager.events import ThreadConnected
-from taskmanager.measurements import Measurements
-from taskmanager.state import TaskManagerState
+from kafka_pipeline.common.long_wait import LongWait
+from kafka_pipeline.common.messages import Processors, Sos
+from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager import channel_messages, metrics
+from kafka_pipeline.taskmanager.channel_messages import TaskTimes
+from kafka_pipeline.taskmanager.daemon import TaskManagerDaemon
+from kafka_pipeline.taskmanager.events import ThreadConnected
+from kafka_pipeline.taskmanager.measurements import Measurements
+from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.unit.taskmanager.host import replica
 
 REPLICA = replica(0)

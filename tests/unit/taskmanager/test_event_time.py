@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.event_time import EventTimeSpec, Writer
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from streams.event_time.writer_progress import Holder
-from taskmanager import assigned_task
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.standstill import WARN_AFTER_MS
-from taskmanager.task import Task
-from taskmanager.task_entry import Phase
+from kafka_pipeline.common.event_time import EventTimeSpec, Writer
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.writer_progress import Holder
+from kafka_pipeline.taskmanager import assigned_task
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.standstill import WARN_AFTER_MS
+from kafka_pipeline.taskmanager.task import Task
+from kafka_pipeline.taskmanager.task_entry import Phase
 from tests.unit.taskmanager.fakes import CONFIG, batch
 from tests.unit.taskmanager.noting import COMMITTED_MS, assigned_to, start
 

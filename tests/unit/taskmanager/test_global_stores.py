@@ -11,19 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.errors import UnavailableError
-from common.kafka import read_to_end
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.data import Fetched
-from common.record_batch import RecordBatch
-from streams import serdes
-from streams.engine.node_group import NodeGroup
-from streams.stores import KeyValueStore
-from streams.stores.bytes_store import StoreBytes
-from streams.stores.rocksdb import RocksDBStore
-from streams.stores.rocksdb_directory import StoreCorruptedError
-from taskmanager.global_stores import GlobalStores
-from taskmanager.task_start import StartCancelledError
+from kafka_pipeline import serdes
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka import read_to_end
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.stores import KeyValueStore
+from kafka_pipeline.streams.stores.bytes_store import StoreBytes
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.task_start import StartCancelledError
 from tests.unit.taskmanager.fakes import CONFIG, FakeClients
 from tests.user_code.lookups import lookup
 

@@ -9,14 +9,14 @@ from math import inf
 import pytest
 from structlog.testing import capture_logs
 
-from common.key_warnings import KeyProblem, KeyWarning
-from common.record_batch import RecordBatch
-from common.tasks import TaskId
-from streams import StreamsBuilder, serdes
-from streams.engine.node_group import NodeGroup
-from streams.partitioning import crc32_partition, default_partition
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.task_entry import Phase
+from kafka_pipeline import StreamsBuilder, serdes
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.partitioning import crc32_partition, default_partition
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.task_entry import Phase
 from tests.unit.taskmanager.noting import assigned_to, start
 
 PARTITIONS = 6

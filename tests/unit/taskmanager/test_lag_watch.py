@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from common.kafka.clients import Partition
-from common.kafka.offsets import FirstRecord
-from common.messages import ProcessorReplica
-from common.tasks import TaskId
-from taskmanager.lag_watch import CLOSE_LOOK_S, LagWatch
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.offsets import FirstRecord
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.lag_watch import CLOSE_LOOK_S, LagWatch
 from tests.unit.taskmanager.fakes import CONFIG, TIMEOUT_S, Clock, FakeBrokers, replica
 
 NOW_MS = 1_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queue import SimpleQueue
 
-from taskmanager.leases import LIFE_BEATS, LeaseKeeper
+from kafka_pipeline.taskmanager.leases import LIFE_BEATS, LeaseKeeper
 
 INTERVAL_MS = 1000
 

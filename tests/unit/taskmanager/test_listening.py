@@ -16,8 +16,8 @@ from multiprocessing.connection import Connection
 import pytest
 from structlog.testing import capture_logs
 
-from taskmanager import listening
-from taskmanager.listening import MOST_STRANGERS, ConnectionServer, connect
+from kafka_pipeline.taskmanager import listening
+from kafka_pipeline.taskmanager.listening import MOST_STRANGERS, ConnectionServer, connect
 
 KEY = b"secret"
 TIMEOUT_S = 30

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import TransactionFailedError
-from common.monitoring.memory import resident_bytes
-from streams.engine.event_loop import EventLoop
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.channel_messages import Measured, Status
-from taskmanager.task_entry import Phase
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.monitoring.memory import resident_bytes
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.channel_messages import Measured, Status
+from kafka_pipeline.taskmanager.task_entry import Phase
 from tests.unit.taskmanager.fakes import CONFIG, FakeTask, Rig, batch, replica
 
 

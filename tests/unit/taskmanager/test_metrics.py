@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from common.key_warnings import KeyProblem, KeyWarning
-from common.messages import Report
-from common.monitoring.metric import Metric
-from common.monitoring.times import Times
-from common.status import FIGURES, TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from taskmanager import metrics
-from taskmanager.channel_messages import Measured, TaskTimes
-from taskmanager.measurements import Measurements
-from taskmanager.metrics import TaskManagerView, samples
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.messages import Report
+from kafka_pipeline.common.monitoring.metric import Metric
+from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager import metrics
+from kafka_pipeline.taskmanager.channel_messages import Measured, TaskTimes
+from kafka_pipeline.taskmanager.measurements import Measurements
+from kafka_pipeline.taskmanager.metrics import TaskManagerView, samples
 
 COUNT = TaskId("Count", 1)
 KEYS = KeyWarning("orders", KeyProblem.PARTITIONS, "Joined", ("customers",), "consistent_random")

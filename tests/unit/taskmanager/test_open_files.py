@@ -7,7 +7,7 @@ import resource
 import pytest
 from structlog.testing import capture_logs
 
-from taskmanager.open_files import OpenFiles, needed
+from kafka_pipeline.taskmanager.open_files import OpenFiles, needed
 
 
 @pytest.mark.parametrize(

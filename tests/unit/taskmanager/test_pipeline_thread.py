@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.kafka.clients import FencedError, NonRetriableError, TransactionFailedError
-from common.specs import ClassSpec, ForwardSpec, ProcessorSpec
-from common.status import TaskState
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.engine.runtime import Call
-from streams.stores.rocksdb_directory import StoreCorruptedError
-from taskmanager import channel_messages
-from taskmanager.background import PARALLEL_CALLS
-from taskmanager.pipeline_thread import CHECK_INTERVAL_S
-from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
+from kafka_pipeline.common.kafka.clients import (
+    FencedError,
+    NonRetriableError,
+    TransactionFailedError,
+)
+from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
+from kafka_pipeline.taskmanager import channel_messages
+from kafka_pipeline.taskmanager.background import PARALLEL_CALLS
+from kafka_pipeline.taskmanager.pipeline_thread import CHECK_INTERVAL_S
+from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
 
 USER = ClassSpec(code="shop:A")
@@ -350,7 +354,7 @@ def test_lag_of_a_task_is_watched_from_its_assignment_until_it_is_closed(rig: Ri
 
 
 def test_a_call_that_takes_long_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("taskmanager.assigned_task.time", rig.clock)
+    monkeypatch.setattr("kafka_pipeline.taskmanager.assigned_task.time", rig.clock)
     (task,) = rig.run(0, spec=USER)
     task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s - 0.9))
     assert rig.status(task).activity == ""

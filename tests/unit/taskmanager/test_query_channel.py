@@ -10,15 +10,15 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
-from common.errors import ConfigError, OwnError
-from common.references import HostReferences
-from common.secret_settings import SecretSettings
-from streams.sql.join_shape import JoinShape
-from streams.sql.joined import JoinText
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from streams.sql.state_shape import StateShape, Window
-from taskmanager import query_channel
-from taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
+from kafka_pipeline.common.errors import ConfigError, OwnError
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.streams.sql.join_shape import JoinShape
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.state_shape import StateShape, Window
+from kafka_pipeline.taskmanager import query_channel
+from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
 
 KEY = b"secret"
 TIMEOUT_S = 30

@@ -8,12 +8,19 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.messages import FULL_BEATS, Heartbeat, Report, ReportRequest, Sos, Threads
-from common.reported_tasks import ReportedTasks
-from common.status import TaskState, TaskStatus
-from common.tasks import TaskId
-from common.tick import Tick
-from taskmanager.reporter import Reporter
+from kafka_pipeline.common.messages import (
+    FULL_BEATS,
+    Heartbeat,
+    Report,
+    ReportRequest,
+    Sos,
+    Threads,
+)
+from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.taskmanager.reporter import Reporter
 from tests.unit.taskmanager.host import EPOCH, Host, running_host, task
 
 IDENTITY = Report(1, "me", 2, 0)

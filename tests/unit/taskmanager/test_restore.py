@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 
-from common.kafka import read_to_end
-from common.kafka.admin import Admin
-from common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from common.kafka.data import Changes, PartitionReader
-from streams.stores.rocksdb import RocksDBStore
-from taskmanager import restore as restoring
-from taskmanager.restore import restore
+from kafka_pipeline.common.kafka import read_to_end
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
+from kafka_pipeline.common.kafka.data import Changes, PartitionReader
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.taskmanager import restore as restoring
+from kafka_pipeline.taskmanager.restore import restore
 
 PARTITION = ("state_topic_Counter", 0)
 

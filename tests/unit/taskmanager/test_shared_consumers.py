@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from common.kafka.clients import NonRetriableError, Partition
-from common.kafka.data import Fetched
-from common.record_batch import RecordBatch
-from common.status import TaskState
-from common.tasks import TaskId
-from streams.stores.resources import StoreResources
-from taskmanager.running_task import RunningTask
-from taskmanager.shared_consumers import SharedConsumers
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
+from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.running_task import RunningTask
+from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from common.config import Config
-from common.table_settings import TableSettings
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from taskmanager import spark
-from taskmanager.spark import SparkRunner
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.taskmanager import spark
+from kafka_pipeline.taskmanager.spark import SparkRunner
 from tests.unit.taskmanager.fakes import CONFIG
 
 URL = "jdbc:postgresql://db.example/shop"

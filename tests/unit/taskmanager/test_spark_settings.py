@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from common.config import SparkConfig
-from common.errors import ConfigError
-from streams.sql.environment import without_secrets
-from taskmanager.spark_settings import SparkSettings, spark_settings, unguarded
+from kafka_pipeline.common.config import SparkConfig
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.sql.environment import without_secrets
+from kafka_pipeline.taskmanager.spark_settings import SparkSettings, spark_settings, unguarded
 
 STANDALONE = "spark://host:7077"
 

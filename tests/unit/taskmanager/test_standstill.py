@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common.tasks import TaskId
-from streams.event_time.writer_progress import Holder
-from taskmanager.running_task import EventTime
-from taskmanager.standstill import HELD_AFTER_MS, WARN_AFTER_MS, Standstill
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.writer_progress import Holder
+from kafka_pipeline.taskmanager.running_task import EventTime
+from kafka_pipeline.taskmanager.standstill import HELD_AFTER_MS, WARN_AFTER_MS, Standstill
 
 IDLE_AFTER_MS = 3000
 COMMIT_INTERVAL_MS = 100

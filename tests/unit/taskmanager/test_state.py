@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from common.messages import (
+from kafka_pipeline.common.messages import (
     Heartbeat,
     Processors,
     Refused,
@@ -14,8 +14,8 @@ from common.messages import (
     Sos,
     Threads,
 )
-from common.status import TaskState, TaskStatus, ThreadState
-from taskmanager.events import (
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.taskmanager.events import (
     AssignTask,
     Exit,
     LaunchThread,

@@ -13,18 +13,18 @@ from urllib.parse import quote
 
 import pytest
 
-from common.errors import ConfigError, UnavailableError
-from common.specs import ClassSpec
-from common.status import TaskState
-from common.tasks import TaskId
-from streams import serdes
-from streams.stores import StoreBuilder, key_value, lookup, window
-from streams.stores.resources import StoreResources
-from taskmanager import state_answers, state_server
-from taskmanager.channel_messages import Answer, Ask
-from taskmanager.state_answers import MOST_AT_ONCE
-from taskmanager.state_server import StateServer
-from taskmanager.task_stores import TaskStores
+from kafka_pipeline import serdes
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.stores import StoreBuilder, key_value, lookup, window
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager import state_answers, state_server
+from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
+from kafka_pipeline.taskmanager.state_answers import MOST_AT_ONCE
+from kafka_pipeline.taskmanager.state_server import StateServer
+from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.unit.taskmanager.fakes import CONFIG, TIMEOUT_S, FakeChannel, FakeTask, Rig, batch
 
 USER = ClassSpec(code="shop:A")

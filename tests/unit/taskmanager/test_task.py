@@ -18,14 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from structlog.testing import capture_logs
 
-from common.committed import Committed
-from common.errors import ConfigError
-from common.kafka.clients import TransactionFailedError
-from common.kafka.task_producer import TaskProducer
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from common.status import TaskState, TaskStatus
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Batch,
     BatchProcessor,
@@ -36,21 +29,28 @@ from streams import (
     serdes,
     stores,
 )
-from streams.engine.figures import Figures
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped
-from streams.stores.rocksdb import RocksDBStore
-from taskmanager import task as task_module
-from taskmanager import task_start
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.lag_watch import LagWatch
-from taskmanager.running_task import TaskMemory
-from taskmanager.task import BUFFERED_BYTES, Task
-from taskmanager.task_entry import Phase
-from taskmanager.task_start import ProcessorStart, StartCancelledError
-from taskmanager.task_stores import store_identity
-from taskmanager.thread_events import FailureKind
-from taskmanager.user_errors import UserCodeError
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Dropped
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.taskmanager import task as task_module
+from kafka_pipeline.taskmanager import task_start
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.running_task import TaskMemory
+from kafka_pipeline.taskmanager.task import BUFFERED_BYTES, Task
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.task_start import ProcessorStart, StartCancelledError
+from kafka_pipeline.taskmanager.task_stores import store_identity
+from kafka_pipeline.taskmanager.thread_events import FailureKind
+from kafka_pipeline.taskmanager.user_errors import UserCodeError
 from tests.unit.taskmanager.fakes import (
     CONFIG,
     TIMEOUT_S,
@@ -357,7 +357,9 @@ def test_restore_that_got_more_than_there_was_takes_no_negative_time(
     start = assigned_to([], 0, monkeypatch).new_start()
     start.state = TaskState.RESTORING
     now_s = iter((100.0, 200.0))
-    monkeypatch.setattr("taskmanager.task_start.time.monotonic", lambda: next(now_s, 200.0))
+    monkeypatch.setattr(
+        "kafka_pipeline.taskmanager.task_start.time.monotonic", lambda: next(now_s, 200.0)
+    )
     start._progress(0, 50)
     start._progress(100, 50)
     assert start.restore_eta_s == 0

@@ -11,17 +11,23 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from common.kafka.clients import MissingRightError
-from common.messages import ProcessorReplica
-from common.processors import OnError
-from common.specs import ClassSpec, CountSpec, ForwardSpec, ProcessorSpec, TopologySpec
-from common.status import TaskState
-from common.tasks import TaskId
-from common.topic_names import TopicNames
-from streams.engine.event_loop import EventLoop
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.task_rights import named, topic_rights
-from taskmanager.task_start import ProcessorStart, Wait
+from kafka_pipeline.common.kafka.clients import MissingRightError
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import (
+    ClassSpec,
+    CountSpec,
+    ForwardSpec,
+    ProcessorSpec,
+    TopologySpec,
+)
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.task_rights import named, topic_rights
+from kafka_pipeline.taskmanager.task_start import ProcessorStart, Wait
 from tests.unit.taskmanager.fakes import CONFIG, Rig, batch, replica
 
 NAMES = TopicNames("shop", "source", "sink")

@@ -11,13 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka.clients import NonRetriableError
-from common.messages import ProcessorReplica
-from common.names import name_problem
-from common.specs import CountSpec
-from common.tasks import TaskId
-from streams.stores.resources import StoreResources
-from taskmanager.task_stores import TaskStores, folder_in, job_directory, task_directory
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.specs import CountSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.taskmanager.task_stores import (
+    TaskStores,
+    folder_in,
+    job_directory,
+    task_directory,
+)
 from tests.unit.taskmanager.fakes import CONFIG
 
 

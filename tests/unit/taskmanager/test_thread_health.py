@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.status import TaskState, TaskStatus, ThreadState
-from common.tasks import TaskId
-from taskmanager.events import (
+from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.events import (
     AssignTask,
     DumpThread,
     KillThread,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskmanager.thread_events import (
+from kafka_pipeline.taskmanager.thread_events import (
     Assigned,
     CancelStart,
     Closed,

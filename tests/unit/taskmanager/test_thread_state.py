@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from taskmanager.task_entry import Phase
-from taskmanager.thread_events import (
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
     Call,
@@ -27,7 +27,7 @@ from taskmanager.thread_events import (
     StartTask,
     StopRequested,
 )
-from taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
+from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.thread_host import (
     BUDGET_MS,
     COMMIT_MS,

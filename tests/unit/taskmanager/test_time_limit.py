@@ -8,10 +8,10 @@ from math import inf
 import pytest
 from structlog.testing import capture_logs
 
-from common.processors import OnError
-from taskmanager import task_start
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.task import Task
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.taskmanager import task_start
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.task import Task
 from tests.unit.taskmanager.fakes import CONFIG, batch
 from tests.unit.taskmanager.noting import COMMITTED_MS, assigned_to, start
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from common.committed import Committed, InputProgress
-from common.event_time import EventTimeSpec, Writer
-from common.kafka.clients import Partition
-from common.tasks import TaskId
-from streams.event_time.input_time import InputTime
-from streams.event_time.writer_progress import Holder
-from taskmanager.time_watch import TimeWatch
+from kafka_pipeline.common.committed import Committed, InputProgress
+from kafka_pipeline.common.event_time import EventTimeSpec, Writer
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.input_time import InputTime
+from kafka_pipeline.streams.event_time.writer_progress import Holder
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.unit.taskmanager.fakes import CONFIG, Clock
 
 COUNTS = TaskId("Counts", 0)

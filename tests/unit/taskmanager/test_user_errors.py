@@ -14,22 +14,27 @@ import structlog
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from common import logs
-from common.errors import UnavailableError
-from common.kafka.clients import NonRetriableError
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from common.tasks import TaskId
-from streams import TopologyBuilder, serdes
-from streams.engine.node_group import NodeGroup
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
-from streams.sql.spec import SparkLostError
-from taskmanager import task_start, worker
-from taskmanager.assigned_task import AssignedTask
-from taskmanager.thread_events import FailureKind
-from taskmanager.user_errors import REPORT_INTERVAL_S, UserCodeError, UserErrorLog, log_context
-from taskmanager.worker import ThreadSettings
+from kafka_pipeline import TopologyBuilder, serdes
+from kafka_pipeline.common import logs
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.sql.spec import SparkLostError
+from kafka_pipeline.taskmanager import task_start, worker
+from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.thread_events import FailureKind
+from kafka_pipeline.taskmanager.user_errors import (
+    REPORT_INTERVAL_S,
+    UserCodeError,
+    UserErrorLog,
+    log_context,
+)
+from kafka_pipeline.taskmanager.worker import ThreadSettings
 from tests.unit.taskmanager.fakes import CONFIG, Clock, Rig
 from tests.unit.taskmanager.noting import assigned_to, start
 from tests.user_code import shop

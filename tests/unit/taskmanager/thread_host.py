@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from common.tasks import TaskId
-from taskmanager.task_entry import Phase
-from taskmanager.thread_events import (
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.task_entry import Phase
+from kafka_pipeline.taskmanager.thread_events import (
     Assigned,
     Call,
     Closed,
@@ -23,7 +23,7 @@ from taskmanager.thread_events import (
     ThreadTick,
     TurnEnded,
 )
-from taskmanager.thread_state import PipelineThreadState
+from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 
 HEARTBEAT_MS, COMMIT_MS, BUDGET_MS = 1000, 100, 80
 MAX_PROCESS_MS = 5000

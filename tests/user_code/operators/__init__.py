@@ -6,9 +6,9 @@ instead. Keys and values are strings.
 
 from __future__ import annotations
 
-from streams import StreamsBuilder, serdes
-from streams.dsl.streams_and_tables import Table
-from streams.topology import Topology
+from kafka_pipeline import StreamsBuilder, serdes
+from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.topology import Topology
 from tests.user_code.operators.aggregates import AGGREGATES
 from tests.user_code.operators.joins import JOINS
 from tests.user_code.operators.parts import Fill, Operator

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams import agg, serdes, value
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline import agg, serdes, value
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from tests.user_code.operators.parts import Fill, Operator, add
 
 

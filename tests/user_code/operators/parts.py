@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from streams import StreamsBuilder
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline import StreamsBuilder
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 
 
 @dataclass(frozen=True)

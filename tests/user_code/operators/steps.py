@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from streams import AsyncSettings, Processor, ProcessorContext, Record, serdes, stores, value
-from streams.dsl.streams_and_tables import Stream
+from kafka_pipeline import AsyncSettings, Processor, ProcessorContext, Record, serdes, stores, value
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
 from tests.user_code.operators.parts import Fill, Operator
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streams import Emit, Suppress, agg, serdes, value, windows
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline import Emit, Suppress, agg, serdes, value, windows
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from tests.user_code.operators.parts import Fill, Operator, add, shown
 
 IDLE_MS = 500

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from common.errors import ConfigError, PipelineError, UnavailableError
-from streams.backfill import sorted_runs
-from streams.backfill.tasks import BackfillTask, Done, Failed
-from streams.partitioning import default_partition
+from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
+from kafka_pipeline.streams.backfill import sorted_runs
+from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed
+from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row
 from tests.user_code.signing import signature
 
@@ -43,10 +43,10 @@ CHAIN = """
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let few records fill several batches, files and tasks."""
-    monkeypatch.setattr("streams.backfill.files._CHUNK_RECORDS", 150)
+    monkeypatch.setattr("kafka_pipeline.streams.backfill.files._CHUNK_RECORDS", 150)
     monkeypatch.setattr(sorted_runs, "BATCH_RECORDS", 40)
     monkeypatch.setattr(sorted_runs, "TASK_BATCH_RECORDS", 15)
-    monkeypatch.setattr("streams.backfill.stage._MOST_UNCOMMITTED", 5)
+    monkeypatch.setattr("kafka_pipeline.streams.backfill.stage._MOST_UNCOMMITTED", 5)
     monkeypatch.setattr(sorted_runs, "_SMALLEST_BATCH", 30)
 
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from common.errors import ConfigError
-from streams.backfill import files
-from streams.backfill.files import ReadFile, chunks_of, find_files
-from streams.backfill.outputs import runs_of
-from streams.backfill.sorted_runs import batches
-from streams.backfill.tasks import Done, Workspace
-from streams.partitioning import default_partition
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.backfill import files
+from kafka_pipeline.streams.backfill.files import ReadFile, chunks_of, find_files
+from kafka_pipeline.streams.backfill.outputs import runs_of
+from kafka_pipeline.streams.backfill.sorted_runs import batches
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.partitioning import default_partition
 
 Row = tuple[bytes | None, bytes | None, int, Any]
 

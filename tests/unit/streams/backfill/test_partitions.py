@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.backfill.partitions import NO_KEY, partitions_of
-from streams.partitioning import default_partition
+from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
+from kafka_pipeline.streams.partitioning import default_partition
 
 KEYS = st.lists(st.none() | st.binary(max_size=20), max_size=50)
 

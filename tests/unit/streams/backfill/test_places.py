@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.kafka.admin import Admin
-from common.kafka.clients import Partition
-from streams.backfill.places import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.streams.backfill.places import (
     Files,
     TopicRange,
     Where,

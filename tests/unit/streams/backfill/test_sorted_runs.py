@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from streams.backfill import sorted_runs
-from streams.backfill.sorted_runs import SCHEMA, RunWriter, batches, merged
-from streams.sql.columns import HEADERS
+from kafka_pipeline.streams.backfill import sorted_runs
+from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, RunWriter, batches, merged
+from kafka_pipeline.streams.sql.columns import HEADERS
 
 Rows = Sequence[tuple[int, int]]
 """Timestamps and positions."""

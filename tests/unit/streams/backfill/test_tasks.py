@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError, EngineError, PipelineError, UnavailableError
-from streams import StreamsError, SupplierError
-from streams.backfill import tasks
-from streams.backfill.tasks import Done, Failed, Workspace
-from streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline import StreamsError, SupplierError
+from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
+from kafka_pipeline.streams.backfill import tasks
+from kafka_pipeline.streams.backfill.tasks import Done, Failed, Workspace
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 
 
 @dataclass
@@ -75,7 +75,7 @@ def test_a_task_that_fails_leaves_nothing_and_says_why(
     ("error", "last"),
     [
         (KeyError("4111111111111111"), "KeyError"),
-        (SupplierError("4111111111111111"), "streams.errors.SupplierError"),
+        (SupplierError("4111111111111111"), "kafka_pipeline.SupplierError"),
         (StreamsError("4111111111111111"), "A_0: StreamsError"),
         (ConfigError("a.csv: 4111111111111111", shown="a.csv"), "a.csv"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from streams import Expression, coalesce, col, key, lit, struct, timestamp, value, when
+from kafka_pipeline import Expression, coalesce, col, key, lit, struct, timestamp, value, when
 
 Strategy = st.SearchStrategy[Any]
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from streams import Processor, Record, TopologyTestDriver
+from kafka_pipeline import Processor, Record
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, shown
 from tests.unit.streams.dsl.running import pipe
 

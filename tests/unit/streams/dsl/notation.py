@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from streams import Processor, Record, StreamsBuilder, TopologyTestDriver, serdes
-from streams.dsl.streams_and_tables import Table
+from kafka_pipeline import Processor, Record, StreamsBuilder, serdes
+from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, pipe
 
 _INPUT = re.compile(r"(?P<key>\w+):(?P<value>[^@]*)@(?P<time>\d+)")

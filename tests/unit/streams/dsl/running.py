@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from streams import Serde, StreamsBuilder, TopologyTestDriver, serdes
+from kafka_pipeline import Serde, StreamsBuilder, serdes
+from kafka_pipeline.testing import TopologyTestDriver
 
 Input = tuple[str, Any, Any, int]
 """Topic, key, value, timestamp."""

@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams import (
+from kafka_pipeline import (
     Emit,
     StreamsBuilder,
     StreamsError,
     TopologyError,
-    TopologyTestDriver,
     agg,
     col,
     serdes,
@@ -22,8 +21,9 @@ from streams import (
     value,
     windows,
 )
-from streams.dsl.aggregations import STATES
-from streams.dsl.distinct_count import EXACT, DistinctCount
+from kafka_pipeline.streams.dsl.aggregations import STATES
+from kafka_pipeline.streams.dsl.distinct_count import EXACT, DistinctCount
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import outputs
 
 FIELDS: dict[str, Any] = {

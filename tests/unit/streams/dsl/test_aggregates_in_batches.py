@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.record_batch import RecordBatch
-from streams import Emit, StreamsBuilder, agg, serdes, value, windows
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, Output, OutputColumns
+from kafka_pipeline import Emit, StreamsBuilder, agg, serdes, value, windows
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.nodes import Nodes, content
 

@@ -8,11 +8,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from common.calendars import Calendar
-from streams import Emit, Suppress, TopologyTestDriver, serdes, windows
-from streams.dsl.windows import CalendarWindows
-from streams.stores import Windowed
-from streams.stores.lookup import KeyRange, Times, look_up, page
+from kafka_pipeline import Emit, Suppress, serdes, windows
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.streams.dsl.windows import CalendarWindows
+from kafka_pipeline.streams.stores import Windowed
+from kafka_pipeline.streams.stores.lookup import KeyRange, Times, look_up, page
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, builder, outputs, pipe
 from tests.unit.streams.nodes import Nodes, batch
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from streams import StreamsBuilder, Suppress, agg, windows
-from streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
-from streams.dsl.grouped_stream import GroupedStream
-from streams.dsl.grouped_table import GroupedTable
-from streams.dsl.streams_and_tables import Stream, Table
-from streams.dsl.windowed_stream import WindowedStream
+from kafka_pipeline import StreamsBuilder, Suppress, agg, windows
+from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
+from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
+from kafka_pipeline.streams.dsl.grouped_table import GroupedTable
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream
 from tests.user_code import operators
 from tests.user_code.operators import OPERATORS, build
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from streams import StreamsBuilder, Suppress, TopologyTestDriver, serdes, windows
-from streams.dsl.streams_and_tables import Table
-from streams.group_settings import GroupSettings
+from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import builder
 
 Value = int | None

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Expression,
     InvalidArgumentError,
     Record,
     StreamsBuilder,
     StreamsError,
     TopologyError,
-    TopologyTestDriver,
     coalesce,
     col,
     key,
@@ -25,10 +24,11 @@ from streams import (
     value,
     when,
 )
-from streams.dsl.expression_columns import BatchColumns, compute
-from streams.dsl.expression_rows import row_function
-from streams.dsl.streams_and_tables import Stream
-from streams.record import Batch
+from kafka_pipeline.streams.dsl.expression_columns import BatchColumns, compute
+from kafka_pipeline.streams.dsl.expression_rows import row_function
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import outputs
 
 FLIGHT = {

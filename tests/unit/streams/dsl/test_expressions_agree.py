@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from streams import Expression, StreamsError, serdes
-from streams.dsl.columns import UnsuitableError
-from streams.dsl.expression_columns import BatchColumns, compute, compute_condition
-from streams.dsl.expression_rows import predicate, row_function
-from streams.dsl.struct_columns import StructColumn
-from streams.record import Batch
+from kafka_pipeline import Expression, StreamsError, serdes
+from kafka_pipeline.streams.dsl.columns import UnsuitableError
+from kafka_pipeline.streams.dsl.expression_columns import BatchColumns, compute, compute_condition
+from kafka_pipeline.streams.dsl.expression_rows import predicate, row_function
+from kafka_pipeline.streams.dsl.struct_columns import StructColumn
+from kafka_pipeline.streams.record import Batch
 from tests.unit.streams.dsl.expression_strategies import expressions, records
 
 RELAXED = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from streams import Record, SerializationError, StreamsBuilder, TopologyTestDriver, serdes
+from kafka_pipeline import Record, SerializationError, StreamsBuilder, serdes
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe

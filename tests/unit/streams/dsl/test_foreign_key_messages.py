@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams import SerializationError
-from streams.dsl.foreign_key_messages import (
+from kafka_pipeline import SerializationError
+from kafka_pipeline.streams.dsl.foreign_key_messages import (
     Instruction,
     answer,
     hash_and_value,
@@ -15,7 +15,7 @@ from streams.dsl.foreign_key_messages import (
     subscription,
     value_hash,
 )
-from streams.dsl.packing import pack
+from kafka_pipeline.streams.dsl.packing import pack
 
 HASH = value_hash(b"row")
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     AsyncSettings,
     Emit,
     Record,
     StreamsBuilder,
     Suppress,
-    TopologyTestDriver,
     agg,
     col,
     serdes,
     windows,
 )
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.testing import TopologyTestDriver
 
 Given = tuple[str, str | None, Any, int]
 TEN = windows.tumbling(10, grace_ms=0)

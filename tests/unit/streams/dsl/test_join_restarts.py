@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from streams import StreamsBuilder, Suppress, serdes, windows
-from streams.dsl.streams_and_tables import Stream
-from streams.engine.node_group import NodeGroup
+from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.engine.node_group import NodeGroup
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.dsl.test_stream_joins import joiner
 from tests.unit.streams.dsl.test_window_restarts import cut, records, refuse, run

@@ -9,17 +9,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from streams import (
-    Record,
-    SerializationError,
-    StreamsBuilder,
-    TopologyTestDriver,
-    col,
-    serdes,
-    struct,
-)
-from streams.dsl import expression_parts, json_columns
-from streams.dsl.json_columns import JsonReader
+from kafka_pipeline import Record, SerializationError, StreamsBuilder, col, serdes, struct
+from kafka_pipeline.streams.dsl import expression_parts, json_columns
+from kafka_pipeline.streams.dsl.json_columns import JsonReader
+from kafka_pipeline.testing import TopologyTestDriver
 
 decode = serdes.json.deserialize
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Emit,
     Processor,
     Record,
@@ -24,11 +24,11 @@ from streams import (
     StreamsBuilder,
     StreamsError,
     Suppress,
-    TopologyTestDriver,
     serdes,
     windows,
 )
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.testing import TopologyTestDriver
 
 Raw = tuple[bytes, bytes | None, int]
 

@@ -23,19 +23,19 @@ from collections.abc import Callable
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Processor,
     ProcessorContext,
     PunctuationType,
     Record,
     StreamsBuilder,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     stores,
     windows,
 )
-from streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, Output, builder, outputs, pipe, run
 
 # ProcessorJob: a processor that sums values by key, and sends all sums each second.

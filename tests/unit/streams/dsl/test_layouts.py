@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from streams import SerializationError, serdes
-from streams.dsl.change import Change, change_serde
-from streams.stores import Window, Windowed
+from kafka_pipeline import SerializationError, serdes
+from kafka_pipeline.streams.dsl.change import Change, change_serde
+from kafka_pipeline.streams.stores import Window, Windowed
 
 CHANGES = change_serde(serdes.string)
 

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from streams import (
-    Processor,
-    Record,
-    StreamsBuilder,
-    Topology,
-    TopologyTestDriver,
-    serdes,
-    windows,
-)
+from kafka_pipeline import Processor, Record, StreamsBuilder, Topology, serdes, windows
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 

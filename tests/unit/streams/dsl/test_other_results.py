@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 
-from streams import StreamsBuilder, TopologyTestDriver, serdes, windows
-from streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline import StreamsBuilder, serdes, windows
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.dsl.test_stream_joins import joiner

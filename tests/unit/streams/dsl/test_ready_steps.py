@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     AsyncSettings,
     InvalidArgumentError,
     Record,
     StreamsBuilder,
     StreamsError,
     TopologyError,
-    TopologyTestDriver,
     col,
     serdes,
 )
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import outputs
 
 Given = tuple[str | None, Any, int]

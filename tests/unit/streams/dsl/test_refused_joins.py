@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from streams import StreamsBuilder, StreamsError, Suppress, TopologyTestDriver, serdes, windows
-from streams.dsl.streams_and_tables import Stream, Table
-from streams.engine.user_errors import reason
-from streams.errors import InvalidArgumentError, TopologyError
+from kafka_pipeline import StreamsBuilder, StreamsError, Suppress, serdes, windows
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import builder, pipe
 from tests.unit.streams.dsl.test_stream_joins import joiner
 

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Emit,
     InvalidArgumentError,
     Processor,
     SerializationError,
     StreamsBuilder,
     TopologyError,
-    TopologyTestDriver,
     serdes,
     stores,
     windows,
 )
-from streams.dsl.streams_and_tables import Stream
-from streams.engine.user_errors import reason
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, pipe, run
 
@@ -97,7 +97,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
     ),
     "not a serde": (
         lambda b, s: s.map_values(str, name="Text", value_serde="string"),  # type: ignore[arg-type]
-        'map_values "Text": the value_serde is a str: use one of streams.serdes',
+        'map_values "Text": the value_serde is a str: use one of kafka_pipeline.serdes',
     ),
     "merge with itself": (
         lambda b, s: s.merge(s),

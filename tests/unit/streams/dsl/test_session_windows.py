@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from streams import Emit, TopologyTestDriver, serdes, windows
+from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, pipe
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams import Record, TopologyTestDriver, serdes
+from kafka_pipeline import Record, serdes
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import builder, outputs
 
 

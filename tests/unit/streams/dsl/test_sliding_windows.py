@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from streams import Emit, windows
-from streams.dsl.windows import SlidingWindows
+from kafka_pipeline import Emit, windows
+from kafka_pipeline.streams.dsl.windows import SlidingWindows
 from tests.unit.streams.dsl.notation import results, watch
 from tests.unit.streams.dsl.running import builder
 

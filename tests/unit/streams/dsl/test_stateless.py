@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams import Record, StreamsBuilder, StreamsError, TopologyTestDriver, serdes
-from streams.dsl.streams_and_tables import Stream
-from streams.engine.user_errors import reason
+from kafka_pipeline import Record, StreamsBuilder, StreamsError, serdes
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, Output, builder, outputs, run
 
 IN: list[Input] = [("in", "a", "1 2", 5), ("in", "b", "3", 4), ("in", None, "", 6)]

@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from streams import TopologyTestDriver, windows
-from streams.dsl.joining import JoinKind
-from streams.dsl.stream_joins import JoinStreams
-from streams.dsl.streams_and_tables import Stream
+from kafka_pipeline import windows
+from kafka_pipeline.streams.dsl.joining import JoinKind
+from kafka_pipeline.streams.dsl.stream_joins import JoinStreams
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, cases, check
 from tests.unit.streams.dsl.running import builder
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from streams import Record, StreamsBuilder, TopologyTestDriver, serdes
-from streams.dsl.streams_and_tables import Table
+from kafka_pipeline import Record, StreamsBuilder, serdes
+from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from streams import Emit, TopologyTestDriver, serdes, windows
-from streams.dsl.windows import TimeWindows
+from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline.streams.dsl.windows import TimeWindows
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 

@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from streams import TopologyTestDriver, windows
-from streams.dsl.packing import pack
+from kafka_pipeline import windows
+from kafka_pipeline.streams.dsl.packing import pack
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import Watching
 from tests.unit.streams.dsl.running import builder, pipe
 from tests.unit.streams.dsl.test_stream_joins import joiner

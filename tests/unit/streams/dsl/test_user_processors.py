@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from streams import (
-    Processor,
-    Record,
-    StreamsError,
-    Topology,
-    TopologyTestDriver,
-    serdes,
-    stores,
-)
+from kafka_pipeline import Processor, Record, StreamsError, Topology, serdes, stores
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs
 from tests.unit.streams.dsl.running import builder, outputs, run
 

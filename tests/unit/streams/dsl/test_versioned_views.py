@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from streams import Suppress, TopologyTestDriver
-from streams.dsl.joining import JoinKind
-from streams.dsl.streams_and_tables import Table
+from kafka_pipeline import Suppress
+from kafka_pipeline.streams.dsl.joining import JoinKind
+from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, watch
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 

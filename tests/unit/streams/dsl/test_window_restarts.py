@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from common.record_batch import RecordBatch
-from streams import Emit, serdes, windows
-from streams.dsl.window_aggregates import Windows
-from streams.dsl.windows import CalendarWindows, SessionWindows
-from streams.engine.node_group import NodeGroup
+from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
+from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
+from kafka_pipeline.streams.engine.node_group import NodeGroup
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.nodes import Nodes, Sent, batch
 

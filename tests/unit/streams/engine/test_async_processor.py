@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     AsyncProcessorContext,
     Processor,
     Record,
     StreamsError,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     stores,
 )
-from streams.engine.node_group import NodeGroup
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Tasks, batch
 
 FAIL = GroupSettings()
@@ -182,7 +182,9 @@ def test_with_order_by_key_no_record_is_taken_in_before_what_was_put_out_is_comm
     gate = Gate(ordered="key")
     task = Tasks(group(lambda: gate), FAIL)
     now_s = [1000.0]
-    monkeypatch.setattr("streams.engine.async_calls.time.monotonic", lambda: now_s[0])
+    monkeypatch.setattr(
+        "kafka_pipeline.streams.engine.async_calls.time.monotonic", lambda: now_s[0]
+    )
     task.task.add(batch([b"a"], keys=[b"a"]))
     turn(task)
     now_s[0] += 0.2

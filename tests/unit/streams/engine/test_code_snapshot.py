@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from common.engine_code import ENGINE_FOLDER
-from common.errors import UnavailableError
-from streams.engine.code_snapshot import snapshot
+from kafka_pipeline.common.engine_code import ENGINE_FOLDER
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.streams.engine.code_snapshot import snapshot
 
 
 def write(folder: Path, *names: str) -> None:
@@ -57,8 +57,10 @@ def test_a_folder_that_is_not_there_stays(tmp_path: Path) -> None:
 
 
 def test_the_engine_is_not_copied(tmp_path: Path) -> None:
-    (copy,) = snapshot([ENGINE_FOLDER], tmp_path / "code")
+    (copy,) = snapshot([ENGINE_FOLDER.parent], tmp_path / "code")
+    assert (copy / "tests").is_dir()
     assert not (copy / "streams").exists()
+    assert not (copy / "kafka_pipeline").exists()
 
 
 def test_links_that_lead_in_a_circle_are_links_in_the_copy(tmp_path: Path) -> None:

@@ -7,20 +7,20 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     LogAndSkipOnInvalidTimestamp,
     ProcessorContext,
     Record,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     stores,
 )
-from streams.engine.node_group import NodeGroup
-from streams.engine.outputs import Dropped, described
-from streams.group_settings import GroupSettings
-from streams.stores import StoreBuilder, Window, Windowed
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.outputs import Dropped, described
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Tasks, batch, calling
 
 SKIP = GroupSettings(on_error=OnError.SKIP)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams.engine.event_loop import EventLoop
-from streams.errors import StreamsError
+from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.errors import StreamsError
 
 LONG_S = 10.0
 

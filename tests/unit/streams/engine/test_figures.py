@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from common.committed import OTHER_REASONS, Committed
-from streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS, Figures
-from streams.engine.outputs import Dropped
+from kafka_pipeline.common.committed import OTHER_REASONS, Committed
+from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS, Figures
+from kafka_pipeline.streams.engine.outputs import Dropped
 
 
 def test_classes_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:

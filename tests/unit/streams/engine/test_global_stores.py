@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Processor,
     ProcessorContext,
     PunctuationType,
@@ -20,12 +20,12 @@ from streams import (
     StreamsError,
     TopologyBuilder,
     TopologyError,
-    TopologyTestDriver,
     WallclockTimestampExtractor,
     serdes,
     stores,
 )
-from streams.testing.driver_topics import TestInputTopic, TestOutputTopic
+from kafka_pipeline.streams.testing.driver_topics import TestInputTopic, TestOutputTopic
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, calling, starting
 from tests.user_code.lookups import Keep, lookup
 
@@ -179,7 +179,7 @@ def test_a_global_store_alone_is_no_topology() -> None:
 @pytest.mark.parametrize(
     ("argument", "value", "reason"),
     [
-        ("store", "store", "a state store comes from a function of streams.stores"),
+        ("store", "store", "a state store comes from a function of kafka_pipeline.stores"),
         ("supplier", None, 'processor "filler-1": give a class or a function'),
         ("topic", ["a", "b"], "the topic is one name, not a list"),
         ("key_serde", "string", "the key_serde is a str"),

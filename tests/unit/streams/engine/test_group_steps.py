@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.processors import OnError
-from streams import Cancellable, ProcessorContext, PunctuationType, Record
-from streams.group_settings import GroupSettings
+from kafka_pipeline import Cancellable, ProcessorContext, PunctuationType, Record
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, batch, calling, chain, starting
 
 FAIL = GroupSettings()
@@ -73,7 +73,7 @@ def test_a_step_ends_after_the_record_during_which_its_time_was_up(
             raise ValueError("no good")
 
     for module in ("runtime.monotonic", "group_task.time.monotonic"):
-        monkeypatch.setattr(f"streams.engine.{module}", lambda: now_s[0])
+        monkeypatch.setattr(f"kafka_pipeline.streams.engine.{module}", lambda: now_s[0])
     task = Tasks(chain(calling(work)), settings)
     task.task.add(batch([b"1"] * 6))
     reached = []

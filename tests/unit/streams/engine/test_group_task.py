@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import EngineError
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from streams import (
+from kafka_pipeline import (
     LogAndSkipOnInvalidTimestamp,
     ProcessorContext,
     Record,
@@ -19,11 +16,14 @@ from streams import (
     UsePartitionTimeOnInvalidTimestamp,
     serdes,
 )
-from streams.builtin.forward import ForwardProcessor
-from streams.engine.node_group import NodeGroup
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
-from streams.serdes import Serde
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.serdes import Serde
 from tests.unit.streams.nodes import (
     CountSeen,
     CountSeenWhole,

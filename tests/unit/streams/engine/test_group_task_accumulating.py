@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from common.processors import OnError
-from streams import Batch, ProcessorContext
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
+from kafka_pipeline import Batch, ProcessorContext
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain
 
 ACCUMULATES = GroupSettings(takes_inputs_as_they_come=True, accumulates=True)
@@ -71,7 +71,9 @@ def test_what_comes_before_a_failure_is_done() -> None:
 def test_long_search_for_a_bad_record_takes_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """The thread reports between them: else it would look as if it hung."""
     now_s = [0]
-    monkeypatch.setattr("streams.engine.group_task.time.perf_counter", lambda: now_s[0])
+    monkeypatch.setattr(
+        "kafka_pipeline.streams.engine.group_task.time.perf_counter", lambda: now_s[0]
+    )
     sizes: list[int] = []
 
     def work(context: ProcessorContext, found: Batch) -> None:

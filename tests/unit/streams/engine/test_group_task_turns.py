@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from streams import Batch, ProcessorContext, PunctuationType, Record
-from streams.engine.either_way import EitherWay
-from streams.group_settings import GroupSettings
+from kafka_pipeline import Batch, ProcessorContext, PunctuationType, Record
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import CountSeen, Each, Tasks, Whole, batch, calling, chain, content
 
 SKIP = GroupSettings(on_error=OnError.SKIP)

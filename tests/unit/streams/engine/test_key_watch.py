@@ -8,21 +8,19 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from common.key_warnings import KeyProblem, KeyWarning
-from common.record_batch import RecordBatch
-from streams import (
-    Processor,
-    Serde,
-    StreamsBuilder,
-    TopologyBuilder,
-    TopologyTestDriver,
-    serdes,
-    windows,
+from kafka_pipeline import Processor, Serde, StreamsBuilder, TopologyBuilder, serdes, windows
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.engine.key_watch import FIRST_RECORDS, INTERVAL, MOST_KEYS, KeyWatch
+from kafka_pipeline.streams.partitioning import (
+    PARTITIONERS,
+    crc32_partition,
+    default_partition,
+    fnv1a_partition,
 )
-from streams.dsl.streams_and_tables import Stream
-from streams.engine.key_watch import FIRST_RECORDS, INTERVAL, MOST_KEYS, KeyWatch
-from streams.partitioning import PARTITIONERS, crc32_partition, default_partition, fnv1a_partition
-from streams.stores import key_value
+from kafka_pipeline.streams.stores import key_value
+from kafka_pipeline.testing import TopologyTestDriver
 
 Partitioner = Callable[[bytes, int], int]
 PARTITIONS = 6

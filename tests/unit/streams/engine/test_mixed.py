@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.processors import OnError
-from streams.engine.mixed import MixedBatch, MixedProcessor
-from streams.group_settings import GroupSettings
-from streams.processor import RecordRejectedError
-from streams.record import Batch
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.processor import RecordRejectedError
+from kafka_pipeline.streams.record import Batch
 from tests.unit.streams.engine.test_group_task_turns import by_rule, values_at
 from tests.unit.streams.nodes import SEEN, Tasks, batch, chain, content
 

@@ -12,21 +12,28 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.processors import OnError
-from common.specs import SPECS, CountSpec, ForwardSpec, ProcessorSpec, SourceSpec, SumSpec
-from common.user_code import UserCode
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     ProcessorContext,
     RecordRejectedError,
 )
-from streams.builtin import count
-from streams.builtin.count import COUNTS, CountProcessor
-from streams.builtin.forward import ForwardProcessor
-from streams.builtin.sum import SumProcessor
-from streams.pipeline.units import group_of, settings_of
-from streams.stores.memory import MemoryStore
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import (
+    SPECS,
+    CountSpec,
+    ForwardSpec,
+    ProcessorSpec,
+    SourceSpec,
+    SumSpec,
+)
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.builtin import count
+from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of
+from kafka_pipeline.streams.stores.memory import MemoryStore
 from tests.unit.streams.nodes import Nodes, batch, content
 
 Record = tuple[bytes | None, bytes | None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.punctuation import (
+from kafka_pipeline.streams.punctuation import (
     Cancellable,
     PunctuationQueue,
     PunctuationType,

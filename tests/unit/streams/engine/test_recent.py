@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.engine.recent import WINDOW_MS, RecentCount
+from kafka_pipeline.streams.engine.recent import WINDOW_MS, RecentCount
 
 
 @pytest.mark.parametrize(

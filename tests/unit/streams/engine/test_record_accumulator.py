@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.record_batch import RecordBatch
-from streams.engine.record_accumulator import MOST_RECORDS, RecordAccumulator
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.record_accumulator import MOST_RECORDS, RecordAccumulator
 
 
 def records(start: int, stop: int, partition: int = 0, error: str = "") -> RecordBatch:

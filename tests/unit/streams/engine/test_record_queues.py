@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.record_batch import RecordBatch
-from streams.engine.record_queues import NEVER_WAIT, Partition, RecordQueues, RecordSpan
-from streams.punctuation import PunctuationQueue
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.record_queues import (
+    NEVER_WAIT,
+    Partition,
+    RecordQueues,
+    RecordSpan,
+)
+from kafka_pipeline.streams.punctuation import PunctuationQueue
 
 A: Partition = ("a", 1)
 B: Partition = ("b", 1)

@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     PartitionError,
     Processor,
@@ -28,12 +26,14 @@ from streams import (
     serdes,
     stores,
 )
-from streams.builtin.count import COUNTS, CountProcessor
-from streams.builtin.sum import SumProcessor
-from streams.engine.node_group import NodeGroup
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
-from streams.serdes import Serde
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
+from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.serdes import Serde
 from tests.unit.streams.nodes import OutputTopics, Tasks, calling
 
 CARD = b"4111111111111111"

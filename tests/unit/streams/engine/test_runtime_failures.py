@@ -9,10 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.errors import EngineError, PipelineError
-from common.record_batch import KafkaHeaders
-from common.topic_limits import TopicLimits
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     ProcessorContext,
@@ -22,7 +19,10 @@ from streams import (
     TopologyBuilder,
     serdes,
 )
-from streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.common.errors import EngineError, PipelineError
+from kafka_pipeline.common.record_batch import KafkaHeaders
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from tests.unit.streams.nodes import (
     SEEN,
     CountSeen,

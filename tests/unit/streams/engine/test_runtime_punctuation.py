@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import EngineError
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     Batch,
     Cancellable,
     Processor,
@@ -19,9 +17,11 @@ from streams import (
     Record,
     StreamsError,
 )
-from streams.builtin.forward import ForwardProcessor
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import (
     CountSeen,
     Each,

@@ -10,18 +10,18 @@ from typing import Any
 import numpy
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     Batch,
     InvalidArgumentError,
     ProcessorContext,
     Record,
     StreamsError,
     TopologyBuilder,
-    TopologyTestDriver,
 )
-from streams.engine.outputs import OutputColumns
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Nodes, Tasks, batch, calling, calling_whole, chain
 
 BAD_TIMESTAMPS = [

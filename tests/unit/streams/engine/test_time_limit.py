@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Batch,
     BatchProcessor,
@@ -18,14 +17,15 @@ from streams import (
     RecordRejectedError,
     StreamsBuilder,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     windows,
 )
-from streams.engine.time_limit import unit_advice
-from streams.errors import InvalidTimestampError
-from streams.group_settings import GroupSettings
-from streams.topology import Topology
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.time_limit import unit_advice
+from kafka_pipeline.streams.errors import InvalidTimestampError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.testing import TopologyTestDriver
 
 NOW_MS = 1_732_280_000_000
 DAY_MS = 86_400_000

@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 
-from common.error_words import HOW_TO_SHOW
-from common.processors import OnError
-from common.record_batch import RecordBatch
-from common.user_frames import Trace
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Batch,
     ProcessorContext,
@@ -21,15 +17,19 @@ from streams import (
     RecordRejectedError,
     StreamsError,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
 )
-from streams.builtin.sum import SumProcessor
-from streams.engine.node_group import NodeGroup
-from streams.engine.rejected_records import ProcessingFailedError
-from streams.engine.user_errors import reason
-from streams.group_settings import GroupSettings
-from streams.serdes import Serde
+from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.user_frames import Trace
+from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
+from kafka_pipeline.streams.engine.user_errors import reason
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Nodes, OutputTopics, Tasks, batch, calling, calling_whole
 from tests.user_code import shop
 
@@ -286,7 +286,7 @@ def installed(folder: Path, package: str, source: str) -> dict[str, Any]:
 
 
 WORK = """
-from streams import Processor
+from kafka_pipeline import Processor
 
 class Work(Processor):
     def process(self, record):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.engine.user_files import code_fingerprints, source_files
+from kafka_pipeline.streams.engine.user_files import code_fingerprints, source_files
 
 
 def write(folder: Path, name: str, text: str = "x = 1\n") -> Path:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from common.record_batch import RecordBatch
-from streams.event_time.clocks import (
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.event_time.clocks import (
     CLOCK_HEADER,
     clocked,
     clocks_by_time,
@@ -11,7 +11,7 @@ from streams.event_time.clocks import (
     late_by,
     with_clocks,
 )
-from streams.record import Batch
+from kafka_pipeline.streams.record import Batch
 
 
 def test_records_in_order_need_no_clocks() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from streams.event_time.input_time import SOURCE, InputTime, Mark, Origins, Partition
-from streams.event_time.progress import Part, Progress, combined, holding
+from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark, Origins, Partition
+from kafka_pipeline.streams.event_time.progress import Part, Progress, combined, holding
 
 A, B = ("a", 0), ("b", 0)
 LIVE, IDLE = False, True

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from common.committed import Committed, InputProgress, topic_mark
-from common.event_time import Writer
-from common.tasks import TaskId
-from streams.event_time.progress import Progress
-from streams.event_time.writer_progress import Answers, Holder, WriterProgress
+from kafka_pipeline.common.committed import Committed, InputProgress, topic_mark
+from kafka_pipeline.common.event_time import Writer
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.event_time.writer_progress import Answers, Holder, WriterProgress
 
 IDLE_MS = 1000
 ONE = Writer(processor="P", inputs={"in": 2})

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Config
-from common.errors import ConfigError
-from common.pipeline import Pipeline
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = Config(
     server_ip="127.0.0.1",

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from common.messages import ProcessorReplica, replicas
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
-from common.spreading import Spreading
-from streams import serdes, stores
-from streams.pipeline.kinds.stores import store_of
-from streams.stores import StoreBuilder
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.streams.pipeline.kinds.stores import store_of
+from kafka_pipeline.streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 WEEK_MS = 7 * 86_400_000

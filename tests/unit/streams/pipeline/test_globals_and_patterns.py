@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.user_code import UserCode
-from streams import TopologyTestDriver, serdes
-from streams.pipeline.patterns import with_matching_topics
-from streams.pipeline.units import group_of, sharing_key
+from kafka_pipeline import serdes
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
+from kafka_pipeline.streams.pipeline.units import group_of, sharing_key
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 MODULE = "tests.user_code.lookups"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.specs import DataFrameSpec, GroupingSpec, SessionSpec, WindowSpec
-from streams.pipeline.kinds.dataframe import DataFrame
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.units import settings_of
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import DataFrameSpec, GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
 
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000

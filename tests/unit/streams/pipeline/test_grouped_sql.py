@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.specs import GroupingSpec, SessionSpec, SqlSpec, WindowSpec
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.units import settings_of
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, SqlSpec, WindowSpec
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import ProcessorReplica, replicas
-from common.pipeline import Pipeline
-from common.specs import JoinSpec, SqlSpec
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.units import settings_of
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import JoinSpec, SqlSpec
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
 from tests.unit.streams.sql.join_pipeline import ON, pipeline
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from common.specs import SPECS
-from streams.pipeline.kinds.kind import Kind
-from streams.pipeline.kinds.registry import KINDS, kind_named
+from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.streams.pipeline.kinds.kind import Kind
+from kafka_pipeline.streams.pipeline.kinds.registry import KINDS, kind_named
 
 NAMED = {
     "forward": "forward",

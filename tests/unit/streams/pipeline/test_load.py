@@ -11,12 +11,12 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from common.config import Config
-from common.errors import ConfigError
-from common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from common.specs import CountSpec, ForwardSpec, SumSpec
-from common.spreading import Spreading
-from streams.pipeline.load import load_pipeline
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
+from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 COUNTS = (LoggedStore("counts", spreading=Spreading(rule="key")),)

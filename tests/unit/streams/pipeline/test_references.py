@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Config
-from common.deployment import PipelineVersion, version_from_json, version_to_json
-from common.errors import ConfigError
-from common.messages import replicas
-from common.references import HostReferences
-from common.secret_settings import SecretSettings
-from common.specs import ClassSpec
-from common.table_settings import TableSettings
-from streams.pipeline.units import valued
-from streams.testing.driver import TopologyTestDriver, start_problem
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.deployment import PipelineVersion, version_from_json, version_to_json
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.streams.pipeline.units import valued
+from kafka_pipeline.streams.testing.driver import TopologyTestDriver, start_problem
 from tests.small_config import SMALL_CONFIG
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 from tests.user_code.signing import signature

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from common.processors import PipelineProcessor
-from common.specs import DataFrameSpec, SqlSpec
-from common.table_settings import TableSettings
-from streams.pipeline.kinds.dataframe import DataFrame
-from streams.pipeline.kinds.sql import Sql
-from streams.sql.spec import QuerySpec
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.specs import DataFrameSpec, SqlSpec
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
+from kafka_pipeline.streams.pipeline.kinds.sql import Sql
+from kafka_pipeline.streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 WITH_DATABASE = replace(CONFIG, tables=TableSettings(jdbc_urls=("jdbc:x:y",)))

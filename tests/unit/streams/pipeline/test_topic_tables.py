@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from common.errors import ConfigError
-from common.messages import ProcessorReplica, replicas
-from common.specs import SqlSpec, TopicTableSpec
-from common.user_code import UserCode
-from streams.pipeline.kinds.registry import kind_of
-from streams.pipeline.kinds.sql import Sql
-from streams.pipeline.partitions import with_counts
-from streams.pipeline.units import group_of, settings_of
-from streams.sql.spec import QuerySpec
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.specs import SqlSpec, TopicTableSpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+from kafka_pipeline.streams.pipeline.kinds.sql import Sql
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of
+from kafka_pipeline.streams.sql.spec import QuerySpec
 from tests.unit.streams.pipeline.loading import load, problems_in
 
 JOIN = "SELECT i.key, city AS value FROM input i LEFT JOIN customers c ON i.key = c.key"

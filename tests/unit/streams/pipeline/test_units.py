@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from common.config import Config
-from common.errors import ConfigError
-from common.messages import ProcessorReplica, replicas
-from common.processors import OnError
-from common.specs import ClassSpec, ProcessorSpec, TopologySpec
-from common.user_code import UserCode
-from streams import serdes, stores
-from streams.builtin.count import COUNTS
-from streams.engine.nodes import ProcessorNode, Sink, Source
-from streams.errors import TopologyError
-from streams.group_settings import GroupSettings
-from streams.pipeline.load import load_pipeline
-from streams.pipeline.units import group_of, settings_of
-from streams.timestamps import (
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.specs import ClassSpec, ProcessorSpec, TopologySpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.builtin.count import COUNTS
+from kafka_pipeline.streams.engine.nodes import ProcessorNode, Sink, Source
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of
+from kafka_pipeline.streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,

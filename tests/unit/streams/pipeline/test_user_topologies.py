@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common.messages import ProcessorReplica, replicas
-from common.processors import LoggedStore, OnError
-from common.specs import TopologySpec
-from common.spreading import Spreading
-from streams import TopologyTestDriver
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.processors import LoggedStore, OnError
+from kafka_pipeline.common.specs import TopologySpec
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 MODULE = "tests.user_code.topologies"

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from streams import Emit, StreamsBuilder, Suppress, serdes, windows
-from streams.dsl.window_aggregates import Windows
-from streams.dsl.windows import SessionWindows
-from streams.partitioning import default_partition
-from streams.pipeline.kinds.kind import logged
-from streams.stores import Windowed
-from streams.stores.layout import record_key
+from kafka_pipeline import Emit, StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
+from kafka_pipeline.streams.dsl.windows import SessionWindows
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.pipeline.kinds.kind import logged
+from kafka_pipeline.streams.stores import Windowed
+from kafka_pipeline.streams.stores.layout import record_key
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.rescaling.sharded import Piped, Sharded
 

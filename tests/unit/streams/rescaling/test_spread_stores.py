@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from common.errors import ConfigError
-from streams import serdes, stores
-from streams.partitioning import default_partition
-from streams.pipeline.kinds.kind import logged
-from streams.rescaling.saved import SavedRow
-from streams.rescaling.tasks import Tasks
-from streams.stores import StoreBuilder, Window, Windowed
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.pipeline.kinds.kind import logged
+from kafka_pipeline.streams.rescaling.saved import SavedRow
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
 from tests.unit.streams.rescaling.sharded import Logs, spread
 
 KEYS = [f"key-{number}" for number in range(40)] + [""]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from common.table_settings import TableSettings
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.local import LocalQueries
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.unit.streams.sql.grouped_job import OpenedOnce
 
 ROOT = Path(__file__).parents[4]

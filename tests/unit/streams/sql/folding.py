@@ -11,10 +11,10 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streams.sql.local import LocalQueries
-from streams.sql.row_codec import RowCodec
-from streams.sql.spec import COLUMNS, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, Aggregation, Merged
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import COLUMNS, QuerySpec
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Aggregation, Merged
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000

@@ -9,24 +9,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from common.messages import ProcessorReplica, replicas
-from common.record_batch import RecordBatch
-from common.table_settings import TableSettings
-from common.topic_limits import TopicLimits
-from common.user_code import UserCode
-from streams.engine.group_task import GroupTask
-from streams.engine.outputs import OutputColumns
-from streams.engine.record_queues import Partition
-from streams.engine.task_environment import TaskEnvironment
-from streams.event_time.input_time import InputTime, Mark
-from streams.event_time.progress import Progress
-from streams.partitioning import default_partition
-from streams.pipeline.units import group_of, settings_of
-from streams.sql.join_shape import StreamJoin
-from streams.sql.local import LocalQueries
-from streams.sql.spec import Queries, QuerySpec, SparkQuery
-from streams.sql.state_shape import Aggregation
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.group_task import GroupTask
+from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.record_queues import Partition
+from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
+from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.pipeline.units import group_of, settings_of
+from kafka_pipeline.streams.sql.join_shape import StreamJoin
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkQuery
+from kafka_pipeline.streams.sql.state_shape import Aggregation
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.unit.streams.nodes import Clock, in_memory
 from tests.unit.streams.pipeline.loading import CONFIG, load
 

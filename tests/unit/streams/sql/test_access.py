@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.references import HostReferences
-from common.secret_settings import SecretSettings
-from common.table_settings import TableSettings
-from streams.sql.access import Readable, located, table_problems
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.streams.sql.access import Readable, located, table_problems
+from kafka_pipeline.streams.sql.spec import QueryError
 
 URL = "jdbc:postgresql://db.example:5432/shop"
 OPTIONS = {"url": URL, "dbtable": "rates"}

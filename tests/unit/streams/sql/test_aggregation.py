@@ -9,11 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.sql.local import LocalQueries
-from streams.sql.row_codec import RowCodec
-from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM, Aggregation, StateShape, Window, difference
-from streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_shape import (
+    OPEN_FROM,
+    Aggregation,
+    StateShape,
+    Window,
+    difference,
+)
+from kafka_pipeline.streams.sql.tables import Rows
 from tests.unit.streams.sql.folding import (
     MINUTE_US,
     SCHEMA,

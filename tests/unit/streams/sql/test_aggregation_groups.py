@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streams.sql.local import LocalQueries
-from streams.sql.state_shape import OPEN_FROM, Merged
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Merged
 from tests.unit.streams.sql.folding import MINUTE_US, merged_of, opened, records, results_of
 
 pytestmark = pytest.mark.integration

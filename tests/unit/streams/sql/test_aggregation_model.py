@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.unit.streams.sql.folding import Folding, Row, all_at_once, opened, records
 from tests.unit.streams.sql.random_rows import without_last_digits
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.sql.local import LocalQueries
-from streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from tests.unit.streams.sql.folding import SCHEMA, opened
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from streams.sql.archive import write_archive
+from kafka_pipeline.streams.sql.archive import write_archive
 
 
 def make(folder: Path, *names: str) -> None:
@@ -26,13 +26,16 @@ def shipped(tmp_path: Path, *python_path: Path, modules: tuple[str, ...] = ()) -
     count = write_archive(file, python_path, modules)
     names = ZipFile(file).namelist()
     assert len(names) == len(set(names)) == count
-    return {n for n in names if not n.startswith(("common/", "streams/", "taskmanager/"))}
+    return {name for name in names if not name.startswith("kafka_pipeline/")}
 
 
 def test_pipeline_thread_can_be_imported_from_the_archive_alone(tmp_path: Path) -> None:
     archive = tmp_path / "archive.zip"
     write_archive(archive)
-    program = "import taskmanager.pipeline_thread as t, streams, common; print(t.__file__)"
+    program = (
+        "import kafka_pipeline.taskmanager.pipeline_thread as t; "
+        "from kafka_pipeline import Processor; print(t.__file__)"
+    )
     environment = os.environ | {"PYTHONPATH": str(archive)}
     answer = subprocess.run(
         [sys.executable, "-c", program],
@@ -42,7 +45,8 @@ def test_pipeline_thread_can_be_imported_from_the_archive_alone(tmp_path: Path) 
         cwd=tmp_path,
         env=environment,
     )
-    assert answer.stdout.strip() == str(archive / "taskmanager" / "pipeline_thread.py")
+    imported = archive / "kafka_pipeline" / "taskmanager" / "pipeline_thread.py"
+    assert answer.stdout.strip() == str(imported)
 
 
 def test_python_files_of_the_search_path_are_shipped_and_nothing_else(tmp_path: Path) -> None:
@@ -56,13 +60,14 @@ def test_python_files_of_the_search_path_are_shipped_and_nothing_else(tmp_path: 
 
 def test_first_folder_of_the_search_path_counts_and_the_engine_before_it(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    make(first, "shop.py", "common/__init__.py")
+    make(first, "shop.py", "common/__init__.py", "kafka_pipeline/__init__.py")
     make(second, "shop.py", "other.py")
     (second / "shop.py").write_text("NAME = 'second'\n")
-    assert shipped(tmp_path, first, second) == {"shop.py", "other.py"}
+    wanted = {"shop.py", "other.py", "common/__init__.py"}
+    assert shipped(tmp_path, first, second) == wanted
     with ZipFile(tmp_path / "archive.zip") as archive:
         assert archive.read("shop.py") == b"NAME = 'shop.py'\n"
-        assert b"NAME" not in archive.read("common/__init__.py")
+        assert b"NAME" not in archive.read("kafka_pipeline/__init__.py")
 
 
 def test_packages_of_listed_modules_are_shipped_from_wherever_they_are_found(

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from streams.sql.local import LocalQueries
-from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import Window, difference
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_shape import Window, difference
 from tests.unit.streams.sql.folding import MINUTE_US, SCHEMA, Folding, opened, records
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 

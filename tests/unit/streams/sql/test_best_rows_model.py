@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.unit.streams.sql.folding import SCHEMA, Folding, all_at_once, frame_at_once, opened
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import InvalidTimestampError, StreamsError
-from streams.record import Batch
-from streams.sql.columns import HEADERS, batch_of, binary_items, read, table_of, write
-from streams.sql.spec import COLUMNS
+from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import (
+    HEADERS,
+    batch_of,
+    binary_items,
+    read,
+    table_of,
+    write,
+)
+from kafka_pipeline.streams.sql.spec import COLUMNS
 
 BYTES = st.none() | st.binary(max_size=12)
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from common.specs import GroupingSpec, SessionSpec, WindowSpec
-from streams.sql.local import LocalQueries
-from streams.sql.planned_groups import require_as_planned
-from streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from tests.unit.streams.sql.folding import SCHEMA
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 

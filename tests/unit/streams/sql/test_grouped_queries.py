@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from common.errors import ConfigError
-from common.specs import GroupingSpec
-from streams.sql.planned_groups import require_as_planned
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import StateShape
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import StateShape
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
 pytestmark = pytest.mark.integration

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from common.specs import Format
-from streams.record import Batch
-from streams.sql.columns import batch_of, table_of, versions_schema
-from streams.sql.local import LocalQueries
-from streams.sql.spec import QueryError, QuerySpec
-from streams.sql.state_shape import OPEN_FROM
+from kafka_pipeline.common.specs import Format
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import batch_of, table_of, versions_schema
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
 
 pytestmark = pytest.mark.integration
 

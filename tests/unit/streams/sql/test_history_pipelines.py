@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.history import Here, History, Row
 
 pytestmark = pytest.mark.integration

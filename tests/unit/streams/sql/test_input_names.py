@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 
 pytestmark = pytest.mark.integration

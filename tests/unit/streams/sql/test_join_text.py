@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streams.sql.join_bounds import TimeComparison, bounds_of
-from streams.sql.join_text import read_join
-from streams.sql.joined import JoinText
-from streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.join_bounds import TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_text import read_join
+from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.spec import QueryError
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN
 
 MINUTE = 60_000

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streams import TopologyTestDriver, serdes
-from streams.sql.spec import QueryError
+from kafka_pipeline import serdes
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import ON, WITHIN, pipeline
 from tests.unit.streams.sql.test_keyed_joins import CONFIG

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 
 SECRET = b"secret"
 ROWS = pa.table({"n": pa.array(range(1000))})

@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from common.specs import Format
-from streams import TopologyTestDriver, serdes
-from streams.record import Batch
-from streams.sql.columns import batch_of, lookup_schema, table_of
-from streams.sql.local import LocalQueries
-from streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline import serdes
+from kafka_pipeline.common.specs import Format
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import batch_of, lookup_schema, table_of
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.sql.test_topic_tables_model import JOINS
 
 pytestmark = pytest.mark.integration

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from common.user_code import UserCode
-from streams.sql.access import Readable
-from streams.sql.local import LocalQueries
-from streams.sql.spec import QuerySpec
+from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QuerySpec
 
 SPEC = QuerySpec("SELECT key, count(*) AS n FROM input GROUP BY key", processor="Counts")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streams.sql.local import local_settings
+from kafka_pipeline.streams.sql.local import local_settings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from streams.sql.messages import may_be_a_records_fault, one_line, without_values
+from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
 
 FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times: "
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pytest
 
-from common.processors import OnError
-from streams.group_settings import GroupSettings
-from streams.sql.processor import SparkProcessor
-from streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.sql.processor import SparkProcessor
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from tests.unit.streams.nodes import Tasks, batch, chain
 
 SKIPS = GroupSettings(on_error=OnError.SKIP, takes_inputs_as_they_come=True, accumulates=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.history import Here, History, Row
 from tests.unit.streams.sql.folding import SCHEMA
 

@@ -7,9 +7,9 @@ import sys
 import pytest
 from sqlglot import parse
 
-from common.specs import SessionSpec, WindowSpec
-from streams.sql.query_text import GroupBy, read_groups
-from streams.sql.spec import QueryError
+from kafka_pipeline.common.specs import SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.query_text import GroupBy, read_groups
+from kafka_pipeline.streams.sql.spec import QueryError
 
 HOUR_MS = 3_600_000
 TABLES = ("Prices", "t", "u", "other", "codes", "products")
@@ -337,7 +337,7 @@ def test_warnings_of_sqlglot_are_dropped_but_not_those_for_others(
 
 
 def test_query_without_groups_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "streams.sql.query_tree", None)
+    monkeypatch.setitem(sys.modules, "kafka_pipeline.streams.sql.query_tree", None)
     assert read_groups("SELECT key, value FROM input") is None
     with pytest.raises(ImportError):
         read_groups("SELECT key FROM input GROUP BY key")

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from common.processors import PipelineProcessor
-from streams.partitioning import default_partition
-from streams.rescaling.saved import SavedRow
-from streams.rescaling.tasks import Tasks
-from streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.streams.partitioning import default_partition
+from kafka_pipeline.streams.rescaling.saved import SavedRow
+from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
 from tests.unit.streams.pipeline.loading import load
 from tests.unit.streams.rescaling.sharded import Logs, spread
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row

@@ -7,8 +7,8 @@ import random
 import numpy as np
 import pytest
 
-from streams.dsl.windows import SessionWindows
-from streams.sql.session_merging import RecordOrder, Session, SessionsOfKey
+from kafka_pipeline.streams.dsl.windows import SessionWindows
+from kafka_pipeline.streams.sql.session_merging import RecordOrder, Session, SessionsOfKey
 
 GAP_MS, GRACE_MS = 10, 5
 WINDOWS = SessionWindows(GAP_MS, GRACE_MS)

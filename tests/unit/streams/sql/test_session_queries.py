@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from common.specs import GroupingSpec, SessionSpec, WindowSpec
-from streams.sql.local import LocalQueries
-from streams.sql.planned_groups import require_as_planned
-from streams.sql.spec import QueryError
-from streams.sql.state_shape import Sessions, StateShape
+from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import Sessions, StateShape
 from tests.unit.streams.sql.folding import opened
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row
 from tests.unit.streams.sql.test_grouped_queries import pipeline

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from common.table_settings import FILE_FORMATS, TableSettings
-from streams.sql.access import table_problems
-from streams.sql.file_options import FILE_OPTIONS
+from kafka_pipeline.common.table_settings import FILE_FORMATS, TableSettings
+from kafka_pipeline.streams.sql.access import table_problems
+from kafka_pipeline.streams.sql.file_options import FILE_OPTIONS
 
 _REGISTER = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 _SOURCES = "org.apache.spark.sql.execution.datasources."

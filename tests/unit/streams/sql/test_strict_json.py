@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.record import Batch
-from streams.sql.columns import table_of
-from streams.sql.strict_json import NOT_AN_OBJECT, count_right
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.strict_json import NOT_AN_OBJECT, count_right
 
 RIGHT = [b'{"a":1}', b' {"a": [1e3, -0, null, {"b": "\\ud83d\\ude00"}]}\n', b"{}", None]
 WRONG = [

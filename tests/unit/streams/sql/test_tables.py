@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
-from common.references import HostReferences
-from common.secret_settings import SecretSettings
-from common.table_settings import TableSettings
-from streams.sql.access import Readable
-from streams.sql.spec import QueryError, SparkLostError
-from streams.sql.tables import SharedTables, Tables
+from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
+from kafka_pipeline.streams.sql.tables import SharedTables, Tables
 
 TABLE = {"format": "jdbc", "options": {"url": "jdbc:nowhere"}}
 TIMEOUT_S = 30

@@ -9,13 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from common.specs import Format
-from streams import Record, TopologyBuilder, TopologyTestDriver, serdes, stores
-from streams.dsl.global_table import GlobalFiller
-from streams.sql.processor import SparkProcessor
-from streams.sql.spec import QuerySpec
-from streams.sql.topic_tables import TopicTable
-from streams.stores import StoreBuilder
+from kafka_pipeline import Record, TopologyBuilder, serdes, stores
+from kafka_pipeline.common.specs import Format
+from kafka_pipeline.streams.dsl.global_table import GlobalFiller
+from kafka_pipeline.streams.sql.processor import SparkProcessor
+from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.topic_tables import TopicTable
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.testing import TopologyTestDriver
 
 STORE = stores.timestamped_key_value("table-t", serdes.bytes, serdes.bytes)
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streams.stores import StoreBuilder
-from streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
-from streams.stores.memory import MemoryStore
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
+from kafka_pipeline.streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 
 IDENTITY = {"topic": "state_topic_Counter"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.unit.streams.stores.backends import Backend
 
 

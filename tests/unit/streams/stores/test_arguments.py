@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from streams import InvalidArgumentError, StateStoreError, TopologyError, serdes, stores
-from streams.stores import ValueAndTimestamp, Window, Windowed
+from kafka_pipeline import InvalidArgumentError, StateStoreError, TopologyError, serdes, stores
+from kafka_pipeline.streams.stores import ValueAndTimestamp, Window, Windowed
 from tests.unit.streams.stores.backends import Backend
 
 PLAIN = stores.key_value("store", serdes.string, serdes.integer)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import TopologyError
-from streams.stores import (
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.stores import (
     KeyValueStore,
     SessionStore,
     StoreBuilder,
@@ -18,8 +18,8 @@ from streams.stores import (
     VersionedKeyValueStore,
     WindowStore,
 )
-from streams.stores.memory import MemoryStore
-from streams.stores.rocksdb import RocksDBStore
+from kafka_pipeline.streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 
 SERDES = (serdes.string, serdes.int64)
 HOUR = 3_600_000
@@ -165,7 +165,7 @@ def windows(**options: Any) -> StoreBuilder[str, int]:
         ),
         (
             lambda: stores.key_value("s", str, serdes.int64),  # type: ignore[arg-type]
-            'key_serde of the store "s" is a type: use one of streams.serdes',
+            'key_serde of the store "s" is a type: use one of kafka_pipeline.serdes',
         ),
         (
             lambda: stores.key_value("s", serdes.string, "int64"),  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from time import process_time
 
 import pytest
 
-from streams.errors import StateStoreError
-from streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.unit.streams.stores.backends import Backend
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.errors import StateStoreError
-from streams.stores import committed, rocksdb, rocksdb_view
-from streams.stores.bytes_store import BytesStore
-from streams.stores.committed import CommittedBytes, ReadLimitError
-from streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores import committed, rocksdb, rocksdb_view
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError
+from kafka_pipeline.streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
 from tests.unit.streams.stores.backends import IDENTITY, Backend
 from tests.unit.streams.stores.test_model import KINDS, Content
 

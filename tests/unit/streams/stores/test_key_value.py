@@ -8,10 +8,10 @@ from uuid import UUID
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import StateStoreError
-from streams.serdes import Serde
-from streams.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, TimestampedKeyValueStore, ValueAndTimestamp
 from tests.unit.streams.stores.backends import Backend
 
 NUMBERS = stores.key_value("numbers", serdes.int32, serdes.string)

@@ -9,14 +9,14 @@ from uuid import UUID
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import SerializationError
-from streams.serdes import Serde
-from streams.stores import StoreBuilder
-from streams.stores import lookup as lookups
-from streams.stores.committed import ReadLimitError
-from streams.stores.lookup import KeyRange, Row, Times, described, look_up, page
-from streams.windowed import Window, Windowed
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.stores import lookup as lookups
+from kafka_pipeline.streams.stores.committed import ReadLimitError
+from kafka_pipeline.streams.stores.lookup import KeyRange, Row, Times, described, look_up, page
+from kafka_pipeline.streams.windowed import Window, Windowed
 from tests.unit.streams.stores.backends import Backend
 
 MINUTE_MS = 60_000

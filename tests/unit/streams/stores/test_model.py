@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams import serdes, stores
-from streams.stores import PUT_RETURN_CODE_NOT_PUT
-from streams.stores.segments import MIN_SEGMENT_MS
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.stores import PUT_RETURN_CODE_NOT_PUT
+from kafka_pipeline.streams.stores.segments import MIN_SEGMENT_MS
 from tests.unit.streams.stores.backends import Backend
 
 KINDS = pytest.mark.parametrize("kind", ["memory", "rocksdb"])

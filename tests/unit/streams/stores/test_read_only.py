@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from streams import StateStoreError, serdes, stores
-from streams.stores import KeyValueStore
-from streams.stores.bytes_store import BytesStore
-from streams.stores.read_only import ReadOnlyBytes
-from streams.stores.rocksdb_directory import StoreCorruptedError
+from kafka_pipeline import StateStoreError, serdes, stores
+from kafka_pipeline.streams.stores import KeyValueStore
+from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from kafka_pipeline.streams.stores.read_only import ReadOnlyBytes
+from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
 
 ENTRIES = [(b"%04d" % number, b"v") for number in range(3000)]
 

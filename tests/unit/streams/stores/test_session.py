@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import StateStoreError
-from streams.stores import SessionStore, Window, Windowed
-from streams.stores.segments import MIN_SEGMENT_MS
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores import SessionStore, Window, Windowed
+from kafka_pipeline.streams.stores.segments import MIN_SEGMENT_MS
 from tests.unit.streams.stores.backends import Backend
 
 RETENTION = 10_000

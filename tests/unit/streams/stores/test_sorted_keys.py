@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streams.stores.sorted_keys import CHUNK_KEYS, SortedKeys
+from kafka_pipeline.streams.stores.sorted_keys import CHUNK_KEYS, SortedKeys
 
 keys = st.binary(max_size=2)
 
@@ -24,7 +24,7 @@ def test_keys_behave_as_a_sorted_set(
     start: set[bytes], steps: list[tuple[bool, bytes]], low: bytes, high: bytes | None
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("streams.stores.sorted_keys.CHUNK_KEYS", 3)
+        patch.setattr("kafka_pipeline.streams.stores.sorted_keys.CHUNK_KEYS", 3)
         ordered, model = SortedKeys(start), set(start)
         for is_added, key in steps:
             if is_added and key not in model:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import StateStoreError
-from streams.stores import (
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores import (
     PUT_RETURN_CODE_NOT_PUT,
     PUT_RETURN_CODE_VALID_TO_UNDEFINED,
     VersionedKeyValueStore,
     VersionedRecord,
 )
-from streams.stores.bytes_store import Entry
-from streams.stores.iterators import StoreIterator
-from streams.stores.layout import version_key, version_time
-from streams.stores.memory import MemoryStore
+from kafka_pipeline.streams.stores.bytes_store import Entry
+from kafka_pipeline.streams.stores.iterators import StoreIterator
+from kafka_pipeline.streams.stores.layout import version_key, version_time
+from kafka_pipeline.streams.stores.memory import MemoryStore
 from tests.unit.streams.stores.backends import Backend
 
 HISTORY = 300_000

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streams import serdes, stores
-from streams.errors import StateStoreError
-from streams.stores import Window, Windowed, WindowStore, layout
-from streams.stores.segments import MIN_SEGMENT_MS
+from kafka_pipeline import serdes, stores
+from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores import Window, Windowed, WindowStore, layout
+from kafka_pipeline.streams.stores.segments import MIN_SEGMENT_MS
 from tests.unit.streams.stores.backends import Backend
 
 SIZE = 3

@@ -7,21 +7,20 @@ from collections.abc import Iterator
 
 import pytest
 
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     Processor,
     ProcessorContext,
     PunctuationType,
-    ReadRecord,
     Record,
     StreamsError,
     Topology,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     stores,
 )
+from kafka_pipeline.testing import ReadRecord, TopologyTestDriver
 from tests.unit.streams.nodes import Each, calling, chain, starting
 
 # KIP-28: counting words

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     FieldTimestampExtractor,
     InvalidArgumentError,
     Processor,
@@ -21,12 +20,13 @@ from streams import (
     StreamsError,
     SupplierError,
     TopologyBuilder,
-    TopologyTestDriver,
     WallclockTimestampExtractor,
     serdes,
     stores,
 )
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, starting
 
 
@@ -223,8 +223,8 @@ def read_price(data: bytes) -> int:
 @pytest.mark.parametrize(
     ("serde", "error", "name"),
     [
-        (serdes.int32, SerializationError, "streams.errors.SerializationError"),
-        (serdes.json, SerializationError, "streams.errors.SerializationError"),
+        (serdes.int32, SerializationError, "kafka_pipeline.SerializationError"),
+        (serdes.json, SerializationError, "kafka_pipeline.SerializationError"),
         (Serde("price", bytes, read_price), LookupError, "builtins.LookupError"),
     ],
 )

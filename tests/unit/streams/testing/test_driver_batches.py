@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     Batch,
     BatchProcessor,
     InvalidArgumentError,
     Record,
     Topology,
     TopologyBuilder,
-    TopologyTestDriver,
 )
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Whole
 
 RECORDS = [

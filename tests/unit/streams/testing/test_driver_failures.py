@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     BatchProcessor,
     Processor,
     ProcessorContext,
@@ -18,11 +17,12 @@ from streams import (
     StreamsError,
     Topology,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     stores,
 )
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, chain, starting
 
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import EscapedError
-from common.processors import OnError
-from streams import (
+from kafka_pipeline import (
     AsyncProcessor,
     Batch,
     BatchProcessor,
@@ -28,11 +26,13 @@ from streams import (
     StreamsError,
     Topology,
     TopologyBuilder,
-    TopologyTestDriver,
     serdes,
     windows,
 )
-from streams.group_settings import GroupSettings
+from kafka_pipeline.common.errors import EscapedError
+from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.testing import TopologyTestDriver
 
 SKIP = {"source": GroupSettings(on_error=OnError.SKIP)}
 

@@ -19,7 +19,7 @@ python_path: [code]
 kafka: {sasl.password: "${NOT_SET_IN_TESTS}"}
 """
 SHOP = """
-from streams import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
+from kafka_pipeline import Processor, PunctuationType, Record, TopologyBuilder, serdes, stores
 
 
 class WordCount(Processor):
@@ -53,7 +53,8 @@ def word_count(lines, words):
 """
 TEST = """
 from shop_of_test import word_count
-from streams import TopologyTestDriver, serdes
+from kafka_pipeline import serdes
+from kafka_pipeline.testing import TopologyTestDriver
 
 
 def test_word_count():
@@ -65,7 +66,7 @@ def test_word_count():
         assert driver.get_key_value_store("Counts").get("a") == 2
 """
 PIPELINE_TEST = """
-from streams import serdes
+from kafka_pipeline import serdes
 
 
 def test_pipeline(topology_test_driver):
@@ -102,7 +103,7 @@ def run(project: pytest.Pytester, *args: str) -> pytest.RunResult:
 def test_fixture_makes_drivers_and_closes_them(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
-        from streams import Processor, TopologyBuilder
+        from kafka_pipeline import Processor, TopologyBuilder
 
         closed = []
 
@@ -201,7 +202,8 @@ def test_what_is_wrong_with_a_config_yaml_that_was_found_is_in_the_header(
 
 
 READ_TOO_EARLY = """
-from streams import TopologyBuilder, TopologyTestDriver
+from kafka_pipeline import TopologyBuilder
+from kafka_pipeline.testing import TopologyTestDriver
 
 
 def test_values():

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from admin.app import app
-from common.errors import ConfigError, UnavailableError
-from streams import TopologyTestDriver
-from streams.testing.suites import TestResult, run_suite
+from kafka_pipeline.admin.app import app
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.streams.testing.suites import TestResult, run_suite
+from kafka_pipeline.testing import TopologyTestDriver
 from tests.small_config import SMALL_CONFIG
 from tests.user_code import shop
 

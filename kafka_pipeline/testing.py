@@ -1,0 +1,9 @@
+"""Tests of topologies without Kafka.
+
+from kafka_pipeline.testing import TopologyTestDriver
+"""
+
+from kafka_pipeline.streams.testing.driver import TopologyTestDriver
+from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
+
+__all__ = ["ReadRecord", "TestInputTopic", "TestOutputTopic", "TopologyTestDriver"]
