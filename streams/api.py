@@ -5,6 +5,7 @@ from kafka_pipeline.streams import schema_registry, serdes, stores
 from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings
+from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
 from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expression_makers import (
     coalesce,
@@ -16,9 +17,13 @@ from kafka_pipeline.streams.dsl.expression_makers import (
     when,
 )
 from kafka_pipeline.streams.dsl.expressions import Expression, lit
+from kafka_pipeline.streams.dsl.global_table import GlobalTable
+from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
+from kafka_pipeline.streams.dsl.grouped_table import GroupedTable
+from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.dsl.suppress import Suppress
-from kafka_pipeline.streams.engine.node_group import NodeGroup
+from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream
 from kafka_pipeline.streams.errors import (
     InvalidArgumentError,
     PartitionError,
@@ -29,7 +34,6 @@ from kafka_pipeline.streams.errors import (
     TopologyError,
     UnknownTopicError,
 )
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.partitioning import StreamPartitioner
 from kafka_pipeline.streams.processor import (
     AsyncProcessor,
@@ -51,6 +55,7 @@ from kafka_pipeline.streams.timestamps import (
     WallclockTimestampExtractor,
 )
 from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.windowed import Window, Windowed
 
 __all__ = [
     "AsyncProcessor",
@@ -59,14 +64,16 @@ __all__ = [
     "Batch",
     "BatchProcessor",
     "Cancellable",
+    "CogroupedStream",
     "Emit",
     "Expression",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",
-    "GroupSettings",
+    "GlobalTable",
+    "GroupedStream",
+    "GroupedTable",
     "InvalidArgumentError",
     "LogAndSkipOnInvalidTimestamp",
-    "NodeGroup",
     "OnError",
     "PartitionError",
     "Processor",
@@ -77,11 +84,13 @@ __all__ = [
     "Serde",
     "SerializationError",
     "StateStoreError",
+    "Stream",
     "StreamPartitioner",
     "StreamsBuilder",
     "StreamsError",
     "SupplierError",
     "Suppress",
+    "Table",
     "TimestampExtractor",
     "Topology",
     "TopologyBuilder",
@@ -89,6 +98,10 @@ __all__ = [
     "UnknownTopicError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
+    "Window",
+    "Windowed",
+    "WindowedCogroupedStream",
+    "WindowedStream",
     "agg",
     "coalesce",
     "col",

@@ -81,16 +81,11 @@ class Repartition(Operation):
     partitions: int | None = None
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None
     wire: Callable[[Serde[Any]], Serde[Any]] | None = None
-    needs_old: bool = False
     by_key: bool = True
 
     def after_key(self, parents: Sequence[Step]) -> int:
         """Return 0: the whole key decides about the partition in the topic."""
         return 0
-
-    def needs_old_values(self, sends_old_values: bool) -> bool:
-        """Return whether changes are written, for which both sides count."""
-        return self.needs_old
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add a sink, a topic and a source."""

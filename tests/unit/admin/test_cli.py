@@ -103,15 +103,18 @@ def test_validate_says_one_processor_of_one(files: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("command", ["validate", "describe"])
-def test_module_with_a_name_of_the_engine_is_refused(
+def test_module_with_the_name_of_the_engine_is_refused(
     command: str, files: tuple[Path, Path], tmp_path: Path
 ) -> None:
     with files[0].open("a") as out:
         out.write("python_path: [.]\n")
-    (tmp_path / "common.py").write_text("")
+    (tmp_path / "kafka_pipeline.py").write_text("")
     result = pipeline(command, *files)
     assert result.exit_code == 2
-    assert f'the module "common" in {tmp_path / "common.py"} has the name' in result.stderr
+    assert (
+        f'the module "kafka_pipeline" in {tmp_path / "kafka_pipeline.py"} has the name'
+        in result.stderr
+    )
 
 
 def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path, Path]) -> None:
