@@ -251,6 +251,14 @@ class WindowSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CalendarSpec:
+    """The windows of a query that are the periods of a `Calendar`, such as `1 day` of a zone."""
+
+    period: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSpec:
     """The sessions of a query: a record more than `gap_ms` after the last one begins another."""
 
@@ -270,7 +278,7 @@ class GroupingSpec:
     `groups`.
     """
 
-    window: WindowSpec | SessionSpec | None = None
+    window: WindowSpec | CalendarSpec | SessionSpec | None = None
     emit: EmitTime = "on_update"
     grace_ms: Annotated[int, AtLeast(0)] = 0
     late_to: Name | None = None

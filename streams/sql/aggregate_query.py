@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.best_plan import BestRows, best_rows, require_row_number
+from kafka_pipeline.streams.sql.calendar_plan import require_one_window, with_periods
 from kafka_pipeline.streams.sql.distinct_plan import collecting
 from kafka_pipeline.streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from kafka_pipeline.streams.sql.plan import (
@@ -32,8 +33,8 @@ from kafka_pipeline.streams.sql.plan import (
     with_column,
 )
 from kafka_pipeline.streams.sql.session_plan import is_session, session_of, with_order
-from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Sessions, Window
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, AnyWindow, Periods, Window
 
 TIME = "timestamp"
 LAST_TIME = "__last_time"
@@ -57,7 +58,7 @@ class QueryGroups:
     above: list[Step]
     aggregate: Any
     record_time_id: int
-    window: Window | Sessions | None
+    window: AnyWindow | None
     window_column: Any
     key_column: Any | None
     is_distinct: bool
@@ -73,10 +74,10 @@ class QueryGroups:
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    Rows of a `Window` that starts before the `OPEN_FROM` of their record are left out. With
-    `Sessions`, the last grouping column is the `ORDER` of records. `time_id` is the id of the
-    `timestamp` of a group, if the query gives none, or else of its last record's time. `added` are
-    columns that are not part of the result.
+    Rows of a `Window` or of `Periods` that start before the `OPEN_FROM` of their record are left
+    out. With `Sessions`, the last grouping column is the `ORDER` of records. `time_id` is the id of
+    the `timestamp` of a group, if the query gives none, or else of its last record's time. `added`
+    are columns that are not part of the result.
     """
 
     groups: QueryGroups
@@ -90,10 +91,13 @@ def is_grouped(analyzed: Any, rdd_id: int) -> bool:
     return any(kind(node) in _GROUPING for node in nodes_to_input(analyzed, rdd_id))
 
 
-def groups_of(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> QueryGroups:
+def groups_of(
+    analyzed: Any, rdd_id: int, max_collected: int, jvm: Any, calendar: Sequence[str] = ()
+) -> QueryGroups:
     """Return what an analyzed query groups by.
 
-    Raises `QueryError` with the reason if no state can be kept for the query.
+    With a `calendar`, which is a period and a zone, its window has these periods. Raises
+    `QueryError` with the reason if no state can be kept for the query.
     """
     require_one_input(analyzed, rdd_id)
     above, aggregate = _way_to_aggregate(analyzed, rdd_id)
@@ -118,11 +122,13 @@ def groups_of(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> Query
     _require_functions(items(aggregate.aggregateExpressions()))
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
     windows = [column for column in grouping if _is_window(column) or is_session(column)]
+    if calendar:
+        require_one_window(analyzed)
     return QueryGroups(
         above=above,
         aggregate=aggregate,
         record_time_id=time,
-        window=_window(windows[0], child, time, rdd_id, jvm) if windows else None,
+        window=_window(windows[0], child, time, rdd_id, jvm, calendar) if windows else None,
         window_column=windows[0] if windows else None,
         key_column=next((c for c in grouping if is_column(c, key, child, rdd_id)), None),
         is_distinct=is_distinct,
@@ -130,18 +136,23 @@ def groups_of(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> Query
     )
 
 
-def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> GroupedQuery:
+def grouped_query(
+    analyzed: Any, rdd_id: int, max_collected: int, jvm: Any, calendar: Sequence[str] = ()
+) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
     It gives an error for a group with more than `max_collected` values in a collection. Raises
-    `QueryError` with the reason if no state can be kept for the query.
+    `QueryError` with the reason if no state can be kept for the query. See `groups_of` for the
+    `calendar`.
     """
-    groups = groups_of(analyzed, rdd_id, max_collected, jvm)
+    groups = groups_of(analyzed, rdd_id, max_collected, jvm, calendar)
     window, is_distinct = groups.window, groups.is_distinct
     aggregate = collecting(groups.aggregate, max_collected, jvm)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
-    if isinstance(window, Window):
+    if isinstance(window, Window | Periods):
         child = items(aggregate.children())[0]
+        if isinstance(window, Periods):
+            child = with_periods(child, rdd_id, jvm)
         child = _with_open_windows(groups.window_column, child, rdd_id, jvm)
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
     elif window is not None:
@@ -152,7 +163,7 @@ def grouped_query(analyzed: Any, rdd_id: int, max_collected: int, jvm: Any) -> G
         function = "First" if is_distinct else "Max"
         aggregate, column = _with_time(aggregate, TIME, function, rdd_id, jvm)
         times.append(column)
-    if isinstance(window, Window) and (has_time or is_distinct):
+    if isinstance(window, Window | Periods) and (has_time or is_distinct):
         aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, jvm)
         times.append(column)
     return GroupedQuery(
@@ -250,15 +261,19 @@ def _is_window(column: Any) -> bool:
     return kind(column) == "AttributeReference" and is_window(column)
 
 
-def _window(column: Any, child: Any, time_id: int, rdd_id: int, jvm: Any) -> Window | Sessions:
+def _window(
+    column: Any, child: Any, time_id: int, rdd_id: int, jvm: Any, calendar: Sequence[str]
+) -> AnyWindow:
     """Return a window, from the expression that Spark's analysis made for it."""
     found = origin(column, child, rdd_id)
+    name = "session_window" if is_session(column) else CALENDAR_WINDOW if calendar else "window"
     if kind(found) != "CreateNamedStruct":
-        name = "session_window" if is_session(column) else "window"
         raise QueryError(f"{column.name()}: write {name}(…) into GROUP BY itself, not into a CUBE")
-    _require_record_time(items(found.children())[1], child, time_id, rdd_id)
+    _require_record_time(name, items(found.children())[1], child, time_id, rdd_id)
     if is_session(column):
         return session_of(column, found, jvm)
+    if calendar:
+        return Periods(str(column.name()), *calendar)
     end = items(found.children())[3]
     add = _first(end, "Add")
     remainder = _first(end, "Remainder")
@@ -270,7 +285,7 @@ def _window(column: Any, child: Any, time_id: int, rdd_id: int, jvm: Any) -> Win
     )
 
 
-def _require_record_time(start: Any, child: Any, time_id: int, rdd_id: int) -> None:
+def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id: int) -> None:
     """Raise the error for a window whose start is not made of the `timestamp` of records."""
     for expression in expressions([start]):
         if kind(expression) != "PreciseTimestampConversion":
@@ -280,7 +295,7 @@ def _require_record_time(start: Any, child: Any, time_id: int, rdd_id: int) -> N
             continue  # from microseconds back to a time
         if kind(time) != "AttributeReference" or not is_column(time, time_id, child, rdd_id):
             raise QueryError(
-                f"window(…) is over {time.sql()}: it must be over timestamp, the time of the "
+                f"{name}(…) is over {time.sql()}: it must be over timestamp, the time of the "
                 "record, which says what comes late and when windows close. Let a sql processor "
                 f"before this one give {time.sql()} AS timestamp"
             )

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec, WindowSpec
+from kafka_pipeline.common.specs import GROUPS_TOPIC, CalendarSpec, GroupingSpec, WindowSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.dsl.window_aggregates import late_headers
-from kafka_pipeline.streams.dsl.windows import SessionWindows
+from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows, TimeWindows
 from kafka_pipeline.streams.event_time.clocks import late_by
 from kafka_pipeline.streams.event_time.step_time import (
     EXPIRED,
@@ -31,14 +31,15 @@ from kafka_pipeline.streams.event_time.step_time import (
 from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, Record, items_of
-from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.columns import MOMENT, table_of
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
 from kafka_pipeline.streams.sql.kept_groups import KeptShape, KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
+from kafka_pipeline.streams.sql.periods import spans
 from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.spec import QuerySpec
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, Aggregation
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, PERIOD, Aggregation
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.sql.topic_tables import Lookup
 from kafka_pipeline.streams.windowed import Window as DslWindow
@@ -89,10 +90,12 @@ class OpenWindows:
     def __init__(self, late: LateRecords, grouping: GroupingSpec) -> None:
         assert isinstance(grouping.window, WindowSpec)
         self._late = late
-        self._windows = windows_of(grouping)
+        windows = windows_of(grouping)
+        assert isinstance(windows, TimeWindows)
+        self._windows = windows
         self._start_ms = grouping.window.start_ms
 
-    def open_from(self, batch: Batch, times: _Times, late_by: _Times) -> pa.Array:
+    def columns(self, batch: Batch, times: _Times, late_by: _Times) -> dict[str, pa.Array]:
         """Return `OPEN_FROM` of records with these times; count or send on what is late.
 
         `late_by` has the time that each of them may be late by.
@@ -111,8 +114,31 @@ class OpenWindows:
                     closes_at = start + windows.delay_ms
                     self._late.take(batch, index, window, late_by[index], closes_at)
         # Stores have no windows that begin before 1970.
-        opens = np.maximum(first_open, 0) * 1000
-        return pa.array(opens).cast(pa.timestamp("us", tz="UTC"))
+        return {OPEN_FROM: _moments(np.maximum(first_open, 0))}
+
+
+class OpenPeriods:
+    """Does the same for the periods of a calendar, and finds those of records."""
+
+    def __init__(self, late: LateRecords, grouping: GroupingSpec) -> None:
+        windows = windows_of(grouping)
+        assert isinstance(windows, CalendarWindows)
+        self._late = late
+        self._calendar, self._grace_ms = windows.calendar, windows.grace_ms
+
+    def columns(self, batch: Batch, times: _Times, late_by: _Times) -> dict[str, pa.Array]:
+        """Return `OPEN_FROM` and `PERIOD` of records; see `OpenWindows`."""
+        starts, ends = spans(self._calendar, times)
+        first_open, _ = spans(self._calendar, late_by - self._grace_ms)
+        for index in np.flatnonzero(starts < first_open).tolist():
+            window = DslWindow(int(starts[index]), int(ends[index]))
+            self._late.take(batch, index, window, late_by[index], window.end + self._grace_ms)
+        period = pa.StructArray.from_arrays([_moments(starts), _moments(ends)], ["start", "end"])
+        return {OPEN_FROM: _moments(first_open), PERIOD: period}
+
+
+def _moments(times_ms: _Times) -> pa.Array:
+    return pa.array(times_ms * 1000).cast(MOMENT)
 
 
 class Aggregating(BatchProcessor):
@@ -160,7 +186,7 @@ class FromRecords(Aggregating):
 
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
-        columns = [name for name in self.query.columns if name not in (OPEN_FROM, ORDER)]
+        columns = [name for name in self.query.columns if name not in (OPEN_FROM, PERIOD, ORDER)]
         table, wrong = table_of(
             batch, self.partition, columns, self.spec.format, is_lenient=self.spec.is_lenient
         )
@@ -205,15 +231,18 @@ class _FromRecordsInGroups(FromRecords):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._open = None
-        if isinstance(self.grouping.window, WindowSpec):
-            self._open = OpenWindows(self.late, self.grouping)
+        self._open: OpenWindows | OpenPeriods | None = None
+        match self.grouping.window:
+            case WindowSpec():
+                self._open = OpenWindows(self.late, self.grouping)
+            case CalendarSpec():
+                self._open = OpenPeriods(self.late, self.grouping)
 
     def process_table(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)
         if self._open is not None:
-            opens = self._open.open_from(batch, times, self.late_by(batch))
-            table = table.append_column(OPEN_FROM, opens)
+            for name, column in self._open.columns(batch, times, self.late_by(batch)).items():
+                table = table.append_column(name, column)
         rows = self.rows(batch, table)
         self.take(rows, int(times.max()), is_alone=len(batch) == 1)
 
@@ -261,7 +290,7 @@ class Keeping(Aggregating, FollowsTime):
 
 
 class _KeepingGroups(Keeping):
-    """Keeps groups without windows, or with windows of a fixed size."""
+    """Keeps groups without windows, or with windows other than sessions."""
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
@@ -369,11 +398,10 @@ class MergedRows(_KeepingGroups):
 
     def _is_open(self, groups: Groups, batch: Batch, time: StepTime) -> npt.NDArray[np.bool_]:
         windows = windows_of(self.grouping)
-        first_open = time.late_by(batch) + windows.first_open(0)
-        is_open: npt.NDArray[np.bool_] = np.asarray(groups.starts) >= first_open
+        is_open = np.array(windows.are_open(groups.starts, time.late_by(batch).tolist()), np.bool_)
         own = batch.clocks or batch.timestamps
         for row in np.flatnonzero(~is_open).tolist():
-            closes_at = groups.starts[row] + windows.delay_ms
+            closes_at = windows.end(groups.starts[row]) + windows.grace_ms
             self.context.drop(time.late_reason(own[row], closes_at))
         return is_open
 

@@ -24,6 +24,7 @@ from kafka_pipeline.streams.sql.aggregate_plan import (
     partial_plan,
 )
 from kafka_pipeline.streams.sql.aggregate_query import GroupedQuery, grouped_query
+from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.history_joins import at_record_times
 from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
 from kafka_pipeline.streams.sql.keyed_joins import require_keyed_joins
@@ -38,7 +39,10 @@ from kafka_pipeline.streams.sql.state_shape import (
     MARK,
     OPEN_FROM,
     ORDER,
+    PERIOD,
     PLACE,
+    AnyWindow,
+    Periods,
     Sessions,
     StateShape,
     Window,
@@ -57,7 +61,11 @@ class _Plan:
 class RunningAggregation(Running[_Plan]):
     """See `Aggregation`."""
 
-    hidden = (pa.field(OPEN_FROM, pa.timestamp("us", tz="UTC")), pa.field(ORDER, pa.int64()))
+    hidden = (
+        pa.field(OPEN_FROM, MOMENT),
+        pa.field(PERIOD, pa.struct([("start", MOMENT), ("end", MOMENT)])),
+        pa.field(ORDER, pa.int64()),
+    )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -104,7 +112,8 @@ class RunningAggregation(Running[_Plan]):
         found = work.analyzed(tables)
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)
-        query = grouped_query(found.plan, rdd_id, work.spec.max_collected, work.jvm)
+        spec = work.spec
+        query = grouped_query(found.plan, rdd_id, spec.max_collected, work.jvm, spec.calendar)
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
             raise QueryError(
@@ -161,7 +170,9 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         buffers,
         output,
         window,
-        "" if not isinstance(window, Window) else buffers[_place_of_last_time(parts, query)].name,
+        buffers[_place_of_last_time(parts, query)].name
+        if isinstance(window, Window | Periods)
+        else "",
         key_column,
         query_groups.is_distinct,
         0 if best is None else best.size,
@@ -170,10 +181,12 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     )
 
 
-def _times(window: Window | Sessions | None) -> list[int | str]:
+def _times(window: AnyWindow | None) -> list[int | str]:
     match window:
         case Window():
             return [window.size_us, window.slide_us, window.start_us]
+        case Periods():
+            return [window.period, window.zone]
         case Sessions():
             return ["sessions", window.gap_us]
     return []

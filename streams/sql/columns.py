@@ -15,7 +15,8 @@ from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
 from kafka_pipeline.streams.sql.strict_json import count_right
 
-_MOMENT = pa.timestamp("us", tz="UTC")
+MOMENT = pa.timestamp("us", tz="UTC")
+"""The type of timestamps."""
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -26,7 +27,7 @@ def schema_of(format_: Format) -> pa.Schema:
         [
             ("key", text),
             ("value", text),
-            ("timestamp", _MOMENT),
+            ("timestamp", MOMENT),
             ("partition", pa.int32()),
             ("offset", pa.int64()),
             ("headers", HEADERS),
@@ -167,7 +168,7 @@ def moments(times: Sequence[int | None]) -> pa.Array:
     Raises `InvalidTimestampError` for a time after the last one that a TIMESTAMP can be.
     """
     try:
-        return pa.array(times, pa.timestamp("ms", tz="UTC")).cast(_MOMENT)
+        return pa.array(times, pa.timestamp("ms", tz="UTC")).cast(MOMENT)
     except pa.ArrowInvalid:
         latest = max(time for time in times if time is not None)
         last = f"after the year 294246, the last one that a TIMESTAMP can have{unit_advice(latest)}"

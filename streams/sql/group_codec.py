@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.streams.sql.periods import Times, spans
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import Sessions, StateShape
+from kafka_pipeline.streams.sql.state_shape import Periods, Sessions, StateShape, Window
 
-_Times = npt.NDArray[np.int64]
 _HEAD = struct.Struct(">8sq")
 
 
@@ -76,9 +76,8 @@ class GroupCodec:
         )
         rows, window = self._shape.rows, self._window
         if window is not None:
-            size = window.gap_us if isinstance(window, Sessions) else window.size_us
-            starts = np.asarray(groups.starts, np.int64) * 1000
-            columns[window.column] = self._windows(starts, starts + size)
+            starts = np.asarray(groups.starts, np.int64)
+            columns[window.column] = self._windows(starts * 1000, self._ends(starts))
         if isinstance(window, Sessions):
             columns[window.order] = pa.array(np.zeros(len(groups.keys), np.int64))
         return pa.Table.from_arrays([columns[name] for name in rows.names], schema=rows)
@@ -123,7 +122,16 @@ class GroupCodec:
         starts = pc.struct_field(rows[self._window.column], [0]).cast(pa.int64())
         return (np.asarray(starts) // 1000).tolist()  # type: ignore[no-any-return]
 
-    def _windows(self, starts: _Times, ends: _Times) -> pa.Array:
+    def _ends(self, starts: Times) -> Times:
+        """Return the ends in µs of windows with these starts in ms."""
+        match self._window:
+            case Periods(period=period, zone=zone):
+                return spans(Calendar(period, zone), starts)[1] * 1000
+            case Sessions(gap_us=size_us) | Window(size_us=size_us):
+                return starts * 1000 + size_us
+        raise AssertionError("there is a window")
+
+    def _windows(self, starts: Times, ends: Times) -> pa.Array:
         """Return windows with these times in µs."""
         assert self._window is not None
         type_ = self._shape.groups.field(self._window.column).type

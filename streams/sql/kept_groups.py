@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.common.specs import SHAPE_STORE, GroupingSpec, WindowSpec
+from kafka_pipeline.common.specs import SHAPE_STORE, GroupingSpec
 from kafka_pipeline.streams.dsl.time_windows import newest_start
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
@@ -20,7 +20,7 @@ from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
 from kafka_pipeline.streams.sql.key_column import with_columns
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape, difference
-from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, windows_of
+from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, last_start, windows_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 from kafka_pipeline.streams.stores.layout import window_key
 
@@ -208,9 +208,7 @@ class KeptWindows(KeptGroups):
     ) -> None:
         super().__init__(shape, context, closes=grouping.emit == "on_close")
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
-        self._windows = windows_of(grouping)
-        assert isinstance(grouping.window, WindowSpec)
-        self._start_ms = grouping.window.start_ms
+        self._grouping, self._windows = grouping, windows_of(grouping)
         self.time = StepTime(context, context.get_state_store(times_store_name(WINDOWS)))
         if not self.time.follows_records:
             self._store.follow(self.time.now)
@@ -243,7 +241,7 @@ class KeptWindows(KeptGroups):
         """The time at which the last open window closes; `None` if none is open."""
         closed = self.time.closed
         last = newest_start(self._store, self._windows.closing(closed, closed)[0])
-        return None if last is None else last + self._windows.delay_ms
+        return None if last is None else self._windows.end(last) + self._windows.grace_ms
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of windows."""
@@ -260,9 +258,7 @@ class KeptWindows(KeptGroups):
     def _closing(self, closed: int, now: int, touched: set[_Id]) -> dict[_Id, bytes]:
         """Return the windows that close, except those that are touched."""
         first, last = self._windows.closing(closed, now)
-        slide_ms = self._windows.advance_ms
-        newest = (last - self._start_ms) // slide_ms * slide_ms + self._start_ms
-        if last < 0 or newest < first:
+        if last < 0 or last_start(self._grouping, last) < first:
             return {}
         self.time.close(now)
         with self._store.fetch_all(first, last) as found:

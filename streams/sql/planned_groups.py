@@ -7,9 +7,9 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 from __future__ import annotations
 
 from kafka_pipeline.common.durations import spoken
-from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
-from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import Sessions, StateShape, Window
+from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
+from kafka_pipeline.streams.sql.state_shape import AnyWindow, Periods, Sessions, StateShape, Window
 
 
 def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str = "") -> None:
@@ -30,7 +30,7 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
         )
 
 
-def undeclared(function: str, window: Window | Sessions | None, *, has_key: bool) -> QueryError:
+def undeclared(function: str, window: AnyWindow | None, *, has_key: bool) -> QueryError:
     """Return the error for a function that groups records without a key `group_by`."""
     wanted = _group_by(_planned(window), has_key=has_key)
     return QueryError(f"{function} groups records, and pipeline.yaml does not say so: add {wanted}")
@@ -46,8 +46,8 @@ def _require_as_in_keys(shape: StateShape, grouping: GroupingSpec, function: str
         )
 
 
-def _planned(window: Window | Sessions | None) -> WindowSpec | SessionSpec | None:
-    """Return a window of Spark as pipeline.yaml says it."""
+def _planned(window: AnyWindow | None) -> WindowSpec | SessionSpec | None:
+    """Return a window of Spark as pipeline.yaml says it; functions have none of calendars."""
     match window:
         case Window():
             # Windows are the same if they begin a slide earlier or later.
@@ -67,7 +67,7 @@ def _whole(time_us: int) -> int:
     return time_us // 1000
 
 
-def _group_by(window: WindowSpec | SessionSpec | None, *, has_key: bool) -> str:
+def _group_by(window: WindowSpec | CalendarSpec | SessionSpec | None, *, has_key: bool) -> str:
     """Return the key `group_by` as it is in pipeline.yaml."""
     parts = ["key: true"] if has_key else []
     match window:
@@ -103,8 +103,13 @@ def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
         )
 
 
-def _function(window: Window | Sessions | WindowSpec | SessionSpec | None) -> str:
+def _function(window: AnyWindow | WindowSpec | CalendarSpec | SessionSpec | None) -> str:
     """Return the name of the function that gives a window; "" without one."""
-    if window is None:
-        return ""
-    return "session_window(…)" if isinstance(window, Sessions | SessionSpec) else "window(…)"
+    match window:
+        case None:
+            return ""
+        case Periods() | CalendarSpec():
+            return f"{CALENDAR_WINDOW}(…)"
+        case Sessions() | SessionSpec():
+            return "session_window(…)"
+    return "window(…)"

@@ -303,7 +303,7 @@ class QuerySession:
         spec = self.spec
         if spec.query:
             state = self.java.sessionState()
-            parsed = _parse(state.sqlParser(), spec.query)
+            parsed = _parse(state.sqlParser(), _as_spark_reads(spec))
             mode = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
@@ -342,6 +342,15 @@ def translated() -> Iterator[None]:
         raise SparkLostError(
             f"{kind}: {one_line(error)}", shown=f"{kind}: {without_values(error)}"
         ) from error
+
+
+def _as_spark_reads(spec: QuerySpec) -> str:
+    if not spec.calendar:
+        return spec.query
+    # Imported late: sqlglot takes a quarter of a second to import, and few queries need it here.
+    from kafka_pipeline.streams.sql.calendar_text import with_plain_windows
+
+    return with_plain_windows(spec.query)
 
 
 def _parse(parser: Any, query: str) -> Any:

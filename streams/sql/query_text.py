@@ -13,13 +13,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafka_pipeline.common.specs import SessionSpec, WindowSpec
-from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, NO_NUMBERED_SESSIONS, QueryError
 
 if TYPE_CHECKING:
     from kafka_pipeline.streams.sql.query_tree import Time
 
-_MAY_GROUP = re.compile(r"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(", re.IGNORECASE)
+_MAY_GROUP = re.compile(
+    rf"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(|{CALENDAR_WINDOW}", re.IGNORECASE
+)
 _UNITS_US = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -40,7 +43,7 @@ class GroupBy:
     `is_numbered` says that it is the PARTITION BY of `row_number()`.
     """
 
-    window: WindowSpec | SessionSpec | None
+    window: WindowSpec | CalendarSpec | SessionSpec | None
     has_key: bool
     columns: Sequence[str] = field(default=(), compare=False)
     is_numbered: bool = False
@@ -61,8 +64,9 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
     groups = find_groups(query, tables)
     if groups is None:
         return None
-    windows: set[WindowSpec | SessionSpec] = {
+    windows: set[WindowSpec | CalendarSpec | SessionSpec] = {
         *map(_window, groups.windows),
+        *map(_calendar, groups.calendars),
         *map(_session, groups.sessions),
     }
     if len(windows) > 1:
@@ -87,6 +91,20 @@ def _window(times: Sequence[Time]) -> WindowSpec:
             "the slide"
         )
     return WindowSpec(size_ms=size, slide_ms=slide, start_ms=start)
+
+
+def _calendar(arguments: Sequence[Time]) -> CalendarSpec:
+    match arguments:
+        case [str(period), str(zone)]:
+            try:
+                Calendar(period, zone)
+            except ValueError as error:
+                raise QueryError(f"{CALENDAR_WINDOW}(…): {error}") from None
+            return CalendarSpec(period=period, zone=zone)
+    raise QueryError(
+        f"{CALENDAR_WINDOW}(…) takes timestamp, and a period and a zone as text: write "
+        f"{CALENDAR_WINDOW}(timestamp, '1 day', 'Europe/Berlin')"
+    )
 
 
 def _session(times: Sequence[Time]) -> SessionSpec:

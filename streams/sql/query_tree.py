@@ -20,9 +20,9 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.optimizer.qualify_tables import qualify_tables
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.streams.sql.spec import QueryError, no_rank
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError, no_rank
 
-_KEY = "key"
+_KEY, _TIME = "key", "timestamp"
 _IS_LOOKUP = "is a lookup table"
 _SHOWN = 30
 """How many characters of a query an error shows."""
@@ -36,13 +36,15 @@ class Groups:
     """What the parts of a query say that read its inputs, if one of them groups records.
 
     That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. `windows` has the
-    times of each call of `window`, without its first argument, and `sessions` those of
-    `session_window`. `has_key` says whether each of them groups by the key of the records.
-    `columns` are the grouping columns of the first one, as SQL, and `is_numbered` says whether it
-    numbers the rows of its groups.
+    times of each call of `window`, without its first argument, `calendars` the period and the zone
+    of each call of `CALENDAR_WINDOW`, and `sessions` the gap of each call of `session_window`.
+    `has_key` says whether each of them groups by the key of the records. `columns` are the grouping
+    columns of the first one, as SQL, and `is_numbered` says whether it numbers the rows of its
+    groups.
     """
 
     windows: Sequence[Sequence[Time]]
+    calendars: Sequence[Sequence[Time]]
     sessions: Sequence[Sequence[Time]]
     has_key: bool
     columns: Sequence[str]
@@ -135,16 +137,53 @@ def _groups(tree: exp.Query) -> Groups | None:
     for scope in reading:
         _require_row_number(scope)
     grouped = [scope for scope in reading if _is_grouped(scope) or _numbering(scope)]
+    _require_calendar_in_groups(tree, is_grouped=bool(grouped))
     if not grouped:
         return None
+    for scope in reading:
+        _require_calendar_of_records(scope)
     calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
     return Groups(
         windows=_times(calls, "window"),
+        calendars=_times(calls, CALENDAR_WINDOW),
         sessions=_times(calls, "session_window"),
         has_key=all(_has_key(scope) for scope in grouped),
         columns=_grouping_columns(grouped[0]),
         is_numbered=not _is_grouped(grouped[0]),
     )
+
+
+def _require_calendar_in_groups(tree: exp.Query, *, is_grouped: bool) -> None:
+    """Raise `QueryError` for calendar windows of no groups, and for a column of their name."""
+    calls = (call for call in tree.find_all(exp.Anonymous) if call.name.lower() == CALENDAR_WINDOW)
+    if next(calls, None) is None:
+        return
+    if not is_grouped:
+        raise QueryError(
+            f"{CALENDAR_WINDOW}(…) says which records are a group: write it into GROUP BY, "
+            "PARTITION BY or SELECT DISTINCT"
+        )
+    given = {alias.alias for alias in tree.find_all(exp.Alias)}
+    named = {part.name for column in tree.find_all(exp.Column) for part in column.parts}
+    if CALENDAR_WINDOW in named - given:
+        raise QueryError(
+            f"{CALENDAR_WINDOW}(…) gives the column window, as window(…) does: write window, "
+            "window.start or window.end"
+        )
+
+
+def _require_calendar_of_records(scope: Scope) -> None:
+    """Raise `QueryError` for calendar windows over another column than the time of the records."""
+    for call in scope.find_all(exp.Anonymous):
+        over = next(iter(call.expressions), None)
+        if call.name.lower() != CALENDAR_WINDOW or over is None:
+            continue
+        if not is_column_of_records(over, _TIME, scope):
+            raise QueryError(
+                f"{CALENDAR_WINDOW}(…) is over {over.sql('spark')}: it must be over timestamp, the "
+                "time of the record. If the time is in a field, let a sql processor before this "
+                "one give it AS timestamp"
+            )
 
 
 def _grouping_columns(scope: Scope) -> list[str]:

@@ -37,6 +37,9 @@ class SparkLostError(EngineError):
     """Spark, or the connection to it, failed; no record is to blame. The task starts again."""
 
 
+CALENDAR_WINDOW = "calendar_window"
+"""The function of a query that gives the period of a calendar which a record is in."""
+
 NO_NUMBERED_SESSIONS = (
     "session_window(…) in PARTITION BY would be a session for each record: Spark merges sessions "
     "only in GROUP BY. Use window(…)"
@@ -63,8 +66,9 @@ class QuerySpec:
     values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
     the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
     of those with a history. `global_tables` has the schemas of tables that follow topics as a
-    whole. `config` has the keyword arguments of the function. `max_collected` is how many values a
-    collection of a group may have. `processor` names the processor in errors about references.
+    whole. `config` has the keyword arguments of the function. `max_collected` is how many
+    values a collection of a group may have. `calendar` has the period and the zone of the calls of
+    `CALENDAR_WINDOW`, if there are any. `processor` names the processor in errors about references.
     """
 
     query: str = ""
@@ -80,6 +84,7 @@ class QuerySpec:
     max_collected: int = DEFAULT_MAX_COLLECTED
     inputs: tuple[str, ...] = ()
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
+    calendar: tuple[str, ...] = ()
     processor: str = ""
 
     def to_json(self) -> str:
@@ -90,7 +95,7 @@ class QuerySpec:
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables")}
+        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables", "calendar")}
         return cls(**{**values, **lists})
 
 

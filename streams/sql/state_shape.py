@@ -24,6 +24,9 @@ MARK = "__mark"
 OPEN_FROM = "__open_from"
 """A column of records: the start of the first window that is still open for the record."""
 
+PERIOD = "__period"
+"""A column of records: the period of a calendar that each is in, a struct of `start` and `end`."""
+
 ORDER = "__order"
 """A column of records in sessions: a number that grows from record to record, or stays the same.
 
@@ -32,7 +35,8 @@ Records with one number come in the order of their times.
 
 _MEANINGS = {
     "groups": "the types of the grouping columns",
-    "window": "the window (size, slide and first start, or the gap of sessions, in µs)",
+    "window": "the window (size, slide and first start, or the gap of sessions, in µs; or the "
+    "period of a calendar)",
     "functions": "the aggregate functions",
     "best": "the rows of row_number() (how many, and the types and directions of ORDER BY)",
     "spark": "the version of Spark",
@@ -56,6 +60,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
+class Periods:
+    """The grouping column that `calendar_window(…)` gives, a struct of `start` and `end`.
+
+    Windows are those of `Calendar(period, zone)`.
+    """
+
+    column: str
+    period: str
+    zone: str
+
+
+@dataclass(frozen=True, slots=True)
 class Sessions:
     """The grouping column that `session_window(…)` gives, a struct of `start` and `end`; in µs.
 
@@ -68,16 +84,19 @@ class Sessions:
     gap_us: int
 
 
+AnyWindow = Window | Periods | Sessions
+
+
 @dataclass(frozen=True, slots=True)
 class StateShape:
     """What a query keeps for each group.
 
     `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
-    query gives them. With a `Window`, `last_time` is the buffer that has the largest timestamp of a
-    group's records. `key_column` is the grouping column that is the key of the records, or "" if
-    none is. `is_distinct` says that a group gives one result, which does not change:
-    that of its first record.
+    query gives them. With a `Window` or `Periods`, `last_time` is the buffer that has the largest
+    timestamp of a group's records. `key_column` is the grouping column that is the key of the
+    records, or "" if none is. `is_distinct` says that a group gives one result, which does not
+    change: that of its first record.
 
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
     that a place may lose its result while the key to delete is unknown.
@@ -90,7 +109,7 @@ class StateShape:
     groups: pa.Schema
     buffers: pa.Schema
     output: pa.Schema
-    window: Window | Sessions | None
+    window: AnyWindow | None
     last_time: str
     key_column: str
     is_distinct: bool
@@ -207,7 +226,8 @@ class Aggregation(Protocol):
     def columns(self) -> tuple[str, ...]:
         """The columns of records that the query needs.
 
-        With a `Window`, `OPEN_FROM` is one of them; with sessions, `ORDER` is.
+        With a `Window`, `OPEN_FROM` is one of them; with `Periods`, `PERIOD` is too; with sessions,
+        `ORDER` is.
         """
 
     @property
@@ -219,9 +239,9 @@ class Aggregation(Protocol):
 
         `lookups` are those of `SparkQuery.run`.
 
-        With a `Window`, a record is in no window that starts before its `OPEN_FROM`. With sessions,
-        there is a row for each group, time and `ORDER`. Raises `QueryError` if a record may be to
-        blame, otherwise `SparkLostError`.
+        With a `Window` or `Periods`, a record is in no window that starts before its `OPEN_FROM`.
+        With sessions, there is a row for each group, time and `ORDER`. Raises `QueryError` if a
+        record may be to blame, otherwise `SparkLostError`.
         """
 
     def merge(self, rows: pa.Table) -> pa.Table:
@@ -238,9 +258,11 @@ class Aggregation(Protocol):
         """Release what the query holds."""
 
 
-def _window(values: Mapping[str, Any] | None) -> Window | Sessions | None:
+def _window(values: Mapping[str, Any] | None) -> AnyWindow | None:
     if values is None:
         return None
+    if "zone" in values:
+        return Periods(**values)
     return Sessions(**values) if "gap_us" in values else Window(**values)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from kafka_pipeline.common.specs import (
     SHAPE_STORE,
+    CalendarSpec,
     GroupingSpec,
     SessionSpec,
     TopicTableSpec,
@@ -14,7 +16,12 @@ from kafka_pipeline.common.specs import (
 from kafka_pipeline.common.spreading import Rule
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.table_values import table_store
-from kafka_pipeline.streams.dsl.windows import SessionWindows, TimeWindows
+from kafka_pipeline.streams.dsl.windows import (
+    CalendarWindows,
+    SessionWindows,
+    TimeWindows,
+    calendar,
+)
 from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.stores import StoreBuilder, key_value, session, window
 
@@ -28,10 +35,25 @@ SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
 
 
-def windows_of(grouping: GroupingSpec) -> TimeWindows:
-    """Return the windows of a grouping that has some; they are moved by its `start_ms`."""
-    assert isinstance(grouping.window, WindowSpec)
-    return TimeWindows(grouping.window.size_ms, grouping.window.slide_ms, grouping.grace_ms)
+def windows_of(grouping: GroupingSpec) -> TimeWindows | CalendarWindows:
+    """Return the windows of a grouping that has some.
+
+    Those of a `WindowSpec` are moved by its `start_ms`: see `last_start`.
+    """
+    match grouping.window:
+        case CalendarSpec(period=period, zone=zone):
+            return calendar(period, tz=zone, grace_ms=grouping.grace_ms)
+        case WindowSpec(size_ms=size_ms, slide_ms=slide_ms):
+            return TimeWindows(size_ms, slide_ms, grouping.grace_ms)
+    raise AssertionError("it has windows")
+
+
+def last_start(grouping: GroupingSpec, time: int) -> int:
+    """Return the start of the last window that has begun by a time; it may be before 1970."""
+    match grouping.window:
+        case WindowSpec(slide_ms=slide_ms, start_ms=start_ms):
+            return (time - start_ms) // slide_ms * slide_ms + start_ms
+    return windows_of(grouping).starts(time)[-1]
 
 
 def sessions_of(grouping: GroupingSpec) -> SessionWindows:
@@ -63,8 +85,16 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         serdes.bytes,
         serdes.bytes,
         retention_ms=windows.retention_ms(closes=closes),
-        window_size_ms=windows.size_ms,
-    ).spread(rule, closes_ms=windows.delay_ms if closes else None)
+        window_size_ms=windows.longest_ms,
+    )
+    if isinstance(windows, TimeWindows):
+        kept = kept.spread(rule, closes_ms=windows.delay_ms if closes else None)
+    else:
+        kept = replace(kept, options={**kept.options, "calendar": windows.calendar}).spread(
+            rule,
+            closes_ms=windows.grace_ms if closes else None,
+            calendar=(windows.calendar.period, windows.calendar.zone),
+        )
     return (kept, times_store(WINDOWS), shape)
 
 

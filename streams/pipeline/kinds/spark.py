@@ -12,6 +12,7 @@ from kafka_pipeline.common.fields import Fields
 from kafka_pipeline.common.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import (
+    CalendarSpec,
     Format,
     GroupingSpec,
     SessionSpec,
@@ -39,7 +40,7 @@ from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
 from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.access import table_problems
 from kafka_pipeline.streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.state_stores import state_stores, topic_store
+from kafka_pipeline.streams.sql.state_stores import state_stores, topic_store, windows_of
 from kafka_pipeline.streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
@@ -134,8 +135,8 @@ class Spark(Kind[Q]):
         if grouping is None or grouping.emit != "on_close" or grouping.stage == "rows":
             return 0
         match grouping.window:
-            case WindowSpec(size_ms=size_ms):
-                return size_ms + grouping.grace_ms + 1
+            case WindowSpec() | CalendarSpec():
+                return windows_of(grouping).longest_ms + grouping.grace_ms + 1
             case SessionSpec(gap_ms=gap_ms):
                 return gap_ms + grouping.grace_ms + 1
         return 0
@@ -226,6 +227,7 @@ def query_of(spec: SparkSpec) -> QuerySpec:
         global_tables=_schemas(spec, is_global=True),
         versioned_tables=_versioned(spec),
         max_collected=grouping.max_collected,
+        calendar=_calendar(grouping),
     )
 
 
@@ -272,6 +274,13 @@ def _keyed(spec: SparkSpec) -> dict[str, TopicTableSpec]:
 
 def _table_stores(spec: SparkSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     return tuple(topic_store(name, table) for name, table in _keyed(spec).items())
+
+
+def _calendar(grouping: GroupingSpec) -> tuple[str, ...]:
+    match grouping.window:
+        case CalendarSpec(period=period, zone=zone):
+            return period, zone
+    return ()
 
 
 def _schemas(spec: SparkSpec, *, is_global: bool) -> dict[str, str]:

@@ -28,6 +28,7 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.specs import (
     COUNT_STORE,
     AsyncSettings,
+    CalendarSpec,
     ClassSpec,
     CountSpec,
     DataFrameSpec,
@@ -131,6 +132,7 @@ groupings = st.builds(
             slide_ms=st.integers(1, 9),
             start_ms=st.integers(-9, 9),
         ),
+        st.builds(CalendarSpec, period=texts, zone=texts),
         st.builds(SessionSpec, gap_ms=st.integers(1, 9)),
     ),
     emit=st.sampled_from(["on_update", "on_close"]),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, SqlSpec, WindowSpec
+from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, SqlSpec, WindowSpec
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
@@ -15,6 +18,7 @@ HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 BY_KEY = "SELECT key, count(*) AS value FROM input GROUP BY key"
 HOURLY = "SELECT key, count(*) AS value FROM input GROUP BY key, window(timestamp, '1 hour')"
 SESSIONS = HOURLY.replace("window(", "session_window(")
+DAILY = HOURLY.replace("window(timestamp, '1 hour')", "calendar_window(timestamp, '1 day', 'UTC')")
 BY_VALUE = "SELECT value AS key, count(*) AS value FROM input GROUP BY value"
 HOURLY_BY_VALUE = (
     "SELECT value AS key, count(*) AS value FROM input GROUP BY value, window(timestamp, '1 hour')"
@@ -105,6 +109,22 @@ def test_sessions_are_in_a_session_store() -> None:
     assert grouping_of(closing) == GroupingSpec(window=session, emit="on_close")
 
 
+def test_calendar_windows_are_in_the_store_that_those_of_the_dsl_are_in() -> None:
+    spec = GroupingSpec(window=CalendarSpec(period="1 day", zone="UTC"), grace_ms=HOUR_MS)
+    for more, grouping in (("", spec), (", emit: on_close", replace(spec, emit="on_close"))):
+        pipeline = load(one(DAILY, f", grace: 1 h{more}"))
+        assert grouping_of(pipeline) == grouping
+        (processor,) = pipeline.processors
+        assert list(pipeline.state_topics(processor)) == ["windows", "windows-times", "shape"]
+        (kept, *_) = processor.stores
+        # A zone repeats up to a day, so a day may have 48 hours.
+        assert kept.topic_config["retention.ms"] == str(2 * DAY_MS + HOUR_MS + 7 * DAY_MS)
+        row = "a row for each key, CALENDAR_WINDOW(timestamp, '1 day', 'UTC')"
+        assert kind_of(processor.spec).keeps(processor.spec) == (
+            f"{row}, until 1 h after the window",
+        )
+
+
 @pytest.mark.parametrize(
     ("grace", "grace_ms"),
     [("90 s", 90_000), ("10 min", 600_000), ("2h", 7_200_000), ("7 d", 7 * DAY_MS)],
@@ -140,15 +160,16 @@ def test_late_records_of_groups_by_key_are_one_more_target() -> None:
 
 def test_assignment_carries_what_the_text_says() -> None:
     sessions = HOURLY_BY_VALUE.replace("window(", "session_window(")
-    for query in (HOURLY_BY_VALUE, sessions):
+    daily = DAILY.replace("key", "value AS key", 1).replace("BY key", "BY value")
+    for query in (HOURLY_BY_VALUE, sessions, daily):
         for unit in replicas(load(between(query, ", late_to: late, grace: 1 min"))):
             assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
 
 
 def test_only_windows_take_inputs_in_the_order_of_time() -> None:
-    for query, as_they_come in ((BY_KEY, True), (HOURLY, False), (SESSIONS, False)):
+    for query in (BY_KEY, HOURLY, SESSIONS, DAILY):
         (unit, *_) = replicas(load(one(query)))
-        assert settings_of(unit).takes_inputs_as_they_come is as_they_come
+        assert settings_of(unit).takes_inputs_as_they_come is (query == BY_KEY)
 
 
 def test_collections_are_bounded() -> None:
@@ -174,6 +195,10 @@ def test_collections_are_bounded() -> None:
         (HOURLY, ", late_to: sink", '"P": late_to is "sink", where the results go: give late'),
         (SESSIONS, ", emit: on_close", '1:2: missing key "grace" (how long after its end'),
         (SESSIONS.replace("1 hour", "soon"), "", "1:28: the gap of session_window(…) cannot be re"),
+        (DAILY, ", emit: on_close", '1:2: missing key "grace" (how long after its end'),
+        (DAILY.replace("1 day", "24 h"), "", '1:28: calendar_window(…): "24 h" is not a period: '),
+        (DAILY.replace("UTC", "Bonn"), "", '1:28: calendar_window(…): "Bonn" is not a time zone'),
+        (DAILY.replace("timestamp", "day"), "", "1:28: calendar_window(…) is over day: it must"),
         (HOURLY.replace("1 hour", "1 month"), "", "1:28: the times of window(…) cannot be read"),
     ],
 )

@@ -7,7 +7,8 @@ import sys
 import pytest
 from sqlglot import parse
 
-from kafka_pipeline.common.specs import SessionSpec, WindowSpec
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.calendar_text import with_plain_windows
 from kafka_pipeline.streams.sql.query_text import GroupBy, read_groups
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -258,6 +259,98 @@ def test_gap_of_sessions(gap: str, gap_ms: int) -> None:
 )
 def test_window_of_what_is_read(query: str) -> None:
     assert read_groups(query, TABLES) == GroupBy(HOURLY, True)
+
+
+DAY = "calendar_window(timestamp, '1 day', 'Europe/Berlin')"
+DAILY = CalendarSpec(period="1 day", zone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("query", "has_key"),
+    [
+        (f"SELECT window.start, count(*) FROM input GROUP BY {DAY}", False),
+        (f"SELECT count(*) FROM input GROUP BY key, {DAY.replace('calendar', 'CALENDAR')}", True),
+        (f"SELECT {DAY}.end, count(*) FROM input i GROUP BY {DAY}, i.key", True),
+        (f"SELECT count(*) FROM input GROUP BY key, `{DAY.replace('(', '`(input.')}", True),
+        (f"SELECT count(*) FROM (SELECT *, {DAY} AS w FROM input) GROUP BY key, w", True),
+        (f"SELECT w.start FROM (SELECT DISTINCT key, {DAY} AS w FROM input)", True),
+        (f"SELECT key, {DAY} AS calendar_window, count(*) FROM input GROUP BY ALL", True),
+        (f"FROM input |> AGGREGATE count(*) AS c GROUP BY key, {DAY}", True),
+        (numbered(f"n, {DAY}"), False),
+        (
+            "WITH a AS (SELECT key, timestamp AS t FROM input) SELECT count(*) FROM a "
+            f"GROUP BY key, {DAY.replace('timestamp', 'a.t')}",
+            True,
+        ),
+    ],
+)
+def test_calendar_windows(query: str, has_key: bool) -> None:
+    assert read_groups(query, TABLES) == GroupBy(DAILY, has_key, is_numbered="row_num" in query)
+
+
+TAKES = "calendar_window(…) takes timestamp, and a period and a zone as text: write calendar_window"
+NOT_IN_GROUPS = "calendar_window(…) says which records are a group: write it into GROUP BY, P"
+OTHER_TIME = "it must be over timestamp, the time of the record. If the time is in a field, let a"
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("GROUP BY calendar_window(timestamp, '1 day')", TAKES),
+        ("GROUP BY calendar_window(timestamp)", TAKES),
+        ("GROUP BY calendar_window()", TAKES),
+        ("GROUP BY calendar_window(timestamp, '1 day', 'UTC', '1 hour')", TAKES),
+        ("GROUP BY calendar_window(timestamp, INTERVAL 1 DAY, 'UTC')", TAKES),
+        ("GROUP BY calendar_window(timestamp, '1 day', zone)", TAKES),
+        (
+            "GROUP BY calendar_window(timestamp, '2 days', 'UTC')",
+            'calendar_window(…): "2 days" is not a period: write "1 day", "1 week" or "1 month"',
+        ),
+        (
+            "GROUP BY calendar_window(timestamp, '1 day', 'Europe/Berln')",
+            '"Europe/Berln" is not a time zone, did you mean "Europe/Berlin"?',
+        ),
+        ("GROUP BY calendar_window(timestamp, '1 day', '+01:00')", "is not a time zone"),
+        ("GROUP BY calendar_window(day, '1 day', 'UTC')", f"(…) is over day: {OTHER_TIME}"),
+        ("GROUP BY calendar_window(timestamp + INTERVAL 1 HOUR, '1 day', 'UTC')", OTHER_TIME),
+        ("GROUP BY calendar_window(timestamp.x, '1 day', 'UTC')", OTHER_TIME),
+        ("GROUP BY calendar_window('1 day', 'UTC')", OTHER_TIME),
+        (f"GROUP BY window(timestamp, '1 day'), {DAY}", "two different windows"),
+        (f"GROUP BY {DAY}, {DAY.replace('day', 'week')}", "two different windows"),
+        (f"GROUP BY {DAY}, {DAY.replace('Europe/Berlin', 'UTC')}", "two different windows"),
+        (f"WHERE {DAY}.start > '2024-01-01'", NOT_IN_GROUPS),
+        (f"JOIN (SELECT c, {DAY} AS w FROM t GROUP BY c) ON n = c", NOT_IN_GROUPS),
+        (f"GROUP BY {DAY} HAVING calendar_window.start > '2024'", "gives the column window, as wi"),
+        (f"GROUP BY {DAY} HAVING input.calendar_window IS NULL", "write window, window.start or "),
+    ],
+)
+def test_calendar_windows_that_are_refused(query: str, problem: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        read_groups(f"SELECT count(*) AS c FROM input {query}", TABLES)
+    assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "read"),
+    [
+        (
+            f"SELECT {DAY}.start, 'é😀 calendar_window(' FROM input -- {DAY}\nGROUP BY {DAY}",
+            "SELECT window(timestamp, '1 day').start, 'é😀 calendar_window(' FROM input -- "
+            f"{DAY}\nGROUP BY window(timestamp, '1 day')",
+        ),
+        (
+            "GROUP BY `Calendar_Window` (i.timestamp /* a, b) */, '1 month', r'UTC' ), key",
+            "GROUP BY window (i.timestamp /* a, b) */, '1 day'), key",
+        ),
+        (
+            "GROUP BY calendar_window(coalesce(a[f(1, 2)], b), '1 week', 'UTC'), calendar_window.x",
+            "GROUP BY window(coalesce(a[f(1, 2)], b), '1 day'), calendar_window.x",
+        ),
+        ("SELECT key FROM input", "SELECT key FROM input"),
+    ],
+)
+def test_spark_reads_plain_windows_in_place_of_calendar_windows(query: str, read: str) -> None:
+    assert with_plain_windows(query) == read
 
 
 @pytest.mark.parametrize(

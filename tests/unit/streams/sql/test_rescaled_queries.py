@@ -48,6 +48,16 @@ QUERIES = {
         "GROUP BY key, window(timestamp, '10 minutes')",
         ", emit: on_close, grace: 10 min",
     ),
+    "days on close": grouped(
+        "SELECT key, count(*) AS c, sum(n) AS s FROM input "
+        "GROUP BY key, calendar_window(timestamp, '1 day', 'Europe/Berlin')",
+        ", emit: on_close, grace: 1 d",
+    ),
+    "days of another column": grouped(
+        "SELECT concat(n, window.start) AS key, count(*) AS c FROM input "
+        "GROUP BY n, calendar_window(timestamp, '1 day', 'Europe/Berlin')",
+        ", grace: 7 d",
+    ),
     "sessions": grouped(
         "SELECT key, count(*) AS c FROM input GROUP BY key, session_window(timestamp, '4 minutes')",
         ", emit: on_close, grace: 10 min",
@@ -93,19 +103,24 @@ def _fill(
         stores[f"{processor.id}_{row.partition}"][name].restore({row.key: row.value}, 1)
 
 
-def rounds(topics: Sequence[str]) -> Iterator[list[tuple[str, Row]]]:
-    """Yield rows with their topics; a round ends with a row of each key at the same time."""
+def rounds(topics: Sequence[str], step: int) -> Iterator[list[tuple[str, Row]]]:
+    """Yield rows with their topics; a round ends with a row of each key at the same time.
+
+    A round takes ten times `step` minutes.
+    """
     chance = random.Random(5)
     for turn in range(1, 5):
         found: list[tuple[str, Row]] = []
         for at in range(turn * 10 - 8, turn * 10, 2):
             for topic in topics:
                 chosen = chance.sample(KEYS, 4)
-                found += [(topic, {"key": k, "at": at, "n": chance.randrange(4)}) for k in chosen]
+                found += [
+                    (topic, {"key": k, "at": at * step, "n": chance.randrange(4)}) for k in chosen
+                ]
         yield found + [
-            (topic, {"key": k, "at": turn * 10, "n": 1}) for k in KEYS for topic in topics
+            (topic, {"key": k, "at": turn * 10 * step, "n": 1}) for k in KEYS for topic in topics
         ]
-    yield [(topic, {"key": k, "at": 200, "n": 0}) for k in KEYS for topic in topics]
+    yield [(topic, {"key": k, "at": 200 * step, "n": 0}) for k in KEYS for topic in topics]
 
 
 def run(text: str, queries: OpenedOnce, counts: Sequence[int]) -> object:
@@ -116,7 +131,8 @@ def run(text: str, queries: OpenedOnce, counts: Sequence[int]) -> object:
     topics = ["orders", "payments"] if "orders" in text else ["in"]
     count = counts[0]
     job = Job(text, queries, partitions=count)
-    for number, rows in enumerate(rounds(topics)):
+    step = 144 if "1 day" in text else 1
+    for number, rows in enumerate(rounds(topics, step)):
         wanted = counts[min(number // 2, len(counts) - 1)]
         if wanted != count:
             job, count = rescaled(job, text, queries, count, wanted), wanted
