@@ -1,10 +1,12 @@
 """Latency next to other processors: `python -m benchmarks.neighbours`.
 
 A writer sends records at a fixed rate, with the time in their values, and a `read_committed` reader
-takes the time when they arrive at the sink. There are two kinds of cases. In one, a class that does
-nothing runs on one PipelineThread with a class that sleeps for each record and falls behind. Each
-is one task, and the p99 of the first should stay below two time budgets of a turn plus one slow
-record. In the other, 20 processors read the same source, and every result of each of them counts.
+takes the time when they arrive at the sink. In most cases, a class that does nothing runs on one
+PipelineThread with classes that sleep for each record and fall behind. Each is one task, and the
+p99 of the first should stay below two time budgets of a turn plus one slow record. An
+`AsyncProcessor` whose calls take 5 ms should wait for none of them, nor should the class for a
+query: `--warm-up-seconds 0` includes the query's first batch. In the last case, 20 processors read
+the same source, and every result of each of them counts.
 """
 
 from __future__ import annotations
@@ -44,23 +46,38 @@ class Case:
     limit_ms: float
 
 
-def _next_to(seconds: float) -> Case:
-    pipeline = (
-        "- {id: Fast, type: 'tests.user_code.slow:Slow', to: [sink], config: {seconds: 0.0}}\n"
-        "- {id: Sleeper, type: 'benchmarks.counting:Sleeping', to: [sink], "
+_FAST = "- {id: Fast, type: 'tests.user_code.slow:Slow', to: [sink], config: {seconds: 0.0}}\n"
+_CALLS = "- {id: C, type: 'tests.user_code.slow:SlowAsync', to: [sink], config: {seconds: 0.005}}\n"
+_QUERY = (
+    "- {id: Query, type: sql, to: [sink], "
+    "query: 'SELECT key, value FROM input WHERE key = value'}\n"
+)
+
+
+def _sleepers(count: int, seconds: float) -> str:
+    return "".join(
+        f"- {{id: S{number}, type: 'benchmarks.counting:Sleeping', to: [sink], "
         f"config: {{seconds: {seconds}}}}}\n"
+        for number in range(count)
     )
+
+
+def _next_to(count: int, seconds: float) -> Case:
     limit_ms = 2 * MOST_TURN_MS + 1000 * seconds
-    return Case(f"next to {1000 * seconds:g} ms", pipeline, 250, 1, 1, 1, limit_ms)
+    name = f"next to {count} x {1000 * seconds:g} ms"
+    return Case(name, _FAST + _sleepers(count, seconds), 250, 1, 1, 1, limit_ms)
 
 
 def cases() -> list[Case]:
     """Return the cases to measure."""
     twenty = "".join(f"- {{id: F{n}, type: forward, to: [sink]}}\n" for n in range(SIDE_BY_SIDE))
     return [
-        _next_to(0.005),
-        _next_to(0.1),
-        _next_to(1.0),
+        _next_to(1, 0.005),
+        _next_to(1, 0.1),
+        _next_to(1, 1.0),
+        _next_to(4, 0.1),
+        Case("calls next to 4 x 100 ms", _CALLS + _sleepers(4, 0.1), 250, 1, 1, 1, 150),
+        Case("next to a query", _FAST + _QUERY, 250, 1, 1, 1, 250),
         Case(f"{SIDE_BY_SIDE} on one source", twenty, 100, SIDE_BY_SIDE, 2, 2, 150),
     ]
 
@@ -102,7 +119,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--warm-up-seconds", type=float, default=15)
     parser.add_argument("--seconds", type=float, default=20)
     arguments = parser.parse_args(words)
-    print(f"{'case':<18}{'p50 ms':>10}{'p99 ms':>10}{'limit ms':>10}", flush=True)
+    print(f"{'case':<26}{'p50 ms':>10}{'p99 ms':>10}{'limit ms':>10}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         cluster = LocalCluster(Path(folder, "kafka"))
         cluster.start()
@@ -121,7 +138,7 @@ def main(words: Sequence[str] | None = None) -> None:
                 name, servers = f"neighbours_{number}", cluster.bootstrap_servers
                 with engine(home, servers, name, case.pipeline, **settings) as job:
                     p50, p99 = measure(job, case, arguments.warm_up_seconds, arguments.seconds)
-                print(f"{case.name:<18}{p50:>10.1f}{p99:>10.1f}{case.limit_ms:>10.0f}", flush=True)
+                print(f"{case.name:<26}{p50:>10.1f}{p99:>10.1f}{case.limit_ms:>10.0f}", flush=True)
         finally:
             cluster.stop()
 

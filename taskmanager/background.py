@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from kafka_pipeline.common.errors import escaped
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.user_frames import place_in
 from kafka_pipeline.taskmanager.user_thread import Job, UserThread
 
@@ -29,7 +31,7 @@ class Pool(Enum):
     COMMIT = auto()
     """16 threads, so that tasks commit in parallel."""
     USER = auto()
-    """The only thread that runs the turns of user code."""
+    """The thread on which tasks take turns to run user code, or the thread of one task."""
 
 
 @dataclass(eq=False, slots=True)
@@ -38,6 +40,8 @@ class Operation:
 
     then: Callable[[Any], None]
     pool: Pool
+    owner: TaskId | None = None
+    """The task whose own thread does the work, in the pool `USER`."""
     late: Callable[[Any], None] = field(default=lambda _: None)
     job: Job = field(default=lambda: None)
     is_abandoned: bool = False
@@ -50,7 +54,8 @@ class Background:
     def __init__(self) -> None:
         self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._under_way: set[Operation] = set()
-        self._user_thread = UserThread()
+        self._user_threads: dict[TaskId | None, UserThread] = {}
+        """By the task that has the thread to itself; `None` for the one that tasks share."""
         self._pools = {
             Pool.START: ThreadPoolExecutor(PARALLEL_CALLS, "start"),
             Pool.STANDBY_START: ThreadPoolExecutor(STANDBY_STARTS, "standby"),
@@ -68,12 +73,14 @@ class Background:
         work: Callable[[], Any],
         then: Callable[[Any], None],
         late: Callable[[Any], None] = lambda _: None,
+        owner: TaskId | None = None,
     ) -> Operation:
         """Run `work` on another thread; then `run_callbacks` passes the result or error to `then`.
 
-        If the operation was abandoned meanwhile, another thread calls `late` with that instead.
+        If the operation was abandoned meanwhile, another thread calls `late` with that instead. In
+        the pool `USER`, an `owner` has a thread to itself, until it is let go by `release`.
         """
-        operation = Operation(then, pool, late)
+        operation = Operation(then, pool, owner, late)
         self._under_way.add(operation)
 
         def job() -> None:
@@ -85,7 +92,9 @@ class Background:
 
         operation.job = job
         if pool is Pool.USER:
-            self._user_thread.submit(job)
+            if owner not in self._user_threads:
+                self._user_threads[owner] = UserThread()
+            self._user_threads[owner].submit(job)
         else:
             self._pools[pool].submit(job)
         return operation
@@ -103,10 +112,13 @@ class Background:
         """Have `run_callbacks` make a call; any thread may call this method."""
         self._done.put(call)
 
-    @property
-    def user_line(self) -> str:
-        """The line of user code that the user thread is at now, such as `shop.py:17 in process`."""
-        return place_in(self._user_thread.ident)
+    def user_line(self, owner: TaskId | None = None) -> str:
+        """Return the line of user code that a user thread is at, such as `shop.py:17 in process`.
+
+        It is "" if the owner's thread, or the one that tasks share, runs no user code.
+        """
+        thread = self._user_threads.get(owner)
+        return "" if thread is None else place_in(thread.ident)
 
     def abandon(self, operation: Operation) -> bool:
         """Stop waiting for an operation; another user thread takes over the work that follows.
@@ -120,17 +132,23 @@ class Background:
         operation.is_abandoned = True
         if operation.pool is not Pool.USER:
             return True
-        dropped = self._user_thread.abandon()
-        self._user_thread = UserThread()
+        dropped = self._user_threads.pop(operation.owner).abandon()
         self._under_way = {each for each in self._under_way if each.job not in dropped}
         operation.is_abandoned = operation.job not in dropped
         return operation.is_abandoned
+
+    def release(self, owner: TaskId) -> None:
+        """End the thread of a task, if it has one, once it has done what was submitted."""
+        if (thread := self._user_threads.pop(owner, None)) is not None:
+            thread.close(0)
 
     def close(self) -> None:
         """End the threads: wait for commits, at most a second for user code, never for starts."""
         for pool, executor in self._pools.items():
             executor.shutdown(wait=pool is Pool.COMMIT, cancel_futures=True)
-        self._user_thread.close(_END_WAIT_S)
+        end_s = time.monotonic() + _END_WAIT_S
+        for thread in self._user_threads.values():
+            thread.close(max(end_s - time.monotonic(), 0))
 
     def _end(self, operation: Operation, result: Any) -> None:
         if operation in self._under_way:

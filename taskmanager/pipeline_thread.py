@@ -198,6 +198,8 @@ class PipelineThread:
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
+                # That may have been a turn of 100 ms, for which other threads must not wait.
+                self._background.run_callbacks(0)
 
     def _dispose(self, reader: Reader) -> None:
         self._background.submit(Pool.START, reader.close, lambda _: None)
@@ -222,10 +224,15 @@ class PipelineThread:
             if (call := task.call) is not None:
                 line = ""
                 if (now_s - call.since_s) * 1000 > task.max_process_time_ms:
-                    is_turn = task_id == self._state.on_user_thread
-                    line = self._background.user_line if is_turn else task.event_loop.line
+                    line = self._line_of(task)
                 found.append(Call(task_id, call.place, int(call.since_s * 1000), line))
         return tuple(found)
+
+    def _line_of(self, task: AssignedTask) -> str:
+        task_id = task.replica.task
+        if task_id == self._state.on_user_thread:
+            return self._background.user_line()
+        return self._background.user_line(task_id) or task.event_loop.line
 
     def _check(self, now_s: float) -> None:
         """Check the tasks on which no operation runs.
@@ -310,6 +317,7 @@ class PipelineThread:
             task.log.warning("task given up", reason=reason)
         del self._tasks[task_id]
         task.event_loop.close()
+        self._background.release(task_id)
         self._context.lag_watch.forget(task_id)
         self._reported.pop(task_id, None)
         self._channel.send(channel_messages.Closed(task_id))

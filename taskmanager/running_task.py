@@ -203,6 +203,11 @@ class RunningTask(ABC):
         return False
 
     @property
+    def has_own_thread(self) -> bool:
+        """Whether its turns mostly wait for others; they must not hold up those of siblings."""
+        return False
+
+    @property
     def call(self) -> Call | None:
         """The call of user code that is in progress."""
         return None

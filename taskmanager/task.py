@@ -179,6 +179,16 @@ class Task(RunningTask):
         return self._nodes.has_calls
 
     @property
+    def has_own_thread(self) -> bool:
+        """Whether Spark or the calls of an `AsyncProcessor` do the work.
+
+        What reads global stores shares the thread on which they are brought up to date.
+        """
+        nodes = self._nodes.runtime.nodes
+        waits = kind_of(self._replica.spec).needs_spark or bool(nodes.asynchronous)
+        return waits and not nodes.reads_global_stores
+
+    @property
     def call(self) -> Call | None:
         """The call of user code that is in progress."""
         return self._closing or self._nodes.call

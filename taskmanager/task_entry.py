@@ -99,8 +99,9 @@ class TaskEntry:
     wake_ms: int | None = None
     uncommitted_since_ms: int | None = None
     turn_began_ms: int = 0
-    is_queued: bool = False
-    """Whether the task waits for a turn on the thread of user code."""
+    has_own_thread: bool = False
+    share_ms: float = 0.0
+    """How much of the shared thread's time counts as the task's. The smallest share is next."""
     is_at_its_end: bool = False
     call_since_ms: int = -1
     """When the call of user code began that `call_age_ms` refers to."""
@@ -112,6 +113,11 @@ class TaskEntry:
     """From when on the end of the input is a reason to commit."""
     wants_commit: bool = False
     needs_refresh: bool = False
+
+    @property
+    def shares_thread(self) -> bool:
+        """Whether only one task of this kind at a time has a turn, or is closed."""
+        return not (self.is_inline or self.has_own_thread)
 
     def begin(self) -> None:
         """Reset what belongs to the last run."""

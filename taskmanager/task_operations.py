@@ -64,7 +64,7 @@ class TaskOperations:
             if isinstance(result, RunningTask):
                 task.running = result
                 self._consumers.add(task_id, result)
-                self._handle(Started(task_id, result.wake_in_ms()))
+                self._handle(Started(task_id, result.wake_in_ms(), result.has_own_thread))
             elif isinstance(result, StartCancelledError):
                 self._handle(StartFailed(task_id, None))
             else:
@@ -84,14 +84,16 @@ class TaskOperations:
 
     def run_turn(self, task: AssignedTask, budget_ms: int) -> None:
         """Process records for about `budget_ms`; ends with `TurnEnded`."""
-        running = _running(task)
+        running, took_s = _running(task), 0.0
 
         def turn() -> Turn:
+            nonlocal took_s
             began_s = time.monotonic()
             try:
                 return running.turn(began_s + budget_ms / 1000)
             finally:
-                task.memory.turns.add(time.monotonic() - began_s)
+                took_s = time.monotonic() - began_s
+                task.memory.turns.add(took_s)
 
         def then(result: Any) -> None:
             is_turn = isinstance(result, Turn)
@@ -109,6 +111,7 @@ class TaskOperations:
                     is_at_its_end=running.is_at_its_end,
                     wake_in_ms=running.wake_in_ms(),
                     failure=None if is_turn else task.failure_of(result),
+                    took_ms=1000 * took_s,
                 )
             )
 
@@ -117,7 +120,7 @@ class TaskOperations:
         else:
             self.update_global_stores()
             task.operation = self._background.submit(
-                Pool.USER, turn, self._told(task, then), running.end_abandoned
+                Pool.USER, turn, self._told(task, then), running.end_abandoned, _owner(task)
             )
 
     def commit(self, task: AssignedTask) -> None:
@@ -151,13 +154,15 @@ class TaskOperations:
         if task.is_inline:
             then(attempt(running.close))
         else:
-            task.operation = self._background.submit(Pool.USER, running.close, then)
+            task.operation = self._background.submit(
+                Pool.USER, running.close, then, owner=_owner(task)
+            )
 
     def abandon(self, task: AssignedTask) -> None:
         """Go on without the call of user code that hangs; what it does later has no effect."""
         assert task.operation is not None, "user code runs in other threads only"
         goes_on = self._background.abandon(task.operation)
-        if task.operation.pool is Pool.USER:
+        if task.operation.pool is Pool.USER and task.operation.owner is None:
             self._update = None
         self._calling.discard(task.replica.task)
         task.event_loop.close()
@@ -215,6 +220,11 @@ class TaskOperations:
 def _running(task: AssignedTask) -> RunningTask:
     assert task.running is not None, f"{task.replica.task} has started"
     return task.running
+
+
+def _owner(task: AssignedTask) -> TaskId | None:
+    """Return whose the thread is on which the task has its turns; `None` if tasks share it."""
+    return task.replica.task if _running(task).has_own_thread else None
 
 
 def attempt(action: Callable[[], Any]) -> Any:

@@ -91,10 +91,14 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A start has succeeded; `wake_in_ms` as in `TurnEnded`."""
+    """A start has succeeded; `wake_in_ms` as in `TurnEnded`.
+
+    A task that `has_own_thread` waits for no other task's turn.
+    """
 
     task: TaskId
     wake_in_ms: int | None = None
+    has_own_thread: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class TurnEnded:
     `has_more` means that another turn would have work at once. `has_uncommitted` means that there
     is work to commit, and that nothing is in progress that must come before it. After
     `wake_in_ms` milliseconds, a turn has work even if no record comes. `is_at_its_end` means that
-    no more records are to be expected at once.
+    no more records are to be expected at once. The turn took `took_ms` milliseconds.
     """
 
     task: TaskId
@@ -135,6 +139,7 @@ class TurnEnded:
     is_at_its_end: bool = False
     wake_in_ms: int | None = None
     failure: Failure | None = None
+    took_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

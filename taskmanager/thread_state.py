@@ -58,9 +58,11 @@ FENCED_WAIT_HEARTBEATS = 1.5
 class PipelineThreadState:
     """The tasks of a PipelineThread. Only `handle` changes this state.
 
-    User code runs on one thread, one turn at a time. The tasks take turns, and no turn begins
-    before the previous one has ended. A task with user code has no transaction open while its code
-    runs: its outputs are sent when it commits.
+    Tasks with user code share one thread, and no turn begins there before the previous one has
+    ended. The next turn is that of the task that has had the least of the thread's time. A task
+    that mostly waits for others has its own thread. The loop's own turns follow each other at most
+    one a round, so that what other threads have done is handled in between. A task with user code
+    has no transaction open while its code runs: its outputs are sent when it commits.
     """
 
     def __init__(
@@ -78,11 +80,16 @@ class PipelineThreadState:
         self._entries: dict[TaskId, TaskEntry] = {}
         self._timed: dict[TaskId, None] = {}
         """An ordered set: tasks that have something to do at a later time."""
-        self._to_turn: deque[TaskId] = deque()
-        """Tasks that wait for a turn on the thread of user code."""
+        self._to_turn: dict[TaskId, None] = {}
+        """An ordered set: tasks that wait for a turn on the shared thread of user code."""
         self._to_close: deque[TaskId] = deque()
-        """Tasks that wait to be closed on the thread of user code."""
+        """Tasks that wait to be closed on the shared thread of user code."""
         self._on_user_thread: TaskId | None = None
+        self._least_share_ms = 0.0
+        """The share of the task that had the last turn on the shared thread. What waited for
+        nothing meanwhile has no claim to the time that it did not use."""
+        self._may_turn_inline = True
+        """Whether this tick may begin another turn on the loop's thread."""
         self._now_ms = 0
         self._passed_ms = 0
         """For how much of the time since the last check of calls and commits this process ran."""
@@ -137,8 +144,8 @@ class PipelineThreadState:
                 self.is_stopping = True
                 for entry in list(self._entries.values()):
                     self._release(entry, Release())
-            case Started(task, wake_in_ms):
-                self._on_started(self._entries[task], wake_in_ms)
+            case Started():
+                self._on_started(self._entries[event.task], event)
             case StartFailed(task, failure):
                 self._on_start_failed(self._entries[task], failure)
             case DependencyFailed(task, failure):
@@ -173,6 +180,7 @@ class PipelineThreadState:
                     self._watch_call(self._entries[call.task], call, self._passed_ms)
             self._watch_commits(self._passed_ms)
             self._passed_ms = 0
+        self._may_turn_inline = True
         for task in list(self._timed):
             entry = self._entries[task]
             due_ms = self._due(entry)
@@ -187,6 +195,8 @@ class PipelineThreadState:
             return entry.due_ms
         if entry.phase is not Phase.IDLE:
             return None
+        if entry.is_inline and entry.is_ready:
+            return self._now_ms
         waits = [] if entry.wake_ms is None or entry.is_ready else [entry.wake_ms]
         if (commit_ms := self._commit_due_ms(entry)) is not None:
             waits.append(commit_ms)
@@ -200,11 +210,13 @@ class PipelineThreadState:
             return
         if entry.wake_ms is not None and entry.wake_ms <= self._now_ms:
             entry.wake_ms, entry.is_ready = None, True
-        self._consider(entry)
+        begins = entry.is_inline and entry.is_ready
+        self._consider(entry, may_turn=self._may_turn_inline)
+        self._may_turn_inline &= not begins or entry.phase is not Phase.TURNING
 
     @property
     def on_user_thread(self) -> TaskId | None:
-        """The task whose user code runs now, or is to be the next to run."""
+        """The task whose user code runs now on the shared thread, or is to be the next to run."""
         return self._on_user_thread
 
     def _watch_call(self, entry: TaskEntry, call: Call, passed_ms: int) -> None:
@@ -246,10 +258,11 @@ class PipelineThreadState:
         self._entries[event.task] = entry
         self._on_due(entry)
 
-    def _on_started(self, entry: TaskEntry, wake_in_ms: int | None) -> None:
+    def _on_started(self, entry: TaskEntry, event: Started) -> None:
         self._move(entry, Phase.STARTING, Phase.IDLE)
         entry.reason = ""
-        self._wake_in(entry, wake_in_ms)
+        entry.has_own_thread = event.has_own_thread
+        self._wake_in(entry, event.wake_in_ms)
         self._consider(entry)
 
     def _on_start_failed(self, entry: TaskEntry, failure: Failure | None) -> None:
@@ -342,6 +355,7 @@ class PipelineThreadState:
         entry.is_ready |= event.has_more
         entry.is_at_its_end = event.is_at_its_end
         entry.wants_commit |= event.wants_commit
+        entry.share_ms += event.took_ms
         self._wake_in(entry, event.wake_in_ms)
         if not event.has_uncommitted:
             entry.uncommitted_since_ms = None
@@ -349,7 +363,7 @@ class PipelineThreadState:
             entry.uncommitted_since_ms = entry.turn_began_ms
         if event.failure is not None:
             self._end_by(entry, event.failure)
-        self._consider(entry)
+        self._consider(entry, may_turn=not entry.is_inline)
 
     def _on_commit_ended(self, entry: TaskEntry, event: CommitEnded) -> None:
         if entry.phase is Phase.FAILED:
@@ -385,8 +399,8 @@ class PipelineThreadState:
         elif isinstance(entry.end, Release) and not failure.commits:
             entry.end = Release(entry.end.reason, commits=False)
 
-    def _consider(self, entry: TaskEntry) -> None:
-        """Do the next thing that an idle task needs."""
+    def _consider(self, entry: TaskEntry, *, may_turn: bool = True) -> None:
+        """Do the next thing that an idle task needs; a turn on the loop's thread if it may be."""
         if entry.phase is not Phase.IDLE:
             return
         if entry.end is not None:
@@ -398,11 +412,14 @@ class PipelineThreadState:
             self._commit(entry, CommitTask(entry.task))
         elif entry.needs_refresh and entry.uncommitted_since_ms is None:
             self._commit(entry, RefreshTask(entry.task))
-        elif entry.is_ready and entry.is_inline:
+        elif not entry.is_ready:
+            return
+        elif entry.shares_thread:
+            if entry.task not in self._to_turn:
+                entry.share_ms = max(entry.share_ms, self._least_share_ms)
+                self._to_turn[entry.task] = None
+        elif entry.has_own_thread or may_turn:
             self._begin_turn(entry)
-        elif entry.is_ready and not entry.is_queued:
-            entry.is_queued = True
-            self._to_turn.append(entry.task)
 
     def _commit_due_ms(self, entry: TaskEntry) -> int | None:
         """Return when to commit: by the interval, or sooner if asked for or at the input's end."""
@@ -422,31 +439,37 @@ class PipelineThreadState:
 
     def _close(self, entry: TaskEntry) -> None:
         entry.phase = Phase.CLOSING
-        if entry.is_inline:
-            self._commands.append(CloseTask(entry.task))
-        else:
+        if entry.shares_thread:
             self._to_close.append(entry.task)
+        else:
+            self._commands.append(CloseTask(entry.task))
 
     def _begin_turn(self, entry: TaskEntry) -> None:
         entry.phase, entry.is_ready = Phase.TURNING, False
         entry.turn_began_ms = self._now_ms
+        self._timed.pop(entry.task, None)  # so that it comes last among those of the loop
         self._commands.append(RunTurn(entry.task, self._budget_ms))
 
     def _fill_user_thread(self) -> None:
-        """Give the thread of user code something to do, if it has nothing."""
+        """Give the shared thread of user code something to do, if it has nothing."""
         while self._on_user_thread is None and self._to_close:
             task = self._to_close.popleft()
             if task in self._entries and self._entries[task].phase is Phase.CLOSING:
                 self._on_user_thread = task
                 self._commands.append(CloseTask(task))
         while self._on_user_thread is None and self._to_turn:
-            waiting = self._entries.get(self._to_turn.popleft())
+            task = min(self._to_turn, key=self._share_ms)
+            del self._to_turn[task]
+            waiting = self._entries.get(task)
             if waiting is None:
                 continue
-            waiting.is_queued = False
             if waiting.phase is Phase.IDLE and waiting.is_ready and waiting.end is None:
-                self._on_user_thread = waiting.task
+                self._on_user_thread, self._least_share_ms = task, waiting.share_ms
                 self._begin_turn(waiting)
+
+    def _share_ms(self, task: TaskId) -> float:
+        entry = self._entries.get(task)
+        return 0.0 if entry is None else entry.share_ms
 
     def _wake_in(self, entry: TaskEntry, wake_in_ms: int | None) -> None:
         entry.wake_ms = None if wake_in_ms is None else self._now_ms + wake_in_ms

@@ -1,4 +1,4 @@
-"""The Python thread on which user code runs: one call after another, and replaceable."""
+"""A Python thread on which user code runs: one call after another, and replaceable."""
 
 from __future__ import annotations
 

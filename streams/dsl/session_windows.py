@@ -12,6 +12,7 @@ from kafka_pipeline.streams.dsl.table_values import Found
 from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from kafka_pipeline.streams.dsl.windows import SessionWindows
 from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.processor import Processor
 from kafka_pipeline.streams.record import Headers, Record
 from kafka_pipeline.streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
@@ -21,7 +22,8 @@ class SessionAggregator(WindowAggregator, Processor):
     """Adds each record to its session; merges the sessions that it connects. Null keys are dropped.
 
     Where a session was merged, its result is withdrawn: `None` is forwarded for it. Whether a
-    record is late is judged by the session that it would be in.
+    record is late is judged by the session that it would be in. A session that has closed does not
+    change any more: a record next to one that is not late itself is counted as `SPLIT_SESSION`.
     """
 
     def __init__(self, aggregate: WindowedAggregate, windows: SessionWindows) -> None:
@@ -43,10 +45,10 @@ class SessionAggregator(WindowAggregator, Processor):
             return
         at = self.see(record)
         with self._store.find_sessions(key, timestamp - gap_ms, timestamp + gap_ms) as found:
-            sessions = list(found)
+            sessions = near = list(found)
         if not self.time.follows_records:
             # What others send meanwhile must not matter: only the record's own clock does.
-            sessions = [each for each in sessions if each[0].window.end >= at - self._delay_ms]
+            sessions = [each for each in near if each[0].window.end >= at - self._delay_ms]
         aggregate = self.functions.initializer()
         start = end = timestamp
         for session, value in sessions:
@@ -56,6 +58,9 @@ class SessionAggregator(WindowAggregator, Processor):
         if judged.end < at - self._delay_ms:
             self.late(record, judged, at, self.time.clock)
             return
+        is_split = len(sessions) < len(near)
+        if is_split or self._store.has_expired(key, timestamp - gap_ms, timestamp + gap_ms):
+            self.context.drop(SPLIT_SESSION)
         merged = Windowed(key, Window(start, end))
         old = None
         if sessions and start == end == timestamp:

@@ -102,7 +102,9 @@ class WindowKind:
                     window_size_ms=max(1, difference),
                 )
             case SessionWindows(gap_ms=gap, grace_ms=grace):
-                return session(name, key_serde, value_serde, retention_ms=gap + grace + more)
+                made = session(name, key_serde, value_serde, retention_ms=gap + grace + more)
+                # A record may be next to a session that has closed.
+                return replace(made, options={**made.options, "lingering": gap})
 
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
         """Return the function that makes the processor."""

@@ -63,6 +63,11 @@ class RunningGroup:
         return set_marks, [s.undo for s in stores] + [s.back_to_mark for s in counting]
 
     @property
+    def reads_global_stores(self) -> bool:
+        """Whether processors look up what follows a whole topic."""
+        return bool(self._global_stores)
+
+    @property
     def mixed(self) -> RunningProcessor | None:
         """The processor that takes the records of all sources together, if there is one."""
         for node in self._processors:

@@ -41,7 +41,11 @@ their source partition was idle."""
 SENT_ON = {reason: f"{reason} (late_to)" for reason in (EXPIRED, EXPIRED_AFTER_IDLE)}
 """The reason under which a late record counts that went to the topic of late ones instead."""
 
-LATE = frozenset((*SENT_ON, *SENT_ON.values()))
+SPLIT_SESSION = f"{EXPIRED} (split session)"
+"""The reason for records that are in the results, but too late for a session next to them. That
+has closed and does not change any more, so they are in another one, at most the gap apart."""
+
+LATE = frozenset((*SENT_ON, *SENT_ON.values(), SPLIT_SESSION))
 """All reasons of late records."""
 
 

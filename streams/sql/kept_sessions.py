@@ -42,6 +42,8 @@ class Placed:
     kept: _Kept = field(default_factory=list)
     changed: list[tuple[bytes, Session]] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
+    split: list[int] = field(default_factory=list)
+    """The rows next to a session that has closed, which are therefore in another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,11 @@ class KeptSessions(KeptGroups):
         for key, rows in by_key.items():
             of_key = sessions[key]
             for row in rows:
-                if not of_key.add(groups.starts[row], int(late_by[row]), size + row):
+                time, now = groups.starts[row], int(late_by[row])
+                if not of_key.add(time, now, size + row):
                     placed.late.append(row)
+                elif of_key.is_next_to_closed(time, now) or self._has_expired(key, time):
+                    placed.split.append(row)
             placed.changed += [(key, each) for each in of_key.found if each.parts[-1] >= size]
         placed.late.sort()
         return placed
@@ -158,6 +163,10 @@ class KeptSessions(KeptGroups):
         earliest_end = max(0, min(times) - gap_ms)
         with self._store.find_sessions(key, earliest_end, max(times) + gap_ms) as found:
             return list(found)
+
+    def _has_expired(self, key: bytes, time: int) -> bool:
+        gap_ms = self._sessions.gap_ms
+        return self._store.has_expired(key, time - gap_ms, time + gap_ms)
 
     def _due(self, closed: int, now: int, changes: Sequence[_Change]) -> _Kept:
         """Return the sessions that close, except those that are part of changed ones."""

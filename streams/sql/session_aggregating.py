@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_pipeline.common.specs import GROUPS_TOPIC
+from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.aggregating import FromRecords, Keeping, OfKeys, rows_of_records
@@ -89,6 +90,8 @@ class WholeSessions(_KeepingSessions, _FromRecordsInSessions, OfKeys):
         late_by = dict(zip(found.indexes.tolist(), found.late_by.tolist(), strict=True))
         for index in dict.fromkeys(found.indexes[placed.late].tolist()):
             self.late.take_session(batch, index, sessions, late_by[index])
+        for _ in dict.fromkeys(found.indexes[placed.split].tolist()):
+            self.context.drop(SPLIT_SESSION)
         self.kept_shape.keep()
         merge = partial(self.merge, is_alone=len(batch) == 1)
         self.forward(self.kept.add(found.rows, placed, merge, int(times.max())))
@@ -137,6 +140,8 @@ class MergedSessions(_KeepingSessions):
             own = (batch.clocks or batch.timestamps)[row]
             reason = self.kept.time.late_reason(own, groups.starts[row] + delay_ms + 1)
             self.context.drop(reason)
+        for _ in placed.split:
+            self.context.drop(SPLIT_SESSION)
         self.kept_shape.keep()
         merge = partial(self.merge, is_alone=len(batch) == 1)
         self.forward(self.kept.add(rows, placed, merge, int(times.max())))

@@ -79,6 +79,15 @@ class SessionsOfKey:
         self._found.insert(place, merged)
         return True
 
+    def is_next_to_closed(self, time: int, now: int) -> bool:
+        """Whether a record that was added is not in a session next to it, as that has closed."""
+        for session in reversed(self._found):
+            if session.last + self._gap_ms < time:
+                break
+            if session.last + self._delay_ms < now and session.start <= time + self._gap_ms:
+                return True
+        return False
+
     def _near(self, time: int, now: int) -> list[int]:
         """Return the places of the open sessions that a record belongs to, the last ones first."""
         near = []

@@ -77,6 +77,8 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         # The last moment of a session belongs to it, and its store forgets what is exactly as old.
         retention_ms = sessions.gap_ms + sessions.grace_ms + 1
         found = session(SESSIONS, serdes.bytes, serdes.bytes, retention_ms=retention_ms)
+        # A record may be next to a session that has closed.
+        found = replace(found, options={**found.options, "lingering": sessions.gap_ms})
         found = found.spread(rule, closes_ms=retention_ms if closes else None)
         return (found, times_store(SESSIONS), shape)
     windows = windows_of(grouping)

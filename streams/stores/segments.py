@@ -41,10 +41,15 @@ class SegmentedStore(Expiring, Generic[K, V]):
         key_serde: Serde[K],
         value_serde: Serde[V],
         retention_ms: int,
+        lingering: int = 0,
     ) -> None:
-        """Show the bytes of `store`, which has segments of `segment_ms(retention_ms)`."""
+        """Show the bytes of `store`, which has segments of `segment_ms(retention_ms)`.
+
+        What has expired is still there for `lingering` ms, although it is not returned.
+        """
         self.name = name
         self.retention_ms = retention_ms
+        self._kept_ms = retention_ms + lingering
         self._store = store
         self._segment_ms = segment_ms(retention_ms)
         self._expire_at = 0
@@ -75,11 +80,11 @@ class SegmentedStore(Expiring, Generic[K, V]):
         if committed < self._expire_at:
             return
         # Only committed time is certain: a rollback turns stream time back.
-        live_from = max(0, committed - self.retention_ms + 1)
-        first_live = live_from // self._segment_ms
-        if first_live > 0:
-            self._store.drop_range(b"", pack_time(first_live))
-        self._expire_at = (first_live + 1) * self._segment_ms + self.retention_ms - 1
+        kept_from = max(0, committed - self._kept_ms + 1)
+        first_kept = kept_from // self._segment_ms
+        if first_kept > 0:
+            self._store.drop_range(b"", pack_time(first_kept))
+        self._expire_at = (first_kept + 1) * self._segment_ms + self._kept_ms - 1
 
     def _scans(
         self,
@@ -114,7 +119,7 @@ class SegmentedStore(Expiring, Generic[K, V]):
         return self._scans(time_from, time_to, low, high, reverse)
 
     def _entries_of_key(self, key: bytes, time_from: int, time_to: int) -> list[Entry]:
-        """Return the entries of one key, and maybe of others, in a range of live times, at once."""
+        """Return the entries of one key, and maybe of others, in a range of times, at once."""
         size_ms, store = self._segment_ms, self._store
         first, last = time_from // size_ms, time_to // size_ms
         low, high = key + pack_time(time_from), key + pack_time(time_to + 1)

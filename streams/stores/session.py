@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafka_pipeline.streams.errors import StateStoreError
 from kafka_pipeline.streams.stores.api import check_bounds, check_time, null_key
-from kafka_pipeline.streams.stores.bytes_store import Entry
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Entry
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.layout import (
     MAX_TIME,
@@ -87,6 +87,21 @@ class SessionStore(SegmentedStore[K, V]):
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         """Return the result of `find_sessions` in the opposite order."""
         return self._find(key, earliest_end, latest_start, reverse=True)
+
+    def has_expired(self, key: K, earliest_end: int, latest_start: int) -> bool:
+        """Whether a session of a key has expired that `find_sessions` would have returned.
+
+        It is known for as long as expired sessions linger.
+        """
+        if earliest_end >= self._live_from:
+            return False
+        data, first, last = self._write_key(key), max(earliest_end, 0), self._live_from - 1
+        return any(
+            first <= session_end(stored) <= last
+            and session_start(stored) <= latest_start
+            and stored[SEGMENT_BYTES:-SESSION_BYTES] == data
+            for stored, _ in self._entries_of_key(data, first, last)
+        )
 
     def find_sessions_in_range(
         self, key_from: K | None, key_to: K | None, earliest_end: int, latest_start: int

@@ -59,6 +59,8 @@ class Expected:
 
     results: Counter[Result] = field(default_factory=Counter)
     expired: int = 0
+    most_split: int = 0
+    """How many records are next to a session that may have closed by their own clock."""
     unsure: set[int] = field(default_factory=set)
     is_idle: bool = False
     """Whether records may be missing that came after their partition had been idle."""
@@ -232,6 +234,7 @@ def _session(
         closed = each.clock_ms - delay + early_ms
         if any(each.time_ms - gap <= other.time_ms < closed for other in members):
             found.unsure.add(key)
+            found.most_split += 1
     end = members[-1].time_ms
     if end + delay < end_ms:
         yield _together(key, members, (members[0].time_ms, end))

@@ -13,7 +13,7 @@ from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE
+from kafka_pipeline.streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, SPLIT_SESSION
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.memory.broker import Broker
 from tests.memory.clients import MemoryPositions
@@ -387,6 +387,7 @@ class EventTimeWorld:
         known = expected(drawn.plan, inputs, drawn.end_ms, is_idle=drawn.becomes_idle)
         dropped = self.dropped
         expired, after_idle = dropped.pop(EXPIRED, 0), dropped.pop(EXPIRED_AFTER_IDLE, 0)
+        split = dropped.pop(SPLIT_SESSION, 0)
         assert not dropped, f"dropped for other reasons: {dict(dropped)}"
         wanted, found = (known.comparable(each) for each in (known.results, self.results))
         missing, more = wanted - found, found - wanted
@@ -398,6 +399,9 @@ class EventTimeWorld:
         if weather.bad_commit or weather.broken_connection or weather.crash:
             return  # what was committed may not have been counted
         assert expired == known.expired, f"{expired} are late, not {known.expired}"
+        if not drawn.becomes_idle:
+            most = known.most_split
+            assert split <= most, f"{split} came too late for a session next to them, not {most}"
         late = missing.total()
         assert after_idle == late, f"{after_idle} expired after idle, but {late} are missing"
 

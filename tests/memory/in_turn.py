@@ -14,6 +14,7 @@ from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.taskmanager.background import Background, Operation, Pool
 from tests.memory.clock import Clock
@@ -42,15 +43,16 @@ class BackgroundInTurn(Background):
         self._random = random
         self._results: deque[Callable[[], None]] = deque()
         self._open: set[Operation] = set()
-        self._lines = {pool: _Line(is_single=pool is Pool.USER) for pool in Pool}
+        self._lines: dict[tuple[Pool, TaskId | None], _Line] = {
+            (pool, None): _Line() for pool in Pool if pool is not Pool.USER
+        }
 
     @property
     def is_busy(self) -> bool:
         """See `Background.is_busy`."""
         return bool(self._open)
 
-    @property
-    def user_line(self) -> str:
+    def user_line(self, owner: TaskId | None = None) -> str:
         """See `Background.user_line`; there is no thread for user code."""
         return ""
 
@@ -75,9 +77,10 @@ class BackgroundInTurn(Background):
         work: Callable[[], Any],
         then: Callable[[Any], None],
         late: Callable[[Any], None] = lambda _: None,
+        owner: TaskId | None = None,
     ) -> Operation:
         """See `Background.submit`."""
-        operation = Operation(then, pool, late)
+        operation = Operation(then, pool, owner, late)
         self._open.add(operation)
 
         def job() -> None:
@@ -88,7 +91,8 @@ class BackgroundInTurn(Background):
             self._results.append(partial(self._finish, operation, result))
 
         operation.job = job
-        self._lines[pool].jobs.append(job)
+        line = self._lines.setdefault((pool, owner), _Line(is_single=True))
+        line.jobs.append(job)
         return operation
 
     def run_callbacks(self, wait_s: float) -> None:
@@ -114,11 +118,14 @@ class BackgroundInTurn(Background):
         operation.is_abandoned = True
         if operation.pool is not Pool.USER:
             return True
-        dropped = self._lines[Pool.USER].jobs
-        self._lines[Pool.USER] = _Line(is_single=True)
+        dropped = self._lines.pop((Pool.USER, operation.owner)).jobs
         self._open = {each for each in self._open if each.job not in dropped}
         operation.is_abandoned = operation.job not in dropped
         return operation.is_abandoned
+
+    def release(self, owner: TaskId) -> None:
+        """See `Background.release`."""
+        self._lines.pop((Pool.USER, owner), None)
 
     def close(self) -> None:
         """Forget all work."""
@@ -139,7 +146,7 @@ class BackgroundInTurn(Background):
             operation.then(result)
         else:
             operation.is_abandoned = False
-            self._lines[Pool.START].jobs.append(partial(operation.late, result))
+            self._lines[Pool.START, None].jobs.append(partial(operation.late, result))
 
 
 class EventLoopInTurn(EventLoop):

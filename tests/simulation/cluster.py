@@ -70,7 +70,8 @@ class _Replica(ProcessorReplica):
 
 def _processor(number: int) -> PipelineProcessor:
     """Return a processor; every other one runs user code."""
-    spec = ClassSpec(code="shop:A") if number % 2 else CountSpec()
+    code = "shop:Async" if number % 4 == 3 else "shop:A"
+    spec = ClassSpec(code=code) if number % 2 else CountSpec()
     stores = (LoggedStore("store"),)
     return PipelineProcessor(f"P{number}", spec, (SINK,), (SOURCE,), stores=stores)
 

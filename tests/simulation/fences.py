@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from typing import Protocol
 
 from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.specs import ClassSpec
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -64,6 +65,12 @@ class TaskInstance:
     def is_inline(self) -> bool:
         """Whether its turns run no user code, so that the loop of its thread runs them."""
         return bool(self.task.standby) or kind_of(self.replica.spec).is_inline
+
+    @property
+    def has_own_thread(self) -> bool:
+        """Whether its turns wait for no turn of another task."""
+        spec = self.replica.spec
+        return isinstance(spec, ClassSpec) and spec.code == "shop:Async"
 
     @property
     def fingerprint(self) -> str:

@@ -352,7 +352,7 @@ class FakePipelineThread:
             instance.is_running = True
             if not task.standby:
                 self._running.append(instance)
-            self._handle(Started(task))
+            self._handle(Started(task, has_own_thread=instance.has_own_thread))
 
     def _begin_turn(self, instance: TaskInstance) -> None:
         is_stuck = instance.is_stuck and not instance.is_inline

@@ -33,6 +33,8 @@ from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
 TIMEOUT_S = 20
+HAS_MORE = object()
+"""What `FakeTask.on_turn` returns if records are left."""
 CONFIG = Config(
     server_ip="127.0.0.1",
     server_port=1,
@@ -224,6 +226,7 @@ class FakeTask(RunningTask):
         self.turns = 0
         self.fills_up = False
         self.loses_connection = False
+        self.waits_for_others = False
         self.calls: list[Call] = []
         """The call of user code that goes on, if there is any."""
         self.is_released = False
@@ -241,6 +244,10 @@ class FakeTask(RunningTask):
     @property
     def has_records(self) -> bool:
         return bool(self.records)
+
+    @property
+    def has_own_thread(self) -> bool:
+        return self.waits_for_others
 
     @property
     def call(self) -> Call | None:
@@ -261,9 +268,9 @@ class FakeTask(RunningTask):
     def turn(self, until_s: float) -> Turn:
         self.turns += 1
         taken, self.records = self.records, []
-        self.on_turn()
+        has_more = self.on_turn()
         self.uncommitted += len(taken)
-        return Turn(has_more=False, wants_commit=False)
+        return Turn(has_more=has_more is HAS_MORE, wants_commit=False)
 
     @property
     def has_uncommitted(self) -> bool:

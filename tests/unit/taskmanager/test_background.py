@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.errors import EscapedError
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.background import Background, Pool
 
 TIMEOUT_S = 20
+OWNER, OTHER = TaskId("Query", 0), TaskId("Query", 1)
 
 
 @pytest.fixture
@@ -68,6 +70,41 @@ def test_what_waits_for_a_thread_that_is_abandoned_never_begins(background: Back
     assert not background.abandon(waiting[1])
 
 
+def test_a_task_with_a_thread_to_itself_waits_for_no_call_of_another_one(
+    background: Background,
+) -> None:
+    may_return, begun = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    def hang() -> None:
+        begun.set()
+        may_return.wait(TIMEOUT_S)
+
+    shared = background.submit(Pool.USER, hang, lambda _: results.append("shared"))
+    own = background.submit(Pool.USER, hang, lambda _: results.append("own"), owner=OWNER)
+    assert begun.wait(TIMEOUT_S)
+    background.submit(Pool.USER, lambda: "other", results.append, owner=OTHER)
+    run_until(background, lambda: results == ["other"])
+    assert background.abandon(own)
+    assert "test_background.py:" in background.user_line()
+    assert background.user_line(OWNER) == "", "it has no thread any more"
+    background.submit(Pool.USER, lambda: "next", results.append, owner=OWNER)
+    run_until(background, lambda: results == ["other", "next"])
+    may_return.set()
+    run_until(background, lambda: results == ["other", "next", "shared"])
+    assert not background.abandon(shared)
+
+
+def test_the_thread_of_a_task_ends_with_the_task(background: Background) -> None:
+    threads: list[Any] = []
+    background.submit(Pool.USER, threading.current_thread, threads.append, owner=OWNER)
+    run_until(background, lambda: bool(threads))
+    background.release(OWNER)
+    threads[0].join(TIMEOUT_S)
+    assert not threads[0].is_alive()
+    background.release(OTHER)
+
+
 @pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
 def test_the_thread_of_user_code_survives_whatever_is_raised(
     background: Background, raised: BaseException
@@ -95,7 +132,7 @@ def test_the_line_of_user_code_that_hangs_is_known(background: Background) -> No
     done: list[Any] = []
     background.submit(Pool.USER, hang, done.append)
     assert begun.wait(TIMEOUT_S)
-    assert "test_background.py:" in background.user_line
-    assert background.user_line.endswith(" in hang")
+    assert "test_background.py:" in background.user_line()
+    assert background.user_line().endswith(" in hang")
     may_return.set()
     run_until(background, lambda: done == [None])

@@ -26,7 +26,7 @@ from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.background import PARALLEL_CALLS
 from kafka_pipeline.taskmanager.pipeline_thread import CHECK_INTERVAL_S
 from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
-from tests.unit.taskmanager.fakes import TIMEOUT_S, FakeTask, Rig, batch
+from tests.unit.taskmanager.fakes import HAS_MORE, TIMEOUT_S, FakeTask, Rig, batch
 
 USER = ClassSpec(code="shop:A")
 BOTH = pytest.mark.parametrize("spec", [ForwardSpec(), USER], ids=["inline", "user"])
@@ -124,6 +124,57 @@ def test_a_turn_of_user_code_that_takes_long_holds_up_no_built_in_type_and_no_re
     assert not slow.uncommitted
     may_return.set()
     rig.step_until(lambda: slow.committed == 1)
+
+
+def test_a_task_that_waits_for_others_and_its_siblings_do_not_wait_for_each_other(rig: Rig) -> None:
+    """The first batch of a query takes seconds, and results of calls must not wait for a turn."""
+    slow = rig.assign(0, spec=USER)
+    waiting = [rig.assign(partition, spec=USER) for partition in (1, 2)]
+    for task in waiting:
+        task.waits_for_others = True
+    rig.step_until(lambda: len(rig.reader.assigned) == 3)
+    may_return = threading.Event()
+    for task in (slow, waiting[0]):
+        task.on_turn = lambda: may_return.wait(TIMEOUT_S)
+    feed(rig, slow, waiting[0])
+    for count in range(1, 4):
+        feed(rig, waiting[1])
+        rig.clock.now_s += 1
+        rig.step_until(lambda count=count: waiting[1].committed == count)  # type: ignore[misc]
+    (fourth,) = rig.run(3, spec=USER)
+    slow.on_turn = lambda: None
+    may_return.set()
+    rig.step_until(lambda: slow.committed == waiting[0].committed == 1)
+    may_return.clear()
+    feed(rig, waiting[0], fourth)
+    rig.step_until(lambda: fourth.committed == 1)
+    assert waiting[0].committed == 1
+    rig.revoke(waiting[1])
+    rig.step_until(lambda: waiting[1].is_released)
+    may_return.set()
+
+
+def test_a_built_in_type_with_a_backlog_stops_neither_the_loop_nor_user_code(rig: Rig) -> None:
+    (backlogged,) = rig.run(0)
+    (user,) = rig.run(1, spec=USER)
+    backlogged.on_turn = lambda: HAS_MORE
+    feed(rig, backlogged)
+    for count in range(1, 4):
+        feed(rig, user)
+        rig.clock.now_s += 1
+        rig.step_until(lambda count=count: user.committed == count)  # type: ignore[misc]
+    assert backlogged.turns > 3
+
+
+def test_what_other_threads_have_done_is_handled_between_turns_of_built_in_types(rig: Rig) -> None:
+    """A round of the loop may have many of them, each of 100 ms."""
+    first, second = rig.run(0, 1)
+    handled: list[int] = []
+    wake = rig.thread._background.wake
+    first.on_turn = lambda: wake(lambda: handled.append(second.turns))
+    feed(rig, first, second)
+    rig.step_until(lambda: second.turns == 1)
+    assert handled == [0]
 
 
 def test_tasks_with_user_code_take_turns(rig: Rig) -> None:

@@ -94,6 +94,76 @@ def test_tasks_of_built_in_types_wait_for_nobody() -> None:
     assert host.take(fed(7)) == [RunTurn(task(7), BUDGET_MS)]
 
 
+def test_a_task_with_a_thread_to_itself_waits_for_nobody() -> None:
+    host = running(range(2))
+    host.take(Assigned(task(7), False, MAX_PROCESS_MS), Started(task(7), has_own_thread=True))
+    host.take(fed(0), fed(1))
+    assert host.take(fed(7)) == [RunTurn(task(7), BUDGET_MS)]
+    assert host.take(ended(7, has_more=True)) == [RunTurn(task(7), BUDGET_MS)]
+    assert host.take(ended(0)) == [RunTurn(task(1), BUDGET_MS)], "nor does anybody wait for it"
+    host.take(Revoked((task(7),)), ended(7))
+    assert host.take(CommitEnded(task(7))) == [CloseTask(task(7))]
+
+
+def turns_of(host: Host, took_ms: dict[int, float], count: int) -> list[int]:
+    """Return whose the next turns are, if all tasks always have more, and take so long."""
+    order = []
+    (command,) = host.take(*(fed(number) for number in took_ms))
+    for _ in range(count):
+        assert isinstance(command, RunTurn)
+        order.append(number := command.task.partition)
+        (command,) = host.take(
+            ended(number, has_more=True, has_uncommitted=False, took_ms=took_ms[number])
+        )
+    return order
+
+
+def test_a_fast_task_waits_for_one_turn_of_slow_siblings_and_not_for_all_of_them() -> None:
+    host = running(range(6))
+    order = turns_of(host, {**dict.fromkeys(range(5), 1000.0), 5: 1.0}, 1000)
+    assert order[:6] == [0, 1, 2, 3, 4, 5]
+    slow = [at for at, number in enumerate(order) if number != 5]
+    assert len(slow) == 5, "until it has had as much of the thread's time as they had"
+
+
+def test_tasks_have_equal_parts_of_the_thread_however_long_their_turns_are() -> None:
+    host = running(range(3))
+    took_ms = {0: 1000.0, 1: 100.0, 2: 10.0}
+    order = turns_of(host, took_ms, 10_000)
+    used_ms = [took_ms[number] * order.count(number) for number in took_ms]
+    assert max(used_ms) - min(used_ms) <= 1000
+
+
+def test_a_task_that_had_nothing_to_do_may_not_make_up_for_it() -> None:
+    host = running(range(2))
+    host.take(fed(0))
+    for _ in range(100):
+        host.take(ended(0, has_more=True, has_uncommitted=False, took_ms=BUDGET_MS))
+    host.take(fed(1))
+    order = []
+    for _ in range(10):
+        (number,) = [n for n in range(2) if host.phase(n) is Phase.TURNING]
+        order.append(number)
+        host.take(ended(number, has_more=True, has_uncommitted=False, took_ms=BUDGET_MS))
+    assert order.count(1) <= 6
+
+
+def test_turns_of_the_loop_that_go_on_take_turns_and_let_it_do_other_things() -> None:
+    host = running(range(3), is_inline=True)
+    more = {"has_more": True, "has_uncommitted": False}
+    for number in range(3):
+        assert host.take(fed(number)) == [RunTurn(task(number), BUDGET_MS)]
+        assert host.take(ended(number, **more)) == []
+    order = []
+    for _ in range(6):
+        assert host.core.next_due_ms == host.now_ms, "the loop does not wait"
+        (command,) = host.wait(1)
+        assert isinstance(command, RunTurn)
+        order.append(command.task.partition)
+        assert host.take(ended(order[-1], **more)) == []
+    assert order == [0, 1, 2] * 2
+
+
 def test_a_task_is_woken_when_it_wanted_to_be() -> None:
     host = running()
     host.take(fed(), ended(has_uncommitted=False, wake_in_ms=30))

@@ -197,6 +197,51 @@ def test_a_late_record_is_counted() -> None:
 
 
 @pytest.mark.parametrize("emit", Emit)
+@pytest.mark.parametrize(
+    ("records", "is_split"),
+    [
+        # By the clock of 109, the session that ended at 92 has closed, but not a record at 94.
+        ("a:1@92 b:1@109 a:1@94", True),
+        ("a:1@92 b:1@109 a:1@102", True),
+        ("a:1@92 b:1@109 a:1@103", False),
+        ("a:1@92 b:1@106 a:1@94", False),
+        ("c:1@92 b:1@109 a:1@94", False),
+        # It also joins one that is open.
+        ("a:1@92 a:1@104 b:1@109 a:1@98", True),
+        # Both are late.
+        ("a:1@80 b:1@109 a:1@81", False),
+        # It is the gap away from what closed long ago.
+        ("a:1@92 b:1@500 a:1@500", False),
+    ],
+)
+def test_a_record_next_to_a_session_that_has_closed_is_counted(
+    records: str, is_split: bool, emit: Emit
+) -> None:
+    built = builder()
+    session = windows.session(10, grace_ms=5)
+    table = built.stream("in").group_by_key().windowed_by(session, emit=emit).count()
+    watched = watch(table)
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, inputs(records))
+        assert driver.dropped_records.get("expired (split session)", 0) == is_split
+        pipe(driver, inputs("b:1@1000"))
+        found = sum(each.startswith("a[") for each in watched)
+        assert found >= 1 + is_split, "it is in the results"
+
+
+def test_split_sessions_are_seen_across_segments_and_after_a_longer_time() -> None:
+    """What has expired stays for the gap, although it is not returned."""
+    gap = 1_000_000
+    built = builder()
+    built.stream("in").group_by_key().windowed_by(windows.session(gap, grace_ms=0)).count(name="S")
+    with TopologyTestDriver(built) as driver:
+        pipe(driver, inputs(f"a:1@{gap} b:1@{3 * gap - 2}"))
+        assert list(driver.get_session_store("S").fetch("a")) == []
+        pipe(driver, inputs(f"a:1@{2 * gap}"))
+        assert driver.dropped_records == {"expired (split session)": 1}
+
+
+@pytest.mark.parametrize("emit", Emit)
 def test_what_merges_may_change_its_arguments(emit: Emit) -> None:
     def add(key: str, value: str, found: list[str]) -> list[str]:
         found.append(value)

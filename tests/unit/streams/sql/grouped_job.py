@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.common.table_settings import TableSettings
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.common.user_code import UserCode
@@ -18,7 +18,7 @@ from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
-from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
+from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
@@ -126,7 +126,7 @@ class Job:
     """The tasks of a pipeline, which process what is sent to them at once, and commit it.
 
     `stores` of an earlier job are what its tasks had committed. With `writers`, so many tasks write
-    each topic that is read, and event time goes on by `learn` only.
+    each topic that is read, except for `sources`, and event time goes on by `learn` only.
     """
 
     def __init__(
@@ -136,9 +136,10 @@ class Job:
         stores: Mapping[str, Mapping[str, BytesStore]] | None = None,
         partitions: int = 1,
         writers: int = 0,
+        sources: Collection[str] = (),
     ) -> None:
         self.clock = Clock()
-        self._writers = writers
+        self._writers, self._sources = writers, sources
         self._input_times: dict[str, InputTime] = {}
         self.results: list[Result] = []
         self.dropped: Counter[str] = Counter()
@@ -198,10 +199,15 @@ class Job:
             stores={builder.name: stores[builder.name] for builder in group.stores},
             output_topics=Topics(self._partitions),
             clock_ms=self.clock,
+            clocked_topics={topic for each in self._units for topic in each.in_topics},
         )
         known = None
         if self._writers:
-            known = InputTime(dict.fromkeys(partitions, self._writers), idle_after_ms=1000)
+            writers = {
+                place: SOURCE if place[0] in self._sources else self._writers
+                for place in partitions
+            }
+            known = InputTime(writers, idle_after_ms=1000)
             self._input_times[name] = known
         self._tasks[name] = GroupTask(
             group,
@@ -216,7 +222,7 @@ class Job:
         """Let all tasks know that their writers have passed a minute with all that was sent."""
         progress = Progress(int(minute * MINUTE_MS), is_idle)
         for unit in self._units:
-            for topic in unit.in_topics:
+            for topic in set(unit.in_topics) - set(self._sources):
                 partition = (topic, unit.task.partition)
                 self._input_times[str(unit.task)].learn(
                     {partition: Mark(self._commits, progress, progress)}
@@ -236,13 +242,17 @@ class Job:
         keys: Sequence[bytes | None],
         values: Sequence[bytes | None],
         times: Sequence[int],
+        headers: Sequence[KafkaHeaders] | None = None,
     ) -> None:
         """Let the task that reads a partition of a topic process records."""
         for unit in self._units:
             if topic in unit.in_topics and unit.task.partition == partition:
                 offsets = list(range(self._commits, self._commits + len(times)))
                 self._commits += len(times)
-                batch = RecordBatch(topic, partition, [*keys], [*values], [*times], offsets, None)
+                columns = ([*keys], [*values], [*times], offsets)
+                batch = RecordBatch(
+                    topic, partition, *columns, None if headers is None else [*headers]
+                )
                 self._process(unit, [batch])
 
     def send_together(self, rows: Mapping[str, Sequence[Row]]) -> None:
@@ -297,6 +307,7 @@ class Job:
                         [keys[index] for index in chosen],
                         [values[index] for index in chosen],
                         [times[index] for index in chosen],
+                        [headers[index] for index in chosen],
                     )
             return
         for key, value, timestamp, header in zip(*columns, headers, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.join_pipeline import ON
 from tests.unit.streams.sql.join_pipeline import pipeline as join
 from tests.unit.streams.sql.test_grouped_queries import HOURLY, pipeline
@@ -34,6 +34,37 @@ def test_window_waits_for_the_writer_that_is_behind(shared: OpenedOnce) -> None:
     job.learn(600)
     assert hours(job) == [("a", "08:00", [2])]
     assert job.take() == []
+    job.close()
+
+
+def test_what_its_own_clock_makes_late_goes_to_late_to_in_front_of_the_topic_of_groups(
+    shared: OpenedOnce,
+) -> None:
+    """Behind the topic, only rows of groups are known: what others have closed without them."""
+    query = HOURLY.replace("key", "customer AS key", 1).replace("BY key", "BY customer")
+    text = pipeline(query, "grace: 0 s\n  late_to: late")
+    job = Job(text, shared, partitions=2, writers=2, sources=("in",))
+
+    def records(*minutes: float) -> list[Row]:
+        return [{"key": 1, "customer": "a", "n": int(at), "at": at} for at in minutes]
+
+    job.send(records(10, 70, 11, 12, 71), 0)
+    job.restart()
+    job.send(records(13), 0)
+    # The other partition is not as far, so its record is in time.
+    job.send(records(14), 1)
+    found = job.take()
+    late = [each for each in found if each.topic == "late_records"]
+    assert [each.value["n"] for each in late] == [11, 12, 13]
+    results = [
+        each.value for each in found if each.topic == "out" and each.value["hour"] == "00:00"
+    ]
+    assert sorted(results[-1]["l"]) == [10, 14]
+    assert job.dropped == {"expired (late_to)": 3}
+    # Now it was idle, and the window has closed without it.
+    job.learn(70)
+    job.send(records(15), 1)
+    assert job.dropped == {"expired (late_to)": 3, "expired after idle": 1}
     job.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
 import pytest
 
@@ -34,7 +35,7 @@ def rows(*minutes: float, key: str = "a") -> list[Row]:
     return [{"key": key, "customer": key, "n": int(at), "at": at} for at in minutes]
 
 
-def shown(results: list[Result]) -> list[str]:
+def shown(results: Iterable[Result]) -> list[str]:
     """Return results as key, start, end and numbers."""
     return sorted(
         f"{key}: {value and (value['s'] + '-' + value['e'], *value['l'])}"
@@ -118,7 +119,25 @@ def test_session_is_emitted_once_when_it_closes(shared: OpenedOnce) -> None:
     assert [each.value["s"] for each in job.take()] == ["00:14", "00:16", "00:27", "00:40", "00:41"]
     job.send(rows(200))
     assert shown(job.take()) == ["a: ('01:40-01:45', 100)"]
-    assert job.dropped == {}
+    assert job.dropped == {"expired (split session)": 1}
+    job.close()
+
+
+@pytest.mark.parametrize("query", [SESSIONS, BY_CUSTOMER], ids=["by key", "behind a topic"])
+def test_record_next_to_a_session_that_has_closed_is_counted(
+    shared: OpenedOnce, query: str
+) -> None:
+    job = Job(pipeline(query, "grace: 0 s"), shared)
+    job.send([*rows(10), *rows(16, key="b"), *rows(12)])
+    job.restart()
+    job.send([*rows(16), *rows(22, key="b"), *rows(21)])
+    assert shown(each for each in job.take() if each.key == "a") == [
+        "a: ('00:10-00:15', 10)",
+        "a: ('00:12-00:17', 12)",
+        "a: ('00:12-00:21', 12, 16)",
+        "a: ('00:21-00:26', 21)",
+    ]
+    assert job.dropped == {"expired (split session)": 2}
     job.close()
 
 

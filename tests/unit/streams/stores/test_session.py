@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,6 +232,26 @@ def test_segments_that_expired_are_dropped(
     sessions.put(session("b", 0, 10 * MIN_SEGMENT_MS), 3)
     with backend.store.scan(b"", None) as entries:
         assert len(list(entries)) == 2
+
+
+def test_what_has_expired_is_known_for_as_long_as_it_lingers(backend: Backend) -> None:
+    segment = MIN_SEGMENT_MS
+    options = {**DEFINITION.options, "lingering": 2 * segment}
+    store: Any = backend.build(replace(DEFINITION, options=options))
+    store.put(session("a", 50, 100), 1)
+    store.put(session("aa", 50, 200), 1)
+    assert not store.has_expired("a", 100, 100), "it is there"
+    for step in (1, 2):
+        store.put(session("b", 0, step * segment + RETENTION), 2)
+        backend.store.commit(step)
+        assert list(store.fetch("a")) == []
+        assert store.has_expired("a", 100, 50)
+    assert not store.has_expired("a", 101, 200)
+    assert not store.has_expired("a", 0, 49), "it begins later"
+    store.put(session("b", 0, 5 * segment + RETENTION), 3)
+    backend.store.commit(3)
+    store.put(session("b", 0, 5 * segment + RETENTION), 3)
+    assert not store.has_expired("a", 100, 50)
 
 
 def test_content_lasts_over_a_restart(backend: Backend, sessions: SessionStore[str, int]) -> None:
