@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from types import FrameType
 
 
 def main() -> None:
@@ -10,6 +11,19 @@ def main() -> None:
     # Imported late: this takes a second, and Ctrl-C meanwhile ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kafka_pipeline.admin.app import app
+    from kafka_pipeline.common.cli import INTERRUPTED_EXIT_CODE
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    app()
+    interrupts: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interrupts.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        app()
+    except SystemError:
+        # confluent-kafka loses a KeyboardInterrupt that is raised while it logs (its issue 1708).
+        if not interrupts:
+            raise
+        raise SystemExit(INTERRUPTED_EXIT_CODE) from None

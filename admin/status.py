@@ -27,6 +27,7 @@ from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.unmet_keys import unmet_keys
 
 _REFRESH_S = 0.5
 _OLDEST = "oldest"
@@ -186,14 +187,12 @@ def notes(status: ClusterStatus) -> list[Text]:
 
 def key_warnings(status: ClusterStatus) -> list[Text]:
     """Return a line for each topic of a processor whose keys do not meet those of others."""
-    found: dict[tuple[str, str], str] = {}
-    for info in status.tasks:
-        for warning in () if info.status is None else info.status.key_warnings:
-            of_topic = f"{warning.topic} {warning.problem}"
-            found.setdefault((info.task.processor, of_topic), warning.text)
     return [
-        Text.assemble((f"{processor}: ", "bold yellow"), (printable(text, LAYOUT), "yellow"))
-        for (processor, _), text in found.items()
+        Text.assemble(
+            (f"{processor}: ", "bold yellow"), (printable(warning.text, LAYOUT), "yellow")
+        )
+        for processor, warnings in unmet_keys(status.tasks).items()
+        for warning in warnings
     ]
 
 

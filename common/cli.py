@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import wraps
+from inspect import cleandoc
 from typing import ParamSpec, TypeVar
 
 from kafka_pipeline.common.errors import PipelineError
@@ -23,6 +24,9 @@ def run_command(command: Callable[P, T]) -> Callable[P, T]:
     A PipelineError puts its message on stderr, without a traceback, and exits with its
     `exit_code`; Ctrl-C exits with 130. Anything else is a bug, and propagates with its traceback.
 
+    Paragraphs of the docstring, which `--help` shows, become single lines: Typer would break them
+    where the source does, and again at the width of the terminal.
+
         @app.command()
         @run_command
         def validate(config: Path) -> None: ...
@@ -38,4 +42,6 @@ def run_command(command: Callable[P, T]) -> Callable[P, T]:
         except KeyboardInterrupt:
             raise SystemExit(INTERRUPTED_EXIT_CODE) from None
 
+    paragraphs = cleandoc(command.__doc__ or "").split("\n\n")
+    run.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return run

@@ -13,11 +13,6 @@ SOURCE_TOPIC = "source_topic"
 FRUITS = ("apple", "lemon", "orange", "cherry")
 
 
-def stop_on_error(error, _message):
-    if error is not None:
-        sys.exit(f"Kafka does not take the records: {error.str()}")
-
-
 def main():
     producer = Producer(
         {
@@ -28,12 +23,23 @@ def main():
             "partitioner": "murmur2_random",
         }
     )
+    failures = []
+
+    def on_delivery(error, _message):
+        # An exception would be lost here: librdkafka calls this.
+        if error is not None:
+            failures.append(error)
+
     for number in range(1000):
         value = "not a number" if number % 100 == 99 else str(number)
-        producer.produce(
-            SOURCE_TOPIC, key=FRUITS[number % 4], value=value, on_delivery=stop_on_error
+        producer.produce(SOURCE_TOPIC, key=FRUITS[number % 4], value=value, on_delivery=on_delivery)
+    unsent = producer.flush(30)
+    if failures:
+        sys.exit(
+            f"Kafka does not take the records: {failures[0].str()}. "
+            f"Is the JobManager running? It creates the topic {SOURCE_TOPIC}."
         )
-    if producer.flush(30):
+    if unsent:
         sys.exit("Kafka has not taken all records within 30 s")
     print(f"wrote 1,000 records to {SOURCE_TOPIC}")
 

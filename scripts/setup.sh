@@ -101,7 +101,7 @@ run_command(find_java)()'
     say "making $VENV with $("$python" --version)…"
     quietly "$python" -m venv "$VENV"
   fi
-  say "installing the packages of requirements.lock, a minute or two the first time…"
+  say "installing the packages of requirements.lock, 1.4 GB, some minutes the first time…"
   install_lock locks/build.lock
   install_lock requirements.lock
   say "installing the project…"

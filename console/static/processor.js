@@ -2,6 +2,7 @@
 
 import { el, show } from "./dom.js";
 import { UNKNOWN, badge, count, oldest, rate } from "./format.js";
+import { keyWarningsList } from "./key_warnings.js";
 import { lately, leftOut, leftOutLine } from "./left_out.js";
 import { follow } from "./live.js";
 import { actionButton, mayAct } from "./session.js";
@@ -47,6 +48,7 @@ function render(body, data) {
       actionButton(label, action, { processors: [data.id] }))),
     waitsList(data.waits),
     leftOutLine(figures),
+    keyWarningsList([figures]),
     reasons(data.tasks),
     table("Tasks", mayAct() ? [...COLUMNS, ACTION] : COLUMNS, data.tasks, "This processor has no tasks."),
     el("dl", { class: "lines" }, lines.filter(([, value]) => value).map(([term, value]) =>

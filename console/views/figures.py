@@ -10,6 +10,7 @@ from kafka_pipeline.common.cluster_status import HELD, TaskInfo
 from kafka_pipeline.common.left_out import left_out
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.unmet_keys import unmet_keys
 from kafka_pipeline.common.waits import lag_together, time_together
 from kafka_pipeline.console.snapshot import Snapshot
 
@@ -73,6 +74,11 @@ def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
         "left_out": [
             {"reason": each.reason, "records": each.records, "per_minute": each.per_minute}
             for each in left_out(tasks)
+        ],
+        "key_warnings": [
+            {**each.to_json(), "text": each.text}
+            for warnings in unmet_keys(tasks).values()
+            for each in warnings
         ],
     }
 

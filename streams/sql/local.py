@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -29,10 +30,12 @@ _OF_CLUSTERS = re.compile(
 
 
 class _SharedAggregation:
-    """An aggregation that several tasks of this process use, one at a time."""
+    """An aggregation that several tasks of a `LocalQueries` use, one at a time."""
 
-    def __init__(self, query: RunningAggregation) -> None:
+    def __init__(self, query: RunningAggregation, last_closed: Callable[[], None]) -> None:
+        """Take a query that nobody uses, and what to do once nobody uses it any more."""
         self.users = 0
+        self._last_closed = last_closed
         self._query = query
         self.partial, self.merge, self.replace = query.partial, query.merge, query.replace
 
@@ -50,7 +53,39 @@ class _SharedAggregation:
         """Release what the query holds, once nobody uses it."""
         self.users -= 1
         if not self.users:
-            self._query.close()
+            self._last_closed()
+
+
+class IdleAggregations:
+    """Planned aggregations of this process that nothing uses now, for the next test driver.
+
+    To plan one takes most of the time that a driver needs. Only those stay whose plan depends on
+    nothing but their text: no user code, no rows of tables.
+    """
+
+    def __init__(self, most: int = 16) -> None:
+        """Keep so many; those that are idle for longest are closed first."""
+        self._most = most
+        self._queries: dict[tuple[str, str], RunningAggregation] = {}
+
+    def take(self, context: str, name: str) -> RunningAggregation | None:
+        """Return the aggregation with this name on the Spark with this id, which then is in use."""
+        return self._queries.pop((context, name), None)
+
+    def put(self, context: str, name: str, spec: QuerySpec, query: RunningAggregation) -> None:
+        """Keep an aggregation that nothing uses any more, or close it."""
+        if spec.function or spec.tables or spec.global_tables:
+            query.close()
+            return
+        replaced = self._queries.pop((context, name), None)
+        self._queries[context, name] = query
+        longest = next(iter(self._queries)) if len(self._queries) > self._most else None
+        for each in (replaced, self._queries.pop(longest) if longest else None):
+            if each is not None:
+                each.close()
+
+
+_IDLE = IdleAggregations()
 
 
 class LocalQueries:
@@ -78,17 +113,23 @@ class LocalQueries:
     def open_aggregation(self, spec: QuerySpec) -> Aggregation:
         """See `SparkQueries.open_aggregation`. Raises as `open` does.
 
-        Tasks ahead of the topic of groups, and those behind it, share one: to plan a query takes
-        most of the time that a second test driver needs.
+        Tasks ahead of the topic of groups, and those behind it, share one.
         """
         # The processor's name is only for errors, and a query with one is not kept.
         name = replace(spec, processor="").to_json()
         shared = self._aggregations.get(name)
         if shared is None or not shared.users:
-            shared = _SharedAggregation(self._queries().open_aggregation(spec))
+            shared = self._shared(name, spec)
             self._aggregations[name] = shared
         shared.users += 1
         return shared
+
+    def _shared(self, name: str, spec: QuerySpec) -> _SharedAggregation:
+        queries = self._queries()
+        query = _IDLE.take(queries.spark_id, name)
+        if query is None:
+            query = queries.open_aggregation(spec)
+        return _SharedAggregation(query, partial(_IDLE.put, queries.spark_id, name, spec, query))
 
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """See `SparkQueries.open_join`. Raises as `open` does."""

@@ -34,6 +34,7 @@ from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.table_files import opened_tables
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
+from kafka_pipeline.streams.sql.zone import TIME_ZONE
 
 T = TypeVar("T")
 
@@ -50,6 +51,12 @@ class SparkQueries:
         self._session = session
         self._code = code
         self._tables = SharedTables(session, partial(opened_tables, session, readable))
+
+    @property
+    def spark_id(self) -> str:
+        """The id of the running Spark, another one for each start, and the zone of its times."""
+        zone = self._session.conf.get(TIME_ZONE)
+        return f"{self._session.sparkContext.applicationId} {zone}"
 
     def open(self, spec: QuerySpec) -> RunningQuery:
         """See `Queries.open`."""

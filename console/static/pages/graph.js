@@ -3,6 +3,7 @@
 import { Graph, layout } from "../vendor/dagre.esm.js";
 import { el, show, svg } from "../dom.js";
 import { brief, duration, rate, stateLook } from "../format.js";
+import { keyWarningsList, unmetTopics } from "../key_warnings.js";
 import { leftOutRecently, reasonsOf } from "../left_out.js";
 import { actionButton } from "../session.js";
 import { brieflyInTime, eventTime, waitsList } from "../waits.js";
@@ -31,6 +32,7 @@ export function graphPage(main) {
       show(main,
         el("h2", { class: "unseen" }, "Graph"),
         waitsList(data.waits),
+        keyWarningsList(data.nodes),
         data.nodes.length
           ? el("div", { class: "scroll graph" }, draw(data, placed, main.clientWidth - 2 * MARGIN_PX, LEAST_SCALE[direction]))
           : el("p", { class: "quiet" }, "The JobManager has not read a pipeline yet."),
@@ -101,7 +103,8 @@ function processorOf(node, graph, waits) {
   const state = number === node.tasks ? `${number} ${word}` : `${number} of ${node.tasks} ${word}`;
   const oldest = node.oldest_waiting_ms === null || width < WIDE.processor.width ? "" : ` · ${duration(node.oldest_waiting_ms)}`;
   const lost = node.dropped ? `, left out: ${reasonsOf(node)}` : "";
-  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}, event time ${eventTime(node)}${lost}`;
+  const unmet = node.key_warnings.length ? `, keys that do not meet others: ${unmetTopics(node)}` : "";
+  const label = `${node.name}: ${state}, in ${rate(node.rate_in)}, lag ${brief(node.lag)}, event time ${eventTime(node)}${lost}${unmet}`;
   const isHeld = waits.some((wait) => wait.processor === node.name);
   return svg("a", { class: `node ${look}`, href: `#/graph/${encodeURIComponent(node.name)}`, "aria-label": label },
     svg("title", null, label),
@@ -113,6 +116,7 @@ function processorOf(node, graph, waits) {
       ? svg("text", { x: left + width - 10, y: top + 40, class: leftOutRecently(node) ? "lost now" : "lost" }, `▼ ${brief(node.dropped)} left out`)
       : null,
     svg("text", { x: left + 18, y: top + 58, class: "state" }, `${sign} ${state}`),
+    unmet ? svg("text", { x: left + width - 10, y: top + 58, class: "lost now" }, "▲ keys") : null,
     svg("text", { x: left + 18, y: top + 75, class: "sub" }, `in ${rate(node.rate_in)} · lag ${brief(node.lag)}${oldest}`),
     svg("text", { x: left + 18, y: top + 92, class: isHeld ? "held" : "sub" }, brieflyInTime(node)));
 }

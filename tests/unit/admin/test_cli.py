@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -482,3 +483,9 @@ def _raising(error: BaseException) -> Callable[[], None]:
         raise error
 
     return command
+
+
+def test_help_breaks_lines_only_where_the_terminal_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = pipeline("plan", "--help").stdout
+    assert re.search(r"Exit codes: .*, 3 +\n +Kafka is not there\.", shown)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus
@@ -137,6 +138,27 @@ def test_what_is_left_out_is_marked_in_the_graph_with_its_reasons(
         node.click()
         said = "Left out of the results: expired (late_to) 20,933, null key 1 (1/min)"
         expect(page.get_by_text(said)).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_keys_that_do_not_meet_others_are_marked_in_the_graph_and_explained(
+    chromium: Browser, token_file: Path, width: int
+) -> None:
+    job = SampleJob()
+    warning = KeyWarning(HOSTILE, KeyProblem.BYTES, "Joined", ("customers",), "json")
+    for price in (TaskId("Price", 0), TaskId("Price", 1)):
+        job.states[price] = TaskStatus(price, TaskState.RUNNING, key_warnings=(warning,))
+    with (
+        served(lambda: job.run(1), FakeJob(), token_file) as address,
+        open_page(chromium, f"{address}#/graph", width) as page,
+    ):
+        expect(page.locator("main .warnings li")).to_have_text(f"Price: {warning.text}")
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        node = page.get_by_role("link", name=f"keys that do not meet others: {HOSTILE}")
+        expect(node.locator(".lost.now")).to_have_text("▲ keys")
+        expect(page.locator(".lost")).to_have_count(1)
+        node.click()
+        expect(page.locator("dialog .warnings li")).to_have_text(warning.text)
 
 
 def test_characters_that_turn_or_hide_others_are_shown_as_escapes(chromium: Browser) -> None:

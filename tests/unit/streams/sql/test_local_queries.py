@@ -9,40 +9,82 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.sql import local
 from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.local import IdleAggregations, LocalQueries
 from kafka_pipeline.streams.sql.spec import QuerySpec
 
 SPEC = QuerySpec("SELECT key, count(*) AS n FROM input GROUP BY key", processor="Counts")
 
 
-def test_tasks_share_an_aggregation_until_the_last_one_closes_it(
+class FakeSpark:
+    """Opens aggregations that do nothing but write down what happens to them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, most_idle: int = 16) -> None:
+        self.spark_id = "local-1 UTC"
+        self.log: list[str] = []
+        monkeypatch.setattr(local, "_IDLE", IdleAggregations(most_idle))
+
+    def queries(self, monkeypatch: pytest.MonkeyPatch) -> LocalQueries:
+        """Return the queries of another driver in this process."""
+        queries = LocalQueries(UserCode(), Readable())
+        monkeypatch.setattr(queries, "_queries", lambda: self)
+        return queries
+
+    def open_aggregation(self, spec: QuerySpec) -> Any:
+        self.log.append(f"open {spec.processor}")
+        parts = dict.fromkeys(("shape", "partial", "merge", "replace"))
+        return SimpleNamespace(
+            columns=("key",), **parts, close=lambda: self.log.append(f"close {spec.processor}")
+        )
+
+
+def test_tasks_share_an_aggregation_and_the_next_driver_takes_it_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Planning it takes most of the time that another test driver needs."""
-    log: list[str] = []
-
-    def opened(spec: QuerySpec) -> Any:
-        log.append(f"open {spec.processor}")
-        return SimpleNamespace(
-            columns=("key",),
-            shape=None,
-            partial=None,
-            merge=None,
-            replace=None,
-            close=lambda: log.append("close"),
-        )
-
-    queries = LocalQueries(UserCode(), Readable())
-    monkeypatch.setattr(queries, "_queries", lambda: SimpleNamespace(open_aggregation=opened))
+    spark = FakeSpark(monkeypatch)
+    queries = spark.queries(monkeypatch)
     first = queries.open_aggregation(replace(SPEC, processor="Counts-rows"))
     second = queries.open_aggregation(SPEC)
-    other = queries.open_aggregation(replace(SPEC, max_collected=7))
-    assert (first.columns, log) == (("key",), ["open Counts-rows", "open Counts"])
+    assert (first.columns, spark.log) == (("key",), ["open Counts-rows"])
     first.close()
-    assert log[2:] == []
+    others = spark.queries(monkeypatch)
+    others.open_aggregation(SPEC).close()
+    assert spark.log[1:] == ["open Counts"]  # the first driver still has its own
     second.close()
-    other.close()
-    assert log[2:] == ["close", "close"]
+    assert spark.log[2:] == ["close Counts"]  # one is enough
+    for _ in range(3):
+        spark.queries(monkeypatch).open_aggregation(SPEC).close()
     queries.open_aggregation(SPEC)
-    assert log[4:] == ["open Counts"]
+    assert spark.log[3:] == []
+
+
+def test_few_aggregations_stay_and_none_on_another_spark_is_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark = FakeSpark(monkeypatch, most_idle=2)
+    for processor, limit in (("A", 1), ("B", 2), ("C", 3)):
+        spec = replace(SPEC, processor=processor, max_collected=limit)
+        spark.queries(monkeypatch).open_aggregation(spec).close()
+    assert spark.log == ["open A", "open B", "open C", "close A"]
+    spark.spark_id = "local-2 UTC"
+    spark.queries(monkeypatch).open_aggregation(replace(SPEC, processor="C", max_collected=3))
+    assert spark.log[4:] == ["open C"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"query": "", "function": "shop:counts"},
+        {"tables": {"names": {"format": "csv", "path": "names.csv"}}},
+        {"global_tables": {"names": "name STRING"}},
+    ],
+)
+def test_aggregations_that_depend_on_code_or_rows_are_planned_anew(
+    monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    spark = FakeSpark(monkeypatch)
+    for _ in range(2):
+        spark.queries(monkeypatch).open_aggregation(replace(SPEC, **more)).close()
+    assert spark.log == ["open Counts", "close Counts"] * 2
