@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks everything: lint, format, types, then all tests. Arguments go to pytest:
-# ./test.sh tests/unit -k java
+# Checks what every change must pass: lint, format, types, tests. With --all, also the long tests.
+# Other arguments go to pytest, too: ./test.sh tests/unit -k java
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -11,7 +11,7 @@ unset PYTHONDONTWRITEBYTECODE
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
-# The long tests wait a good part of their time, so three files at a time; -n 0 runs one after the other.
-# Long tests come first: files with few tests would otherwise come last, and the longest test has its own.
+# Tests of real processes wait a good part of their time, so three files at a time; -n 0 runs one after the
+# other. They come first: files with few tests would otherwise come last, and the longest test has its own.
 # With another worker in the place of one that was lost, pytest-xdist would wait forever.
 exec .venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --run-limit-s 3600 "$@"

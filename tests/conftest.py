@@ -10,8 +10,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from tests import leftovers, tiers
 from tests.brokers import docker_cluster, local_cluster
-from tests.leftovers import add_option, release_guard, start_guard
 
 # Machines are shared: the duration of an example means nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -34,15 +34,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--seed", type=int, metavar="N", help="run simulations with this seed only")
     parser.addoption("--seeds", type=int, metavar="N", help="with how many seeds they run")
-    add_option(parser)
+    leftovers.add_option(parser)
+    tiers.add_option(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    start_guard(config)
+    leftovers.start_guard(config)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    release_guard(config)
+    leftovers.release_guard(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    tiers.leave_out_long(config, items)
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from kafka_pipeline.common.kafka.bulk import Row
 from tests.engine import Engine
 
 KEYS = 20
+TIMEOUT_S = 60.0
 
 
 class Writer:
@@ -29,6 +31,14 @@ class Writer:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         self._thread.join()
+
+    def go_on(self, rounds: int) -> None:
+        """Wait until it has written so many rounds more."""
+        wanted, deadline_s = self.rounds + rounds, time.monotonic() + TIMEOUT_S
+        while self.rounds < wanted:
+            assert self._thread.is_alive(), "it has failed"
+            assert time.monotonic() < deadline_s, f"{self.rounds} rounds instead of {wanted}"
+            time.sleep(0.01)
 
     def _run(self) -> None:
         while not self._stopped.wait(0.02):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.folders import FOLDERS
+from tests.folders import FOLDERS, parsed
 
 ROOT = Path(__file__).parent.parent
 MAX_FILE_LINES = 600
@@ -22,40 +23,68 @@ SCRIPTS = [*sorted(ROOT.glob("*.sh")), *sorted(ROOT.glob("scripts/*.sh"))]
 PROMISE = re.compile("|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")))
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+def found(paths: Iterable[Path], faults: Callable[[Path], Iterable[str]]) -> list[str]:
+    """Return what is wrong in any of the files, each with its file."""
+    return [f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in faults(path)]
 
 
-@pytest.mark.parametrize("path", [*PRODUCTION, *TESTS], ids=name)
-def test_file_is_not_too_long(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_FILE_LINES
+def too_long(path: Path) -> Iterator[str]:
+    lines = len(path.read_text(encoding="utf-8").splitlines())
+    if lines > MAX_FILE_LINES:
+        yield f"{lines} lines"
 
 
-@pytest.mark.parametrize("path", [*PRODUCTION, *TESTS, *SCRIPTS], ids=name)
-def test_nothing_is_left_for_later(path: Path) -> None:
-    found = [
-        f"{name(path)}:{number}"
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if PROMISE.search(line)
-    ]
-    assert found == []
+def promises(path: Path) -> Iterator[str]:
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if PROMISE.search(line):
+            yield f"line {number}"
 
 
-@pytest.mark.parametrize("path", [*PRODUCTION, *TESTS], ids=name)
-def test_functions_fit_a_screen(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    too_long = [
-        f"{node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and node.end_lineno is not None
-        and node.end_lineno - node.lineno + 1 > MAX_FUNCTION_LINES
-    ]
-    assert too_long == []
+def long_functions(path: Path) -> Iterator[str]:
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            if lines > MAX_FUNCTION_LINES:
+                yield f"{node.name}: {lines} lines"
 
 
-@pytest.mark.parametrize("path", PRODUCTION, ids=name)
-def test_file_says_in_its_first_line_what_it_is_for(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    assert docstring
-    assert re.search(r"[.:!?]$", docstring.splitlines()[0])
+def silent_beginning(path: Path) -> Iterator[str]:
+    docstring = ast.get_docstring(parsed(path))
+    if not docstring or not re.search(r"[.:!?]$", docstring.splitlines()[0]):
+        yield "its first line is not a sentence"
+
+
+def test_files_are_not_too_long() -> None:
+    assert found([*PRODUCTION, *TESTS], too_long) == []
+
+
+def test_nothing_is_left_for_later() -> None:
+    assert found([*PRODUCTION, *TESTS, *SCRIPTS], promises) == []
+
+
+def test_functions_fit_a_screen() -> None:
+    assert found([*PRODUCTION, *TESTS], long_functions) == []
+
+
+def test_files_say_in_their_first_line_what_they_are_for() -> None:
+    assert found(PRODUCTION, silent_beginning) == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "text"),
+    [
+        (too_long, "a = 1\n" * (MAX_FILE_LINES + 1)),
+        (promises, "# " + "TO" + "DO: later\n"),
+        (long_functions, "def f():\n" + "    a = 1\n" * MAX_FUNCTION_LINES),
+        (long_functions, "async def f():\n" + "    a = 1\n" * MAX_FUNCTION_LINES),
+        (silent_beginning, "import os\n"),
+        (silent_beginning, '"""no sentence"""\n'),
+    ],
+)
+def test_what_is_wrong_is_found(
+    faults: Callable[[Path], Iterable[str]], text: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    assert len(list(faults(path))) == 1

@@ -23,7 +23,7 @@ TOPOLOGIES = 40
 SEEDS = 4
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(TOPOLOGIES))
 def test_both_sides_give_the_same_records(
     number: int, java: JavaSide, request: pytest.FixtureRequest
@@ -46,6 +46,7 @@ def test_both_sides_give_the_same_records(
             )
 
 
+@pytest.mark.long
 def test_a_wrong_sum_is_seen(java: JavaSide, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(functions.COMBINERS, "sum", lambda left, right: functions.number(left))
 

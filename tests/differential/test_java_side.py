@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from tests.differential.java_side import JavaSide
 from tests.differential.outcome import Written
 from tests.differential.topologies import Step, Topology
+
+pytestmark = pytest.mark.long
 
 Given = tuple[str, str | None, Any, int]
 """Topic, key, value and timestamp."""

@@ -14,10 +14,10 @@ import pytest
 
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.kafka.data import PartitionReader
-from tests.engine import Engine, all_run, engine
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
 from tests.steady_load import Writer, check_counts
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 CHAIN = """
 - {id: Forwarder, type: forward, to: [Adder]}
@@ -33,7 +33,6 @@ REPLACED = """
 """
 OTHER = "- {id: Raw, type: forward, to: [sink]}\n"
 HEARTBEAT_MS = 500
-END_TIMEOUT_S = 30.0
 
 _job_numbers = itertools.count()
 
@@ -57,7 +56,7 @@ def run(job: Engine) -> Daemon:
 
 
 def wait_for(daemon: Daemon, event: str) -> None:
-    deadline_s = time.monotonic() + END_TIMEOUT_S
+    deadline_s = time.monotonic() + START_TIMEOUT_S
     while event not in daemon.log_file.read_text():
         assert time.monotonic() < deadline_s, f"{event!r} is not logged"
         time.sleep(0.01)
@@ -70,7 +69,7 @@ def taken_in(job: Engine, processor: str) -> int:
     partitions = [(topic, number) for number in range(job.config.parallelism)]
     group = job.names.consumer_group(processor)
     with closing(PartitionReader(job.config, group)) as reader:
-        committed = reader.committed(partitions, END_TIMEOUT_S)
+        committed = reader.committed(partitions, START_TIMEOUT_S)
     return sum(at.offset for at in committed.values())
 
 
@@ -82,16 +81,16 @@ def states(job: Engine) -> dict[int, str]:
 def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine) -> None:
     run(job)
     with Writer(job) as writer:
-        time.sleep(2)
+        writer.go_on(80)
         job.write_pipeline(REPLACED)
         shown = job.run_command("plan", with_pipeline=True)
         assert '"Adder" is removed' in shown
         said = job.run_command("apply", "--yes", with_pipeline=True)
         assert "done: version 2, 8 of 8 tasks run" in said
-        time.sleep(2)
+        writer.go_on(80)
         said = job.run_command("rollback", "--yes")
         assert "done: version 3, 6 of 6 tasks run" in said
-        time.sleep(1)
+        writer.go_on(40)
     check_counts(job, writer.rounds)
     assert states(job) == {1: "FORMER", 2: "FORMER", 3: "CURRENT"}
     left = [job.names.arc("Forwarder", "Summer"), job.names.arc("Summer", "Relay")]
@@ -101,10 +100,11 @@ def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine
     assert json.loads(job.run_command("topics", "--orphaned", "--json")) == []
 
 
+@pytest.mark.long
 def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
     job_manager = run(job)
     with Writer(job) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         job.write_pipeline(REPLACED)
         job.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
         wait_for(job_manager, "arcs are to be drained")
@@ -112,17 +112,18 @@ def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
         assert states(job) == {1: "CURRENT", 2: "COMING"}
         job.start_job_manager()
         job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == 8)
-        time.sleep(1)
+        writer.go_on(40)
     check_counts(job, writer.rounds)
     assert states(job) == {1: "FORMER", 2: "CURRENT"}
 
 
+@pytest.mark.long
 def test_job_manager_with_the_wrong_file_changes_nothing(job: Engine) -> None:
     run(job)
     before = job.wait_until(all_run([0, 1]))
     job.write_pipeline(OTHER)
     second = job.start_job_manager()
-    assert second.wait(END_TIMEOUT_S)
+    assert second.wait(START_TIMEOUT_S)
     assert second.exit_code == 2
     log = second.log_file.read_text()
     assert "the job runs version 1 of its pipeline" in log
@@ -133,10 +134,11 @@ def test_job_manager_with_the_wrong_file_changes_nothing(job: Engine) -> None:
     assert states(job) == {1: "CURRENT"}
 
 
+@pytest.mark.long
 def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Engine) -> None:
     job_manager = run(job)
     with Writer(job) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         assert "4 of 4 tasks run, 2 held" in job.run_command("pause", "Adder")
         taken = taken_in(job, "Adder")
         job_manager.kill()
@@ -144,7 +146,7 @@ def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Eng
         job.wait_until(
             lambda status: status.job_manager.epoch not in (None, 0) and not status.without_owner
         )
-        time.sleep(1)
+        writer.go_on(40)
         assert taken_in(job, "Adder") == taken < taken_in(job, "Forwarder")
         said = job.run_command("resume", "Adder")
         assert "done: version 1, 6 of 6 tasks run" in said
@@ -157,10 +159,11 @@ def test_processors_are_paused_resumed_and_restarted_while_records_flow(job: Eng
     check_counts(job, writer.rounds)
 
 
+@pytest.mark.long
 def test_drained_pipeline_has_nothing_in_flight_and_goes_on_when_it_is_resumed(job: Engine) -> None:
     run(job)
     with Writer(job) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         assert "done: version 1, 6 of 6 tasks rest" in job.run_command("drain")
         results = len(job.read(job.config.sink_topic))
         assert taken_in(job, "Forwarder") == results > 0

@@ -44,7 +44,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
         time.sleep(0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_backfill_that_is_killed_goes_on_with_what_is_not_done(tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     history = History(tmp_path / "job", ON_SPARK.format(gate=gate), 2)

@@ -21,7 +21,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from tests.engine import all_run, engine
 from tests.history import command, read_results
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 FLIGHTS = 20_000
 PARTITIONS = 3

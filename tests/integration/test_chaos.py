@@ -11,7 +11,7 @@ from tests.chaos.campaign import Campaign
 from tests.chaos.catalog import faults
 from tests.chaos.report import Timeline, table
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SHORT_SET = (
     "kill-during-commit",

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 from tests.browser import browser, needs_chromium, open_page
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, needs_chromium]
+pytestmark = [pytest.mark.integration, pytest.mark.long, needs_chromium]
 
 PIPELINE = """
 - {id: Forwarder, type: forward, to: [Adder]}

@@ -12,7 +12,7 @@ from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.admin.samples import Template, write_samples
 from tests.command_run import CommandRun
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def pipeline(*arguments: str, given: str = "") -> str:

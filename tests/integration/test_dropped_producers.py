@@ -14,7 +14,7 @@ COUNT = 600
 """librdkafka ended the process within 50 to 300, as long as nothing was done about it."""
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_producer_that_registers_partitions_can_be_dropped(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.command_run import CommandRun
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @pytest.mark.parametrize("options", [(), ("--sql",)], ids=["topology", "sql"])

@@ -14,9 +14,9 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.topics import TopicSpec
-from tests.engine import Engine, all_run, engine
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 LOOKUP = """
@@ -155,7 +155,7 @@ def test_a_pattern_that_matches_nothing_ends_the_job_manager_with_the_reason(
 ) -> None:
     with running(tmp_path, bootstrap_servers, "nothing", GATHER) as made:
         daemon = made.start_job_manager()
-        assert daemon.wait(60)
+        assert daemon.wait(START_TIMEOUT_S)
         log = daemon.log_file.read_text()
     assert daemon.exit_code == 2
     assert f'no topic matches the pattern "lines_.*_{made.config.job_name}" of a source' in log

@@ -13,7 +13,7 @@ from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.cluster_status import Presence
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 _job_numbers = itertools.count()
 

@@ -20,7 +20,7 @@ from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.config import load_config
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "kafka_pipeline"

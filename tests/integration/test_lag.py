@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.offsets import FirstRecord, Offsets
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import lag_watch
-from tests.engine import engine
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = pytest.mark.integration
 
-ROOT = Path(__file__).parents[2]
 TASK = TaskId("P", 0)
 
 
@@ -152,60 +147,3 @@ def test_what_brokers_do_not_know_is_left_out(job: Job) -> None:
     job.write(Record(b"k", b"1", 1))
     assert offsets.stable_ends([source, ("no_such_topic", 0), (source[0], 99)]) == {source: 1}
     assert offsets.committed("no_such_group", [source]) == {}
-
-
-@pytest.mark.slow
-def test_lag_is_told_while_records_wait_behind_slow_code_and_is_0_after(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """The reports show it, and so does `pipeline status`, even for a class that never starts."""
-    pipeline = """
-- {id: Slow, type: "tests.user_code.slow:Slow", config: {seconds: 0.005}, to: [sink]}
-- {id: Never, type: "tests.user_code.slow:NeverReady", to: [sink]}
-"""
-    name, records = f"lag_{os.getpid()}", 1000
-    settings = {
-        "tm_number": 1,
-        "max_batch_records": 50,
-        "heartbeat_interval_ms": 500,
-        "modules": "[tests.user_code.slow]",
-        "python_path": f"[{ROOT}]",
-    }
-    with engine(tmp_path, bootstrap_servers, name, pipeline, **settings) as made:
-        made.start_job_manager()
-        made.start_task_manager(0)
-        made.wait_until(lambda status: len(of(status, "Slow", TaskState.RUNNING)) == 2)
-        made.write([(b"k%d" % number, b"v") for number in range(records)])
-        waiting = made.wait_until(
-            lambda status: (
-                total(status, "Slow", "records_in") > 0 and total(status, "Slow", "lag") > 0
-            )
-        )
-        assert total(waiting, "Slow", "lag") <= records
-        never = made.wait_until(
-            lambda status: (
-                total(status, "Never", "lag") == records
-                and len(of(status, "Never", TaskState.RESTARTING)) == 2
-            )
-        )
-        for status in of(never, "Never", TaskState.RESTARTING):
-            assert "KeyError: 'model'" in status.reason
-            assert status.count("restarts") >= 1
-        done = made.wait_until(
-            lambda status: (
-                total(status, "Slow", "lag") == 0 and total(status, "Slow", "records_in") == records
-            )
-        )
-        assert [status.gauge("lag") for status in of(done, "Slow", TaskState.RUNNING)] == [0, 0]
-
-
-def of(status: ClusterStatus, processor: str, state: TaskState) -> list[TaskStatus]:
-    """Return the reports about a processor's tasks that are in a state."""
-    tasks = [task.status for task in status.tasks if task.task.processor == processor]
-    return [task for task in tasks if task is not None and task.state is state]
-
-
-def total(status: ClusterStatus, processor: str, name: str) -> int:
-    """Return the sum of a figure over the tasks of a processor."""
-    tasks = [task.status for task in status.tasks if task.task.processor == processor]
-    return sum(task.count(name) for task in tasks if task is not None)

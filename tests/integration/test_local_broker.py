@@ -66,6 +66,7 @@ def test_a_started_broker_serves_is_found_again_and_leaves_nothing_when_stopped(
     assert not (directory / "broker.json").exists()
 
 
+@pytest.mark.long
 def test_a_restart_keeps_the_data(cluster: LocalCluster, directory: Path) -> None:
     cluster.start()
     cluster_id = _cluster_id(directory)
@@ -79,7 +80,7 @@ def test_a_restart_keeps_the_data(cluster: LocalCluster, directory: Path) -> Non
         again.stop()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_broker_is_noticed_and_comes_back_at_its_port(cluster: LocalCluster) -> None:
     cluster.start()
     port = _only(cluster).port
@@ -139,7 +140,7 @@ def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
     assert not (directory / "broker.json").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_three_brokers_form_one_cluster_and_survive_the_loss_of_one(directory: Path) -> None:
     cluster = LocalCluster(directory, num_brokers=3, is_short_lived=True)
     try:
@@ -160,6 +161,7 @@ def test_three_brokers_form_one_cluster_and_survive_the_loss_of_one(directory: P
         cluster.stop()
 
 
+@pytest.mark.long
 def test_another_number_of_brokers_than_the_data_is_for_is_refused(
     cluster: LocalCluster, directory: Path
 ) -> None:
@@ -170,6 +172,7 @@ def test_another_number_of_brokers_than_the_data_is_for_is_refused(
         LocalCluster(directory, num_brokers=3).start()
 
 
+@pytest.mark.long
 def test_delete_data_leaves_what_is_not_the_brokers(cluster: LocalCluster, directory: Path) -> None:
     directory.mkdir()
     (directory / "notes.txt").touch()

@@ -19,7 +19,7 @@ from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.common.topics import TopicSpec
 from tests.small_config import SMALL_CONFIG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TIMEOUT_S = 60
 

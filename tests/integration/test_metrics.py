@@ -18,7 +18,7 @@ from kafka_pipeline.jobmanager import metrics as of_job_manager
 from kafka_pipeline.taskmanager import metrics as of_task_manager
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 PIPELINE = """
 - {id: Adder, type: sum, to: [Counter], on_error: dead_letter}
@@ -145,19 +145,10 @@ def test_both_daemons_show_the_pipeline_that_they_run(job: Engine) -> None:
     assert leader.is_ready()
 
 
+@pytest.mark.long
 def test_a_daemon_whose_port_is_taken_says_so_and_ends(job: Engine) -> None:
     port = Pages(job.start_task_manager(0)).port
     second = job.start_task_manager(0, config_file=job.write_config("same", metrics_port=port))
     wait_until(lambda: second.exit_code is not None)
     assert second.exit_code == UnavailableError.exit_code
     assert f"metrics_port {port} of 127.0.0.1 is taken" in second.log_file.read_text()
-
-
-def test_top_shows_the_tasks(job: Engine) -> None:
-    job.start_task_manager(0)
-    job.start_job_manager()
-    job.wait_until(all_run([0]))
-    shown = job.run_command("top", "--once")
-    assert "Processors" in shown
-    for task in ("Adder_0", "Adder_1", "Counter_0", "Counter_1"):
-        assert task in shown

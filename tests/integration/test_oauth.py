@@ -13,7 +13,7 @@ from kafka_pipeline.admin.daemons import command_path
 from tests.brokers import local_cluster
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 LOGIN = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 LISTENER = "listener.name.plaintext.oauthbearer.sasl"

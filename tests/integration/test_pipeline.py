@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,9 @@ from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.bulk import Row
-from kafka_pipeline.common.status import TaskState
-from tests.engine import Engine, all_run, engine, signal_session
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 SAMPLE = """
 - {id: Forwarder, type: forward, to: [Adder]}
@@ -43,6 +43,31 @@ def sample(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
         tmp_path, bootstrap_servers, name, SAMPLE, tm_number=3, heartbeat_interval_ms=HEARTBEAT_MS
     ) as made:
         yield made
+
+
+@dataclass
+class Running:
+    """The sample pipeline on TaskManager 0, and the JobManager that leads."""
+
+    job: Engine
+    job_manager: Daemon
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory, bootstrap_servers: str) -> Iterator[Running]:
+    """A job that several tests use; each leaves it with a JobManager and all tasks running."""
+    folder = tmp_path_factory.mktemp("running")
+    with engine(
+        folder,
+        bootstrap_servers,
+        f"running_{os.getpid()}",
+        SAMPLE,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+    ) as made:
+        job_manager = made.start_job_manager()
+        made.start_task_manager(0)
+        made.wait_until(all_run([0]))
+        yield Running(made, job_manager)
 
 
 class Load:
@@ -102,6 +127,7 @@ def test_a_task_manager_killed_under_load_loses_and_repeats_nothing(sample: Engi
     check(sample, load.rows)
 
 
+@pytest.mark.long
 def test_a_stopped_and_continued_task_manager_does_no_harm(sample: Engine) -> None:
     """A zombie is fenced: it writes nothing, comes back clean, and gets work again."""
     zombie = sample.start_task_manager(1)
@@ -117,6 +143,7 @@ def test_a_stopped_and_continued_task_manager_does_no_harm(sample: Engine) -> No
     check(sample, load.rows)
 
 
+@pytest.mark.long
 def test_a_third_task_manager_joins_under_load_and_gets_work(sample: Engine) -> None:
     """Moving live tasks costs nothing but the moment of the move."""
     sample.start_job_manager()
@@ -130,6 +157,7 @@ def test_a_third_task_manager_joins_under_load_and_gets_work(sample: Engine) -> 
     check(sample, load.rows)
 
 
+@pytest.mark.long
 def test_killed_workers_are_started_again(sample: Engine) -> None:
     """A PipelineThread whose process dies goes on in a new one, on the same TaskManager."""
     sample.start_job_manager()
@@ -144,45 +172,39 @@ def test_killed_workers_are_started_again(sample: Engine) -> None:
     assert len(_worker_pids(task_manager.log_file)) == 2 * len(pids)
 
 
-def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(sample: Engine) -> None:
+def test_tasks_go_on_without_a_job_manager_and_the_next_one_adopts_them(running: Running) -> None:
     """Neither the death nor the return of the JobManager starts a task again."""
-    job_manager = sample.start_job_manager()
-    sample.start_task_manager(0)
-    sample.wait_until(all_run([0]))
-    first_epoch = sample.wait_until(all_run([0])).job_manager.epoch
-    job_manager.kill()
-    load = Load(sample, 20_000, seconds=1)
+    job = running.job
+    first_epoch = job.wait_until(all_run([0])).job_manager.epoch
+    running.job_manager.kill()
+    load = Load(job, 20_000, seconds=1)
     with load:
         pass
-    check(sample, load.rows)
-    sample.start_job_manager()
-    status = sample.wait_until(lambda s: all_run([0])(s) and s.job_manager.epoch != first_epoch)
-    time.sleep(3 * HEARTBEAT_MS / 1000)
+    check(job, load.rows)
+    running.job_manager = job.start_job_manager()
+    job.wait_until(lambda s: all_run([0])(s) and s.job_manager.epoch != first_epoch)
+    time.sleep(3 * HEARTBEAT_MS / 1000)  # what it might do wrong, it would do by then
+    status = job.wait_until(all_run([0]))
     assert _records_in(status) == 20_000 + 20_000 + 19_500
 
 
-def test_the_second_job_manager_rules_and_the_first_one_ends(sample: Engine) -> None:
+def test_the_second_job_manager_leads_and_the_first_one_ends(running: Running) -> None:
     """Two never both lead: the older one is fenced, and reports that."""
-    first = sample.start_job_manager()
-    sample.start_task_manager(0)
-    sample.wait_until(all_run([0]))
-    sample.start_job_manager()
+    first, running.job_manager = running.job_manager, running.job.start_job_manager()
     _wait_for_end(first)
     assert first.exit_code == 4
     assert "another JobManager" in first.log_file.read_text()
-    sample.wait_until(all_run([0]))
+    running.job.wait_until(all_run([0]))
 
 
-def test_a_task_manager_with_a_taken_id_is_refused(sample: Engine) -> None:
+@pytest.mark.long
+def test_a_task_manager_with_a_taken_id_is_refused(running: Running) -> None:
     """The one that is alive keeps its tasks; the other one gets the reason and ends."""
-    sample.start_job_manager()
-    sample.start_task_manager(0)
-    sample.wait_until(all_run([0]))
-    second = sample.start_task_manager(0)
+    second = running.job.start_task_manager(0)
     _wait_for_end(second)
     assert second.exit_code == 4
     assert "id 0 is taken" in second.log_file.read_text()
-    sample.wait_until(all_run([0]))
+    running.job.wait_until(all_run([0]))
 
 
 def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> None:
@@ -210,6 +232,7 @@ def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> N
     assert "state wiped" not in elsewhere.log_file.read_text()
 
 
+@pytest.mark.long
 def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> None:
     """Whatever its clients were doing then: commits are decided, hung calls are given up."""
     (tmp_path / "kafka").mkdir()
@@ -232,49 +255,6 @@ def test_a_broker_that_restarts_under_load_costs_time_only(tmp_path: Path) -> No
         cluster.stop()
 
 
-def test_processors_that_read_the_same_input_run_on_one_thread(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """A consumer reads a partition once only, so each of them needs its own."""
-    pipeline = """
-- {id: Adder, type: sum, to: [sink]}
-- {id: Counter, type: count, to: [sink]}
-- {id: Other, type: count, to: [sink]}
-"""
-    name = f"same_input_{os.getpid()}"
-    with engine(tmp_path, bootstrap_servers, name, pipeline, parallelism=1) as same:
-        same.start_job_manager()
-        same.start_task_manager(0, threads=1)
-        same.wait_until(all_run([0]))
-        same.write([(b"k", b"100")] * 50)
-        same.wait_until_done({same.config.sink_topic: 150})
-        values = Counter(value for _, value in same.read(same.config.sink_topic))
-        assert values == Counter([b"101"] * 50 + [b"%d" % n for n in range(1, 51)] * 2)
-        status = same.wait_until(
-            lambda s: all(t.status and t.status.gauge("lag") == 0 for t in s.tasks)
-        )
-        assert [task.status.count("restarts") for task in status.tasks if task.status] == [0, 0, 0]
-
-
-def test_a_poison_record_stops_its_task_with_the_reason_and_nothing_else(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """`on_error: fail` commits what came before, names the record, and does not crash-loop."""
-    name = f"poison_{os.getpid()}"
-    pipeline = "- {id: Adder, type: sum, to: [sink]}\n"
-    with engine(tmp_path, bootstrap_servers, name, pipeline, parallelism=1) as adder:
-        adder.start_job_manager()
-        adder.start_task_manager(0)
-        adder.wait_until(all_run([0]))
-        adder.write([(b"a", b"1"), (b"a", b" +41 "), (b"a", b"poison"), (b"a", b"3")])
-        status = adder.wait_until(
-            lambda s: any(t.status and t.status.state is TaskState.FAILED for t in s.tasks)
-        )
-        assert status.tasks[0].reason == f"record source_{name}[0]@2: the value is not an integer"
-        assert adder.read(adder.config.sink_topic) == [(b"a", b"2"), (b"a", b"42")]
-        assert "poison" not in adder.logs().replace(name, "")
-
-
 def _worker_pids(log_file: Path) -> list[int]:
     pids = re.findall(r"PipelineThread runs .*pid=([0-9]+)", log_file.read_text())
     return [int(pid) for pid in pids]
@@ -285,12 +265,13 @@ def _records_in(status: ClusterStatus) -> int:
 
 
 def _wait_for_end(daemon: Daemon) -> None:
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + START_TIMEOUT_S
     while daemon.exit_code is None:
         assert time.monotonic() < deadline_s, "the process does not end"
         time.sleep(0.05)
 
 
+@pytest.mark.long
 def test_a_processor_that_is_added_leaves_the_others_as_they_were(sample: Engine) -> None:
     """Ids, owners and state of the other tasks stay, as `pipeline status` shows."""
     rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(10_000)]

@@ -17,7 +17,7 @@ from tests.listening import Listener, listeners
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="it reads /proc, of Linux"),
 ]
 

@@ -14,7 +14,7 @@ from kafka_pipeline.admin.quickstart.flights import fetch_flights, read_flights
 from kafka_pipeline.admin.quickstart.verdict import expect
 from tests.command_run import CommandRun
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 MODULE = "kafka_pipeline.admin.quickstart"

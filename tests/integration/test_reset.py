@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
 from kafka_pipeline.admin.daemons import command_path
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 PIPELINE = """
 - {id: Forwarder, type: forward, to: [Counter]}
 - {id: Counter, type: count, to: [sink]}
 """
 KEYS, ROUNDS = 5, 20
-_job_numbers = itertools.count()
 
 
-@pytest.fixture
-def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
-    """A pipeline with one TaskManager that has counted records."""
-    name = f"reset_{os.getpid()}_{next(_job_numbers)}"
+@dataclass
+class Counted:
+    """A pipeline with one TaskManager, which all tests here leave running."""
+
+    job: Engine
+    rounds: int
+    """How many records of each key are in the source."""
+    last: int
+    """What each key was counted to last."""
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory, bootstrap_servers: str) -> Iterator[Counted]:
+    folder, name = tmp_path_factory.mktemp("reset"), f"reset_{os.getpid()}"
     with engine(
-        tmp_path, bootstrap_servers, name, PIPELINE, tm_number=1, heartbeat_interval_ms=500
+        folder, bootstrap_servers, name, PIPELINE, tm_number=1, heartbeat_interval_ms=500
     ) as made:
         made.start_job_manager()
         made.start_task_manager(0)
         made.wait_until(all_run([0]))
         made.write([(b"k%d" % (n % KEYS), b"x") for n in range(KEYS * ROUNDS)])
         made.wait_until_done({made.config.sink_topic: KEYS * ROUNDS})
-        yield made
+        yield Counted(made, ROUNDS, ROUNDS)
+
+
+@pytest.fixture
+def job(counted: Counted) -> Engine:
+    return counted.job
 
 
 def refused(job: Engine, *arguments: str) -> str:
@@ -64,11 +77,12 @@ def each(first: int, last: int) -> Counter[bytes | None]:
     return Counter({b"%d" % n: KEYS for n in range(first, last + 1)})
 
 
-def test_all_is_counted_again_or_once_more(job: Engine) -> None:
+def test_all_is_counted_again_or_once_more(counted: Counted) -> None:
+    job, rounds, before = counted.job, counted.rounds, counts(counted.job)
     said = refused(job, "Forwarder", "--to-earliest", "--yes")
     assert "Forwarder_0 runs: pause it first" in said
     job.run_command("pause")
-    total = KEYS * ROUNDS
+    total = KEYS * rounds
 
     # The state is deleted, so the counts begin at 1 again.
     said = refused(job, "Counter", "--to-latest", "--yes")
@@ -80,28 +94,33 @@ def test_all_is_counted_again_or_once_more(job: Engine) -> None:
     said = job.run_command("reset", "Forwarder", "--to-earliest", "--yes")
     assert f"done: {job.config.parallelism} offsets set" in said
     job.run_command("resume")
-    job.wait_until_done({job.config.sink_topic: 2 * total})
-    assert counts(job) == each(1, ROUNDS) + each(1, ROUNDS)
+    job.wait_until_done({job.config.sink_topic: before.total() + total})
+    assert counts(job) - before == each(1, rounds)
 
     # The state is kept, so they go on.
     job.run_command("pause", "Forwarder")
     job.run_command("reset", "Forwarder", "--shift-by", "-1000000", "--yes")
     job.run_command("resume", "Forwarder")
-    job.wait_until_done({job.config.sink_topic: 3 * total})
-    assert counts(job) == each(1, ROUNDS) + each(1, ROUNDS) + each(ROUNDS + 1, 2 * ROUNDS)
+    job.wait_until_done({job.config.sink_topic: before.total() + 2 * total})
+    counted.last = 2 * rounds
+    assert counts(job) - before == each(1, counted.last)
 
 
-def test_what_waits_is_left_out(job: Engine) -> None:
+def test_what_waits_is_left_out(counted: Counted) -> None:
+    job, before = counted.job, counts(counted.job)
     job.run_command("pause", "Forwarder")
     job.write([(b"k%d" % n, b"left out") for n in range(KEYS)])
     job.run_command("reset", "Forwarder", "--to-latest", "--yes")
     job.write([(b"k%d" % n, b"x") for n in range(KEYS)])
     job.run_command("resume", "Forwarder")
-    job.wait_until_done({job.config.sink_topic: KEYS * (ROUNDS + 1)})
-    assert counts(job) == each(1, ROUNDS + 1)
+    job.wait_until_done({job.config.sink_topic: before.total() + KEYS})
+    counted.rounds, counted.last = counted.rounds + 2, counted.last + 1
+    assert counts(job) - before == each(counted.last, counted.last)
 
 
-def test_a_reset_that_was_killed_is_repeated(job: Engine) -> None:
+@pytest.mark.long
+def test_a_reset_that_was_killed_is_repeated(counted: Counted) -> None:
+    job, before = counted.job, counts(counted.job)
     job.run_command("pause")
     chance = random.Random(11)
     for _ in range(5):
@@ -119,8 +138,9 @@ def test_a_reset_that_was_killed_is_repeated(job: Engine) -> None:
     job.run_command("reset", "Counter", "--to-latest", "--state", "clear", "--yes")
     job.run_command("reset", "Forwarder", "--to-earliest", "--yes")
     job.run_command("resume")
-    job.wait_until_done({job.config.sink_topic: 2 * KEYS * ROUNDS})
-    assert counts(job) == each(1, ROUNDS) + each(1, ROUNDS)
+    job.wait_until_done({job.config.sink_topic: before.total() + KEYS * counted.rounds})
+    counted.last = counted.rounds
+    assert counts(job) - before == each(1, counted.last)
 
 
 @pytest.mark.parametrize(
@@ -145,3 +165,4 @@ def test_inputs_that_nobody_reads_and_half_a_clearing_are_refused(job: Engine) -
     assert none in refused(job, "Counter", "--to-latest", "--partition", "99")
     half = refused(job, "Counter", "--to-latest", "--partition", "0", "--state", "clear")
     assert "--state clear is about all inputs" in half
+    job.run_command("resume", "Counter")

@@ -20,7 +20,7 @@ from tests.engine import Engine, all_run, engine
 from tests.steady_load import KEYS, Writer, check_counts
 from tests.user_code.rescaled import STEP_MS, expected
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 CHAIN = """
 - {id: Forwarder, type: forward, to: [Adder], on_error: dead_letter}
@@ -96,10 +96,10 @@ def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(job: Engine, tmp_path
     run(job)
     folder = tmp_path / "saved"
     with Writer(job) as writer:
-        time.sleep(2)
+        writer.go_on(80)
         said = job.run_command("savepoint create", str(folder))
         assert "records of state" in said
-        time.sleep(2)
+        writer.go_on(80)
     rounds = writer.rounds
     check_counts(job, rounds)
     (listed,) = json.loads(
@@ -120,6 +120,7 @@ def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(job: Engine, tmp_path
     wait_for_counts(job, rounds, rounds)
 
 
+@pytest.mark.long
 def test_job_whose_arc_got_more_partitions_goes_on_from_a_savepoint(
     job: Engine, tmp_path: Path
 ) -> None:
@@ -147,11 +148,12 @@ def test_job_whose_arc_got_more_partitions_goes_on_from_a_savepoint(
     assert counts_by_key(job) == {key: [1, 2] for key, _ in ONE_EACH}
 
 
+@pytest.mark.long
 def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_servers: str) -> None:
     run(job)
     folder = tmp_path / "saved"
     with Writer(job) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         # Killed in the middle, a savepoint stops the job until it is resumed, or made again.
         chance = random.Random(7)
         for _ in range(2):
@@ -159,7 +161,7 @@ def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_se
         if not folder.exists():
             job.run_command("savepoint create", str(folder))
         job.run_command("resume")
-        time.sleep(1)
+        writer.go_on(40)
     check_counts(job, writer.rounds)
 
     fork_folder = tmp_path / "fork"
@@ -181,6 +183,7 @@ def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_se
         wait_for_counts(fork, 0, writer.rounds)
 
 
+@pytest.mark.long
 def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path: Path) -> None:
     chance = random.Random(3)
 
@@ -194,14 +197,14 @@ def test_job_gets_more_tasks_and_fewer_while_all_is_killed(job: Engine, tmp_path
         is_done = f"the parallelism of this job is {parallelism} already" in ended.stderr
         assert ended.returncode == 0 or is_done, ended.stderr
         job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == tasks)
-        time.sleep(1)
+        writer.go_on(40)
 
     results = f"results_{job.config.job_name}"
     job.write_pipeline(WITH_WINDOWS.replace("results_JOB", results))
     job_manager = run(job)
     start_ms = (wall_clock_ms() // HOUR_MS - 2) * HOUR_MS
     with Writer(job, lambda number: start_ms + number * STEP_MS) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         rescale(5, 2 + 5 + 5 + 2 + 5)
         job_manager.kill()
         job.start_job_manager(with_pipeline=False)
@@ -228,10 +231,11 @@ RENAMED = """
 """
 
 
+@pytest.mark.long
 def test_processors_get_other_ids_and_keep_their_state(job: Engine, tmp_path: Path) -> None:
     run(job)
     with Writer(job) as writer:
-        time.sleep(1)
+        writer.go_on(40)
         job.write_pipeline(RENAMED)
         shown = job.run_command("plan", with_pipeline=True)
         assert "Counter becomes Total" in shown
@@ -247,5 +251,5 @@ def test_processors_get_other_ids_and_keep_their_state(job: Engine, tmp_path: Pa
         )
         assert done.returncode == 0, done.stderr
         assert "done: version 2, 6 of 6 tasks run" in done.stdout
-        time.sleep(1)
+        writer.go_on(40)
     check_counts(job, writer.rounds)

@@ -19,7 +19,7 @@ from kafka_pipeline.common.status import TaskState
 from tests.engine import Engine, engine
 from tests.user_code import signing
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEY, NEW_KEY = "hunter2-of-the-class", "correct-horse-of-the-class"
 USER, PASSWORD = "ann-of-the-database", "swordfish-of-the-database"

@@ -29,7 +29,7 @@ from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, all_run, engine, signal_session
 from tests.secured import Secured, binding, bindings, secured_cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 _job_numbers = itertools.count()
 

@@ -31,7 +31,7 @@ from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.secured import Secured, binding, secured_cluster
 from tests.tasks import Job, Record, Thread, step_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PIPELINE = "- {id: P, type: count, to: [sink], on_error: dead_letter}\n"
 TASK = TaskId("P", 0)

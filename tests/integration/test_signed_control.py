@@ -31,7 +31,7 @@ from kafka_pipeline.operations.job import connected, read_deployment
 from tests.chaos.garbage import messages
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 _job_numbers = itertools.count()
 

@@ -23,7 +23,7 @@ from tests.engine import Engine, all_run, engine
 from tests.history import History, backfill_command
 from tests.spark_cluster import SparkCluster, get_json, spark_cluster
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 SECRET = "a secret of the test"
 KEYS = 20

@@ -14,7 +14,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.kafka.admin import Admin
 from tests.engine import all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEYS, VALUES = 20, 7
 RECORDS = 12_000

@@ -10,7 +10,7 @@ import pytest
 
 from tests.small_config import SMALL_CONFIG
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
 CONFIG = (

@@ -15,7 +15,7 @@ from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries
 from tests.queries import FUNCTIONS, ROWS, batch, run
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEY = b"secret"
 TIMEOUT_S = 60

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.status import TaskState
 from tests.engine import all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 NAMES = {f"k{number}": f"name {number}" for number in range(0, 50, 2)}
@@ -74,22 +73,3 @@ def test_queries_in_front_of_a_count_are_exact_though_a_task_manager_is_killed(
             counts.setdefault(key, []).append(int(value or b"0"))
         assert counts == {key: list(range(1, n + 1)) for key, n in wanted.items()}
         assert Counter(made.read(letters)) == Counter(bad)
-
-
-def test_query_that_cannot_be_run_is_said_in_the_status(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    pipeline = (
-        "- {id: Sorted, type: sql, query: SELECT value FROM input ORDER BY value, to: [sink]}\n"
-    )
-    with engine(
-        tmp_path, bootstrap_servers, f"sorted_{os.getpid()}", pipeline, tm_number=1
-    ) as made:
-        made.start_job_manager()
-        made.start_task_manager(0)
-        status = made.wait_until(
-            lambda status: any(
-                task.status and task.status.state is TaskState.FAILED for task in status.tasks
-            )
-        )
-    assert any("ORDER BY needs all rows" in task.reason for task in status.tasks)

@@ -15,7 +15,7 @@ from kafka_pipeline.common.kafka.bulk import BulkWriter, TimedRow
 from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import Engine, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 KEYS, VERSIONS = 20, 60
 STEP_MS = 1000

@@ -22,7 +22,7 @@ from kafka_pipeline.common.cluster_status import ClusterStatus
 from tests.engine import Engine, all_run, engine
 from tests.user_code.totals import WINDOW_MS
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = """

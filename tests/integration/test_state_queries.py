@@ -19,7 +19,7 @@ from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.operations.state import StateClient
 from tests.engine import Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PIPELINE = "- {id: Counter, type: count, to: [sink]}\n"
 KEYS = [b"k%d" % number for number in range(7)]

@@ -23,7 +23,7 @@ from tests.engine import Engine, engine
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="/proc tells which signals are handled"),
 ]
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,16 +18,18 @@ from tests.engine import Engine, engine
 
 pytestmark = [pytest.mark.integration]
 
-_job_numbers = itertools.count()
+PIPELINE = """
+sources: {{other: {other}}}
+processors: [{{id: Forwarder, type: forward, from: [source, other], to: [sink]}}]
+"""
 
-PIPELINE = "- {id: Forwarder, type: forward, to: [sink]}\n"
 
-
-@pytest.fixture
-def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory, bootstrap_servers: str) -> Iterator[Engine]:
     """A job whose JobManager made the topics; no TaskManager runs."""
-    name = f"topic_{os.getpid()}_{next(_job_numbers)}"
-    with engine(tmp_path, bootstrap_servers, name, PIPELINE, tm_number=1) as made:
+    folder, name = tmp_path_factory.mktemp("topics"), f"topic_{os.getpid()}"
+    pipeline = PIPELINE.format(other=f"other_{name}")
+    with engine(folder, bootstrap_servers, name, pipeline, tm_number=1) as made:
         made.start_job_manager()
         made.wait_until(lambda status: status.job_manager.presence is Presence.UP)
         yield made
@@ -51,8 +51,8 @@ def topic(
     return done.stdout
 
 
-def read(job: Engine, *options: str) -> list[dict[str, Any]]:
-    shown = topic(job, "read", job.config.source_topic, "--json", *options)
+def read(job: Engine, name: str, *options: str) -> list[dict[str, Any]]:
+    shown = topic(job, "read", name, "--json", *options)
     return [json.loads(line) for line in shown.splitlines()]
 
 
@@ -65,7 +65,7 @@ def test_records_are_written_and_read(job: Engine) -> None:
     ]
     said = topic(job, "write", source, given="\n".join(map(json.dumps, records)))
     assert said == f"1,200 records written to {source}\n"
-    found = read(job)
+    found = read(job, source)
     assert len(found) == 1200
     for key in {record["key"] for record in records}:
         own = [each for each in found if each["key"] == key]
@@ -73,21 +73,21 @@ def test_records_are_written_and_read(job: Engine) -> None:
         assert [each["value"] for each in own] == [
             record["value"] for record in records if record["key"] == key
         ]
-    first = read(job, "--partition", "0", "--limit", "3")
+    first = read(job, source, "--partition", "0", "--limit", "3")
     assert [each["offset"] for each in first] == [0, 1, 2]
     # The last offset of each partition is the marker of a transaction, and no record.
-    (latest,) = read(job, "--partition", "0", "--from", "-1")
+    (latest,) = read(job, source, "--partition", "0", "--from", "-1")
     assert latest["value"] == [each for each in found if each["partition"] == 0][-1]["value"]
-    assert len(read(job, "--from", shown_time(began_ms + 1199))) == 1
+    assert len(read(job, source, "--from", shown_time(began_ms + 1199))) == 1
     assert "k1  v1" in topic(job, "read", source, "--limit", "1200")
 
 
 def test_a_wrong_line_ends_it_and_says_how_many_were_written(job: Engine) -> None:
-    source = job.config.source_topic
-    said = topic(job, "write", source, given='{"value": "a"}\n' * 700 + "x\n", code=2)
+    other = f"other_{job.config.job_name}"
+    said = topic(job, "write", other, given='{"value": "a"}\n' * 700 + "x\n", code=2)
     assert "line 701: Expecting value" in said
-    assert f"500 records written to {source}\n" in said
-    assert len(read(job)) == 500
+    assert f"500 records written to {other}\n" in said
+    assert len(read(job, other)) == 500
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,24 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline import serdes
-from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.kafka.bulk import BulkWriter
 from kafka_pipeline.common.topics import TopicSpec
-from kafka_pipeline.testing import TopologyTestDriver
-from tests.engine import Engine, all_run, engine
-from tests.user_code import shop
-from tests.user_code.word_count import word_count
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow]
+pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-HOUR_MS = 3_600_000
-START_MS = (wall_clock_ms() // HOUR_MS - 1) * HOUR_MS
-CARD = b"4111111111111111"
-LINES = [("k", "a b a", 1), ("k", "b", 1_000), ("k", "late", 500), ("k", "c a", 3_500)]
 
 
 @contextmanager
@@ -49,34 +38,7 @@ def write(made: Engine, topic: str, rows: list[tuple[bytes, bytes]]) -> None:
     writer.flush(30)
 
 
-def test_word_count_says_the_same_on_the_driver_and_on_the_cluster(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """Of one key, so that all is in one task, and in this order."""
-    pipeline = """
-- {id: Words, type: topology, builder: "tests.user_code.word_count:word_count",
-   config: {lines: source_JOB, words: sink_JOB}}
-"""
-    with TopologyTestDriver(word_count("lines", "words").build()) as driver:
-        lines = driver.create_input_topic("lines", serdes.string, serdes.string)
-        words = driver.create_output_topic("words")
-        for key, value, at_ms in LINES:
-            lines.pipe_input(key, value, START_MS + at_ms)
-        expected = [(r.key, r.value, r.timestamp) for r in words.read_records()]
-    with running(tmp_path, bootstrap_servers, "words", pipeline) as made:
-        made.start_job_manager()
-        made.start_task_manager(0)
-        made.wait_until(all_run([0]))
-        made.write_at((k.encode(), value.encode(), START_MS + at_ms) for k, value, at_ms in LINES)
-        made.wait_until_done({made.config.sink_topic: len(expected)})
-        found = made.read_with_times(made.config.sink_topic)
-    assert sorted(found) == sorted(expected)
-    by_word = {word: [row for row in found if row[0] == word] for word, _, _ in found}
-    assert all(
-        rows == [row for row in expected if row[0] == word] for word, rows in by_word.items()
-    )
-
-
+@pytest.mark.long
 def test_class_with_a_store_reads_named_sources_with_more_partitions(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
@@ -126,7 +88,7 @@ processors:
         job = made.config.job_name
         Admin(made.config).ensure_topics([TopicSpec(f"many_{job}", 5, 1)])
         daemon = made.start_job_manager()
-        assert daemon.wait(60)
+        assert daemon.wait(START_TIMEOUT_S)
         log = daemon.log_file.read_text()
     assert daemon.exit_code == 2
     assert f"few_{job} has 2, many_{job} has 5" in log
@@ -147,7 +109,7 @@ def test_topic_with_other_partitions_than_its_input_is_never_to_be_deleted(
         job = made.config.job_name
         Admin(made.config).ensure_topics([TopicSpec(f"{topic}_{job}", 3, 1)])
         daemon = made.start_job_manager()
-        assert daemon.wait(60)
+        assert daemon.wait(START_TIMEOUT_S)
         log = daemon.log_file.read_text()
     assert daemon.exit_code == 2
     assert said.format(job=job) in log
@@ -164,67 +126,14 @@ def test_code_that_is_not_there_stops_the_task_manager_before_anything_moves(
         settings = {"modules": "[no_such_module]", "python_path": "[/nowhere]"}
         file = made.write_config("other", **settings)
         daemon = made.start_task_manager(0, config_file=file)
-        assert daemon.wait(60)
+        assert daemon.wait(START_TIMEOUT_S)
         log = daemon.log_file.read_text()
     assert daemon.exit_code == 2
     assert 'module "no_such_module"' in log
     assert "/nowhere" in log
 
 
-def test_class_that_fails_in_init_is_said_in_the_status(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """It lacks its store, which is written nowhere in pipeline.yaml."""
-    pipeline = '[{id: Sum, type: "tests.user_code.word_count:RunningSum", to: [sink]}]'
-    with running(tmp_path, bootstrap_servers, "storeless", pipeline) as made:
-        made.start_job_manager()
-        made.start_task_manager(0)
-        status = made.wait_until(
-            lambda status: any(
-                t.status and t.status.state is TaskState.FAILED for t in status.tasks
-            )
-        )
-    assert 'has no store "Sums"' in status.tasks[0].reason
-
-
-def test_code_that_fails_is_said_with_its_place_in_dead_letters_and_once_in_the_log(
-    tmp_path: Path, bootstrap_servers: str
-) -> None:
-    """The user's modules log by `log_level`, with the id of the task."""
-    pipeline = """
-sinks: {copies: copies_JOB}
-processors:
-- {id: Enrich, type: "tests.user_code.shop:Enrich", to: [sink], on_error: dead_letter}
-- {id: Pass, type: "tests.user_code.shop:Pass", to: [copies]}
-"""
-    logs = {"log_level": "debug", "log_format": "json"}
-    with running(tmp_path, bootstrap_servers, "place", pipeline, "shop", **logs) as made:
-        made.start_job_manager()
-        daemon = made.start_task_manager(0)
-        made.wait_until(all_run([0]))
-        dead_letters = made.names.dead_letter("Enrich")
-        write(made, made.config.source_topic, [(b"k", CARD + b"%d" % each) for each in range(50)])
-        made.wait_until_done({dead_letters: 50, f"copies_{made.config.job_name}": 50})
-        batches = read_committed(made.config, dead_letters, made.config.parallelism)
-        log = daemon.log_file.read_text()
-        assert CARD.decode() not in made.logs() + made.run_command("status", "--json")
-    place = f"tests/user_code/shop.py:{shop.line_of('price')} in price"
-    for found in (found for each in batches for found in each.headers or [None]):
-        headers = dict(found or [])
-        said = f'KeyError ({place}, processor "Enrich"); log_record_values: true shows its message'
-        assert headers["__streams.errors.message"] == said.encode()
-        assert CARD not in b"".join(value or b"" for value in headers.values())
-        assert headers["__streams.errors.processor"] == b"Enrich"
-        assert b"shop.py" in (headers["__streams.errors.stacktrace"] or b"")
-    entries = [json.loads(line) for line in log.splitlines() if line.startswith("{")]
-    (failed,) = (entry for entry in entries if entry["event"] == "user code failed")
-    assert (failed["place"], failed["node"], failed["error"]) == (place, "Enrich", "KeyError")
-    passed = [entry for entry in entries if entry.get("logger") == "tests.user_code.shop"]
-    assert len(passed) == 50
-    assert {entry["processor"] for entry in passed} == {"Pass"}
-    assert {entry["task"] for entry in passed} <= {"Pass_0", "Pass_1"}
-
-
+@pytest.mark.long
 def test_source_that_begins_at_its_end_leaves_out_what_was_there(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:

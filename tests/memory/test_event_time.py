@@ -16,14 +16,16 @@ from tests.memory.event_time_sabotage import HARSH_WEATHER, SABOTAGES, Sabotage
 from tests.memory.event_time_world import EventTimeWorld
 from tests.memory.faults import Weather
 from tests.seeds import parametrize
+from tests.tiers import long_but_the_first
 
+SHORT_SEEDS = 30
 SEEDS = 300
 CHUNK = 30
 SEEDS_FOR_SABOTAGE = 500
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize(metafunc, SEEDS, CHUNK)
+    parametrize(metafunc, SHORT_SEEDS, SEEDS, CHUNK)
 
 
 def live(seed: int, state_dir: Path | None = None) -> None:
@@ -66,7 +68,7 @@ def test_partitions_that_were_idle_bring_older_records() -> None:
     pytest.fail("no run shows what comes after an idle period")
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("sabotage", long_but_the_first(SABOTAGES), ids=lambda each: each.__name__)
 def test_the_model_sees_what_is_broken(sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch) -> None:
     sabotage(monkeypatch)
     weather = HARSH_WEATHER.get(sabotage)

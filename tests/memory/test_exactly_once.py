@@ -19,14 +19,16 @@ from tests.memory.pipelines import PIPELINES, Pipeline
 from tests.memory.sabotage import SABOTAGES, SABOTAGES_OF_THREADS, Sabotage
 from tests.memory.world import World
 from tests.seeds import parametrize
+from tests.tiers import long_but_the_first
 
+SHORT_SEEDS = 50
 SEEDS = 500
 CHUNK = 50
 SEEDS_FOR_SABOTAGE = 1000
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize(metafunc, SEEDS, CHUNK)
+    parametrize(metafunc, SHORT_SEEDS, SEEDS, CHUNK)
 
 
 def live(seed: int, owner: type[Owner] = TaskOwner, state_dir: Path | None = None) -> None:
@@ -57,7 +59,7 @@ def test_every_record_counts_once_with_stores_on_disk(seed: int, tmp_path: Path)
     live(seed, state_dir=tmp_path)
 
 
-@pytest.mark.parametrize("sabotage", SABOTAGES, ids=attrgetter("__name__"))
+@pytest.mark.parametrize("sabotage", long_but_the_first(SABOTAGES), ids=attrgetter("__name__"))
 def test_the_judge_sees_what_is_broken_in_a_task(
     sabotage: Sabotage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +67,7 @@ def test_the_judge_sees_what_is_broken_in_a_task(
     assert is_seen(TaskOwner), f"nobody has seen: {sabotage.__doc__}"
 
 
-@pytest.mark.parametrize(("sabotage", "pipeline"), SABOTAGES_OF_THREADS)
+@pytest.mark.parametrize(("sabotage", "pipeline"), long_but_the_first(SABOTAGES_OF_THREADS))
 def test_the_judge_sees_what_is_broken_in_a_thread(
     sabotage: Sabotage, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

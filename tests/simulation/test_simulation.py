@@ -24,8 +24,10 @@ from tests.simulation.broker import CALM, Weather
 from tests.simulation.cluster import LONGEST_DELAY_MS, STEP_MS, Cluster, Scale
 from tests.simulation.pipeline_thread import INTERVAL_MS, Pace
 from tests.simulation.sabotage import SABOTAGES, Sabotage
+from tests.tiers import long_but_the_first
 from tests.unit.jobmanager.shares import fewest_moves
 
+SHORT_SEEDS = 100
 SEEDS = 1000
 CHUNK = 50
 SABOTAGED_SEEDS = 500
@@ -35,7 +37,7 @@ QUIET_INTERVALS = 10
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize(metafunc, SEEDS, CHUNK)
+    parametrize(metafunc, SHORT_SEEDS, SEEDS, CHUNK)
 
 
 def tell(seed: int, cluster: Cluster, error: Exception) -> str:
@@ -143,7 +145,7 @@ def test_every_task_runs_exactly_once_after_any_fault(seeds: range) -> None:
         live(seed)
 
 
-@pytest.mark.parametrize(("sabotage", "complaint"), SABOTAGES)
+@pytest.mark.parametrize(("sabotage", "complaint"), long_but_the_first(SABOTAGES))
 def test_broken_core_is_seen(
     sabotage: Sabotage, complaint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from tests.console_job import FakeJob, dead_letter
 from tests.console_sample import START_MS, SampleJob, config
 from tests.console_state import COUNTS, FakeState, answered
 
-pytestmark = [needs_chromium, pytest.mark.slow]
+pytestmark = [needs_chromium, pytest.mark.long]
 
 PAGES = {
     "graph": "Graph",

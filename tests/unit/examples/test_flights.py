@@ -26,7 +26,7 @@ def tables() -> Tables:
         pytest.skip(f"the flights are not there: {error}")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_two_weeks_give_what_pandas_says(tables: Tables) -> None:
     entries = records(tables)

@@ -24,7 +24,7 @@ INTERNAL = "W_middle"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize(metafunc, SEEDS, SEEDS // 4)
+    parametrize(metafunc, SEEDS // 4, SEEDS, SEEDS // 4)
 
 
 def graph(*paths: str, **constants: int) -> Pipeline:

@@ -35,7 +35,7 @@ INTERVAL_MS = 1000
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    parametrize(metafunc, SEEDS, SEEDS // 6)
+    parametrize(metafunc, SEEDS // 6, SEEDS, SEEDS // 6)
 
 
 @dataclass

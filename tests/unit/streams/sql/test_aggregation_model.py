@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import Folding, Row, all_at_once, opened, records
 from tests.unit.streams.sql.random_rows import without_last_digits
 
@@ -88,7 +89,7 @@ def counted(rows: list[tuple[bytes | None, Any, int]]) -> Counter[Any]:
     return Counter((key, rounded(value), last) for key, value, last in rows)
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", long_but_the_first(QUERIES, 2))
 def test_batches_give_what_all_records_at_once_give(
     local: LocalQueries, seeds: list[int], query: str
 ) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, all_at_once, frame_at_once, opened
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
@@ -82,7 +83,7 @@ def expected(query: str, source: str, groups: str, table: Any) -> dict[str | Non
     return rows_of(found)
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("order", long_but_the_first(ORDERS))
 def test_rows_are_in_the_order_of_spark(local: LocalQueries, seeds: list[int], order: str) -> None:
     query = best("concat(key, '-', place)", "key", order, "place <= 4", "n, customer")
     folding = Folding(opened(local, of_engine(query, "input")))
@@ -121,7 +122,7 @@ def source_of(window: str) -> str:
     return window if window == "input" else f"(SELECT *, {window} AS w FROM input WHERE n <> 3)"
 
 
-@pytest.mark.parametrize(("key", "groups", "order", "where", "window"), UPDATES)
+@pytest.mark.parametrize(("key", "groups", "order", "where", "window"), long_but_the_first(UPDATES))
 def test_updates_end_with_the_best_of_all_records(
     shared: OpenedOnce,
     seeds: list[int],
@@ -154,7 +155,9 @@ def test_updates_end_with_the_best_of_all_records(
         job.close()
 
 
-@pytest.mark.parametrize(("slide", "planned"), [("1 hour", "60 min"), ("20 minutes", "20 min")])
+@pytest.mark.parametrize(
+    ("slide", "planned"), long_but_the_first([("1 hour", "60 min"), ("20 minutes", "20 min")])
+)
 def test_a_function_ends_with_the_best_of_all_records(
     shared: OpenedOnce, seeds: list[int], slide: str, planned: str
 ) -> None:
@@ -175,7 +178,7 @@ def test_a_function_ends_with_the_best_of_all_records(
         job.close()
 
 
-@pytest.mark.parametrize("group", ["key", "customer"])
+@pytest.mark.parametrize("group", long_but_the_first(["key", "customer"]))
 def test_each_window_is_emitted_once_with_the_best_of_its_records(
     shared: OpenedOnce, seeds: list[int], group: str
 ) -> None:

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, frame_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
@@ -60,7 +61,7 @@ def expected(
     }
 
 
-@pytest.mark.parametrize(("function", "group_by"), FRAMES)
+@pytest.mark.parametrize(("function", "group_by"), long_but_the_first(FRAMES))
 def test_updates_end_with_what_all_records_at_once_give(
     shared: OpenedOnce, seeds: list[int], function: Callable[..., DataFrame], group_by: str
 ) -> None:
@@ -83,7 +84,9 @@ def test_updates_end_with_what_all_records_at_once_give(
         job.close()
 
 
-@pytest.mark.parametrize(("group", "group_by"), [("key", "key: true, "), ("customer", "")])
+@pytest.mark.parametrize(
+    ("group", "group_by"), long_but_the_first([("key", "key: true, "), ("customer", "")])
+)
 def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
     shared: OpenedOnce, seeds: list[int], group: str, group_by: str
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import all_at_once
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
 from tests.unit.streams.sql.random_rows import (
@@ -62,7 +63,7 @@ def expected(query: str, rows: list[Row]) -> dict[str | None, Any]:
     }
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.parametrize("query", long_but_the_first(QUERIES))
 def test_updates_end_with_what_all_records_at_once_give(
     shared: OpenedOnce, seeds: list[int], query: str
 ) -> None:
@@ -105,7 +106,9 @@ def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], colu
         job.close()
 
 
-@pytest.mark.parametrize("query", [query for query in QUERIES if "'1 hour')" in query])
+@pytest.mark.parametrize(
+    "query", long_but_the_first(query for query in QUERIES if "'1 hour')" in query)
+)
 @pytest.mark.parametrize("group", ["key", "customer"])
 def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
     shared: OpenedOnce, seeds: list[int], query: str, group: str

@@ -10,6 +10,7 @@ import random
 import pytest
 from pyspark.sql import functions as F
 
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import plain_session
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row, columns_of
 from tests.unit.streams.sql.test_topic_tables_model import (
@@ -148,7 +149,7 @@ def late_rows(chance: random.Random) -> dict[str, list[Row]]:
     return {topic: [delayed(topic, row) for row in each] for topic, each in rows.items()}
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", long_but_the_first(ALL))
 def test_a_record_sees_the_row_of_its_own_time(
     shared: OpenedOnce, seeds: list[int], name: str
 ) -> None:

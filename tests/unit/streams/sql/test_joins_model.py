@@ -15,6 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Result, Row, columns_of
 from tests.unit.streams.sql.join_pipeline import pipeline
 
@@ -146,7 +147,7 @@ def found(results: list[Result]) -> Counter[Any]:
     return Counter((each.key, said(each.value), each.timestamp) for each in results)
 
 
-@pytest.mark.parametrize("bounds", BOUNDS)
+@pytest.mark.parametrize("bounds", long_but_the_first(BOUNDS))
 @pytest.mark.parametrize("how", ["", "LEFT", "RIGHT", "FULL"])
 def test_all_at_once_gives_the_same(
     shared: OpenedOnce, seeds: list[int], how: str, bounds: str

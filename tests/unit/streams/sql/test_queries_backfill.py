@@ -11,6 +11,7 @@ import pytest
 
 from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.history import Here, History, Row
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA
 
 pytestmark = pytest.mark.integration
@@ -82,7 +83,7 @@ def latest(rows: list[Row]) -> dict[bytes | None, tuple[bytes, int]]:
     return {key: (value, time) for key, (value, time) in table.items() if value is not None}
 
 
-@pytest.mark.parametrize(("function", "config", "group_by"), FUNCTIONS)
+@pytest.mark.parametrize(("function", "config", "group_by"), long_but_the_first(FUNCTIONS))
 def test_a_function_ends_with_what_the_stream_ends_with(
     tmp_path: Path, local: LocalQueries, function: str, config: str, group_by: str
 ) -> None:
@@ -99,7 +100,7 @@ def test_a_function_ends_with_what_the_stream_ends_with(
         assert sorted(found, key=repr) == sorted(streamed, key=repr)
 
 
-@pytest.mark.parametrize(("query", "more"), QUERIES)
+@pytest.mark.parametrize(("query", "more"), long_but_the_first(QUERIES))
 def test_a_query_ends_with_what_the_stream_ends_with(
     tmp_path: Path, local: LocalQueries, query: str, more: str
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import plain_session
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row, columns_of
 
@@ -163,7 +164,7 @@ def run(query: str, seed: int, shared: OpenedOnce) -> tuple[Job, Versions, dict[
     return job, versions, rows
 
 
-@pytest.mark.parametrize("name", JOINS)
+@pytest.mark.parametrize("name", long_but_the_first(JOINS))
 def test_joins_find_what_the_table_held_when_the_record_came(
     shared: OpenedOnce, seeds: list[int], name: str
 ) -> None:
@@ -183,7 +184,7 @@ def test_joins_find_what_the_table_held_when_the_record_came(
         job.close()
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name", long_but_the_first(GROUPS))
 def test_groups_over_a_join_end_with_what_all_versions_give(
     shared: OpenedOnce, seeds: list[int], name: str
 ) -> None:
