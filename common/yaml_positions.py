@@ -14,6 +14,7 @@ from yaml.constructor import SafeConstructor
 from kafka_pipeline.common.errors import ConfigError, Problem
 
 _SCALAR_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+_MERGE = "tag:yaml.org,2002:merge"
 _SHOWN_CHARACTERS = 40
 _MOST_VALUES = 100_000
 _MOST_BYTES = 4_000_000
@@ -263,9 +264,31 @@ class _Converter:
         if isinstance(node, yaml.SequenceNode):
             return Items(line, column, tuple(self.value(item) for item in node.value))
         if isinstance(node, yaml.MappingNode):
-            pairs = [pair for key, value in node.value if (pair := self._pair(key, value))]
-            return Map(line, column, unique_pairs(pairs, self._problems))
+            pairs: list[Pair] = []
+            merged: dict[str, Pair] = {}
+            for key, value in node.value:
+                if key.tag == _MERGE:
+                    for pair in self._merged(key, value):
+                        merged.setdefault(pair.key, pair)
+                elif (own := self._pair(key, value)) is not None:
+                    pairs.append(own)
+            found = unique_pairs(pairs, self._problems)
+            for pair in found:
+                merged.pop(pair.key, None)
+            return Map(line, column, (*found, *merged.values()))
         return self._scalar(node)
+
+    def _merged(self, key: yaml.Node, value: yaml.Node) -> Iterable[Pair]:
+        """Yield the pairs of `<<: *map` or `<<: [*map, *other]`, those that count more first."""
+        given = self.value(value)
+        for each in given.items if isinstance(given, Items) else (given,):
+            if isinstance(each, Map):
+                yield from each.pairs
+            else:
+                at = self._nothing(key)
+                self._problems.add(
+                    at, f"<< takes the keys of a map, or of a list of maps, got {describe(each)}"
+                )
 
     def _pair(self, key: yaml.Node, value: yaml.Node) -> Pair | None:
         at = self.value(key)
