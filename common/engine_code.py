@@ -16,6 +16,14 @@ def is_engine_file(path: str) -> bool:
     return path.startswith(f"{ENGINE_FOLDER}{os.sep}")
 
 
+def module_shown(kind: type) -> str:
+    """Return the module of a class as users know it: for the engine's own, `kafka_pipeline`.
+
+    So what is written to topics names no module that may move.
+    """
+    return ENGINE if kind.__module__.startswith(f"{ENGINE}.") else kind.__module__
+
+
 def folders_with_engine_code() -> frozenset[Path]:
     """Return the folder of the engine, and those that it has links to."""
     inside = (each.resolve() for each in ENGINE_FOLDER.iterdir() if each.is_dir())

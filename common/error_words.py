@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from types import CodeType, TracebackType
 
-from kafka_pipeline.common.engine_code import is_engine_file
+from kafka_pipeline.common.engine_code import is_engine_file, module_shown
 from kafka_pipeline.common.errors import OwnError
 
 HOW_TO_SHOW = "log_record_values: true shows its message"
@@ -162,7 +162,7 @@ def class_name(error: BaseException) -> str:
     return (
         kind.__qualname__
         if kind.__module__ == "builtins"
-        else f"{kind.__module__}.{kind.__qualname__}"
+        else f"{module_shown(kind)}.{kind.__qualname__}"
     )
 
 

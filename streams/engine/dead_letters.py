@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.engine_code import ENGINE
+from kafka_pipeline.common.engine_code import module_shown
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.record_size import record_size
 from kafka_pipeline.common.suggest import counted
@@ -89,7 +89,4 @@ def error_name(error: Exception) -> str:
             return "RecordTooLarge"
         case MissingKeyError():
             return "MissingKey"
-    kind = type(error)
-    # Not the module that the engine has the class in: names in topics stay.
-    home = ENGINE if kind.__module__.startswith(f"{ENGINE}.") else kind.__module__
-    return f"{home}.{kind.__qualname__}"
+    return f"{module_shown(type(error))}.{type(error).__qualname__}"

@@ -22,7 +22,7 @@ RECYCLED_MIDDLE = 7
 SETUP = """
 import os, signal, sys
 from pathlib import Path
-from kafka_pipeline.stores import rocksdb, rocksdb_directory
+from kafka_pipeline.streams.stores import rocksdb, rocksdb_directory
 from tests.unit.streams.rocksdb_stores import IDENTITY
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
