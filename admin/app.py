@@ -2,58 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from kafka_pipeline.admin.broker.command import broker_app
-from kafka_pipeline.admin.commands.acls import acls
-from kafka_pipeline.admin.commands.apply import apply, rollback
-from kafka_pipeline.admin.commands.backfill import backfill
-from kafka_pipeline.admin.commands.describe import describe
-from kafka_pipeline.admin.commands.dev import dev
-from kafka_pipeline.admin.commands.dlq import dlq_app
-from kafka_pipeline.admin.commands.grow import grow
-from kafka_pipeline.admin.commands.init import init
-from kafka_pipeline.admin.commands.pause import drain, pause, restart, resume
-from kafka_pipeline.admin.commands.plan import plan
-from kafka_pipeline.admin.commands.rescale import rescale
-from kafka_pipeline.admin.commands.reset import reset
-from kafka_pipeline.admin.commands.savepoint import savepoint_app
-from kafka_pipeline.admin.commands.schema import schema
-from kafka_pipeline.admin.commands.sign import sign
-from kafka_pipeline.admin.commands.state import state_app
-from kafka_pipeline.admin.commands.status import status
-from kafka_pipeline.admin.commands.test import test
-from kafka_pipeline.admin.commands.top import top
-from kafka_pipeline.admin.commands.topic import topic_app
-from kafka_pipeline.admin.commands.topics import topics
-from kafka_pipeline.admin.commands.transactions import transactions_app
-from kafka_pipeline.admin.commands.validate import validate
-from kafka_pipeline.admin.commands.versions import versions
 from kafka_pipeline.common import logs
 
-app = typer.Typer(
-    help="Make, check, deploy and watch a pipeline.",
-    no_args_is_help=True,
-    add_completion=False,
-    # An unexpected error shows Python's own traceback, without the values of variables.
-    pretty_exceptions_enable=False,
-)
-COMMANDS = (
-    *(init, dev, validate, describe, schema, test, backfill),
-    *(plan, apply, rollback, versions, pause, drain, resume, restart, reset, rescale, grow),
-    *(sign, topics, acls, status, top),
-)
-for command in COMMANDS:
-    app.command()(command)
-app.add_typer(dlq_app, name="dlq")
-app.add_typer(topic_app, name="topic")
-app.add_typer(savepoint_app, name="savepoint")
-app.add_typer(transactions_app, name="transactions")
-app.add_typer(state_app, name="state")
-app.add_typer(broker_app, name="broker")
+
+class Command(NamedTuple):
+    """Where a command is, as `module:name` below `kafka_pipeline.admin`, and what it does."""
+
+    place: str
+    help: str
+
+
+COMMANDS: Mapping[str, Command] = {
+    "init": Command(
+        "commands.init:init",
+        "Write a sample config.yaml and pipeline.yaml, and the schemas that editors check them by.",
+    ),
+    "dev": Command(
+        "commands.dev:dev",
+        "Run a pipeline on this machine, and apply what you save, until Ctrl-C.",
+    ),
+    "validate": Command(
+        "commands.validate:validate",
+        "Check both files and report every mistake with its line and column.",
+    ),
+    "describe": Command(
+        "commands.describe:describe",
+        "Show the graph, the topics and the tasks that the two files make.",
+    ),
+    "schema": Command(
+        "commands.schema:schema",
+        "Print the JSON Schema of config.yaml or pipeline.yaml, for editors.",
+    ),
+    "test": Command(
+        "commands.test:test",
+        "Run a pipeline without Kafka, and compare with what YAML suites expect.",
+    ),
+    "backfill": Command(
+        "commands.backfill:backfill",
+        "Run a pipeline over history, as bounded Spark work; goes on where it was interrupted.",
+    ),
+    "plan": Command(
+        "commands.plan:plan",
+        "Show what would change if the job ran this pipeline: tasks, topics and state.",
+    ),
+    "apply": Command(
+        "commands.apply:apply",
+        "Make this the pipeline of the job, while all that stays the same runs on.",
+    ),
+    "rollback": Command(
+        "commands.apply:rollback",
+        "Make a former version the pipeline of the job again, as a new version.",
+    ),
+    "versions": Command(
+        "commands.versions:versions",
+        "List the versions of the job's pipeline: which one runs, when each was made, and by whom.",
+    ),
+    "pause": Command(
+        "commands.pause:pause",
+        "Stop processors or tasks until they are resumed; the daemons may be restarted meanwhile.",
+    ),
+    "drain": Command(
+        "commands.pause:drain",
+        "Take nothing more from outside, process what is on its way, and stop, until resumed.",
+    ),
+    "resume": Command(
+        "commands.pause:resume",
+        "Let paused processors or tasks go on where they stopped. Ends once they run.",
+    ),
+    "restart": Command(
+        "commands.pause:restart",
+        "Start tasks again, or all of a processor, FAILED ones too. Ends once they run.",
+    ),
+    "reset": Command(
+        "commands.reset:reset",
+        "Set the committed offsets of processors, for all their inputs, while they are paused.",
+    ),
+    "rescale": Command(
+        "commands.rescale:rescale",
+        "Give a job another parallelism: drain it, make a savepoint, and restore that by key.",
+    ),
+    "grow": Command(
+        "commands.grow:grow",
+        "Let so many TaskManagers take part in the job, without a restart of any daemon.",
+    ),
+    "sign": Command(
+        "commands.sign:sign",
+        "Sign what the job is to run with the first key of control_key_file.",
+    ),
+    "topics": Command(
+        "commands.topics:topics",
+        "List the topics of the job that exist, with their numbers of partitions.",
+    ),
+    "acls": Command(
+        "commands.acls:acls",
+        "Write out the ACLs with which JobManager, TaskManagers and people can work with a job.",
+    ),
+    "status": Command(
+        "commands.status:status",
+        "Show who is there and how the tasks do, by the last heartbeats.",
+    ),
+    "top": Command(
+        "commands.top:top",
+        "Show rates and lag by processor and by task, what falls behind first, until Ctrl-C.",
+    ),
+    "dlq": Command("commands.dlq:dlq_app", "Look at dead letters, and deal with them."),
+    "topic": Command("commands.topic:topic_app", "Read the records of a topic, and write some."),
+    "savepoint": Command(
+        "commands.savepoint:savepoint_app",
+        "Keep all that a job knows in files, and bring it back.",
+    ),
+    "transactions": Command(
+        "commands.transactions:transactions_app",
+        "Look at transactions that stay open, and abort those that tasks have left.",
+    ),
+    "state": Command(
+        "commands.state:state_app",
+        "Look up the state of a running job: what its tasks have committed.",
+    ),
+    "broker": Command(
+        "broker.command:broker_app",
+        "Run a real Kafka on this machine, for trying things out.",
+    ),
+}
+"""The commands, in the order of the help. The modules of all of them take most of a second."""
+
+
+def app_for(words: Sequence[str]) -> typer.Typer:
+    """Return the command line for the words of a process: it can run what the first one names.
+
+    If that is no command, it has all of them, for the help and for suggestions.
+    """
+    first = next((word for word in words if not word.startswith("-")), "")
+    if first in COMMANDS:
+        return app_with([first])
+    app = _empty_app()
+    for name, command in COMMANDS.items():
+        app.command(name, help=command.help)(_print_nothing)
+    return app
+
+
+def app_with(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the command line with these commands only."""
+    app = _empty_app()
+    for name in names:
+        module, _, attribute = COMMANDS[name].place.partition(":")
+        found = getattr(import_module(f"kafka_pipeline.admin.{module}"), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _print_nothing() -> None:
+    """Stand for a command in the help."""
 
 
 def _print_version(is_wanted: bool) -> None:
@@ -62,7 +171,18 @@ def _print_version(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _empty_app() -> typer.Typer:
+    app = typer.Typer(
+        help="Make, check, deploy and watch a pipeline.",
+        no_args_is_help=True,
+        add_completion=False,
+        # An unexpected error shows Python's own traceback, without the values of variables.
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_common)
+    return app
+
+
 def _common(
     _is_version: Annotated[
         bool,

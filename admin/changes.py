@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import typer
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
-from kafka_pipeline.admin.orphans import Orphans
+from kafka_pipeline.admin.consent import require_consent
+from kafka_pipeline.admin.following import follow
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.deployment import Deployment, is_restoring
-from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import (
-    ChangedMeanwhileError,
-    DeploymentReader,
-)
-from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.status import TaskState
-from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.change import Change
 from kafka_pipeline.jobmanager.deploy import Proposal, deploy, plan_for
 from kafka_pipeline.jobmanager.plan import Plan
 from kafka_pipeline.jobmanager.prepare import prepared
-from kafka_pipeline.operations.job import choose, connected, read_deployment
-from kafka_pipeline.operations.wishes import WishChange, ask
+from kafka_pipeline.operations.job import connected, read_deployment
 
-_LOOK_S = 0.5
 _REST_TIMEOUT_S = 300
 
 
@@ -65,56 +50,15 @@ def change(config: Config, pipeline: Pipeline, text: str, wanted: Wanted) -> Non
     if complete.renames and (found.renamed or is_restoring(deployment.wish)):
         require_consent("Stop the job, and rename these processors?", yes=wanted.yes)
         number = _rename(config, admin, Proposal(complete, text))
-        _follow(config, admin, number, wanted.timeout_s)
+        follow(config, admin, number, wanted.timeout_s)
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
     number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
     if wanted.wait:
-        _follow(config, admin, number, wanted.timeout_s)
+        follow(config, admin, number, wanted.timeout_s)
     else:
         typer.echo(f"version {number} is the pipeline of the job")
-
-
-def ask_for(
-    config: Config,
-    ids: Sequence[str] | None,
-    what: str,
-    changed: WishChange,
-    *,
-    dry_run: bool,
-) -> None:
-    """Ask something of processors or tasks, and wait until the JobManager has done it.
-
-    All processors are meant by default. Raises `ConfigError` if there is no such processor or task.
-    """
-    admin = connected(config)
-    chosen = choose(read_deployment(config, admin), ids or ())
-    typer.echo(f"{what}: {', '.join(chosen.ids)}")
-    if dry_run:
-        return
-    _follow(config, admin, ask(config, admin, chosen, changed), None)
-
-
-def delete_orphans(admin: Admin, found: Orphans) -> None:
-    """Delete what former versions have left. Raises `UnavailableError` if Kafka does not do it."""
-    try:
-        admin.delete_topics(found.topics)
-        admin.delete_groups(found.groups)
-    except EngineError as error:
-        raise UnavailableError(f"not everything could be deleted: {error}") from error
-
-
-def require_consent(question: str, *, yes: bool) -> None:
-    """Ask, unless `yes`; end the command if the answer is no.
-
-    Raises `ConfigError` if nobody can be asked, as in a script.
-    """
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{question} Nobody can be asked here: give --yes to do it")
-    typer.confirm(question, abort=True)
 
 
 def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
@@ -131,78 +75,3 @@ def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
     number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=False)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number
-
-
-def _follow(config: Config, admin: Admin, number: int, timeout_s: float | None) -> None:
-    """Print how a version comes to run, until all of its tasks do.
-
-    Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
-    fails. The change goes on in any case.
-    """
-    deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
-    reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
-    said = ""
-    try:
-        while True:
-            reader.read(0)
-            watcher.read(_LOOK_S)
-            is_done, line = _progress(reader.deployment, watcher.status(), number)
-            if line != said:
-                typer.echo(line)
-                said = line
-            if is_done:
-                return
-            if time.monotonic() >= deadline_s:
-                raise UnavailableError(
-                    "the change is not complete in time; the JobManager goes on with it: see "
-                    "`pipeline status` and `pipeline versions`"
-                )
-    finally:
-        reader.close()
-        watcher.close()
-
-
-def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tuple[bool, str]:
-    """Return whether a version runs with all of its tasks, and a line about it."""
-    wish = deployment.wish
-    assert wish is not None
-    if number not in (wish.version, wish.next):
-        raise ChangedMeanwhileError(
-            f"another change has come after version {number}: see `pipeline versions`"
-        )
-    if status.job_manager.presence is not Presence.UP:
-        return False, "no JobManager runs: the change waits for one"
-    if wish.stop is not None:
-        return False, f"nothing runs for now: {wish.stop.by} works on the job ({wish.stop.purpose})"
-    before, coming = deployment.current, deployment.coming
-    if before is not None and coming is not None:
-        arcs = [arc.topic for arc in Change(before.pipeline, coming.pipeline).left]
-        return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
-    pipeline = deployment.version(number).pipeline
-    held = sum(info.is_held for info in status.tasks)
-    # What is reported may still be about the former version.
-    is_reported = {info.task for info in status.tasks} == {*pipeline.tasks}
-    if wish.drains:
-        is_done = is_reported and held == len(pipeline.tasks)
-        line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest"
-        return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
-    wanted = {
-        replica.task: replica.fingerprint
-        for replica in replicas(pipeline, 0, wish.restarts)
-        if replica.name not in wish.paused and str(replica.task) not in wish.paused_tasks
-    }
-    run = 0
-    for info in status.tasks:
-        its = info.status
-        if its is None or its.fingerprint != wanted.get(info.task):
-            continue
-        if its.state is TaskState.FAILED:
-            raise PipelineError(f"version {number} runs, but {info.task} has failed: {info.reason}")
-        run += its.state is TaskState.RUNNING
-    is_done = is_reported and run == len(wanted) and run + held == len(pipeline.tasks)
-    line = f"{run} of {counted(len(wanted), 'task')} run{f', {held} held' if held else ''}"
-    return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
-
-
-def _are(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import signal
+import sys
 from types import FrameType
 
 
 def main() -> None:
     """Run the command that the process arguments name."""
-    # Imported late: this takes a second, and Ctrl-C meanwhile ends the process without a traceback.
+    # Imported late: this takes a while, and Ctrl-C meanwhile ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from kafka_pipeline.admin.app import app
+    from kafka_pipeline.admin.app import app_for
     from kafka_pipeline.common.cli import INTERRUPTED_EXIT_CODE
 
     interrupts: list[int] = []
@@ -21,7 +22,7 @@ def main() -> None:
 
     signal.signal(signal.SIGINT, interrupt)
     try:
-        app()
+        app_for(sys.argv[1:])()
     except SystemError:
         # confluent-kafka loses a KeyboardInterrupt that is raised while it logs (its issue 1708).
         if not interrupts:

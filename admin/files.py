@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from kafka_pipeline.common.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
@@ -14,9 +11,6 @@ from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import check_pipeline_file, load_pipeline
 from kafka_pipeline.streams.testing.driver import start_problem
-
-ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
-PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
 
 
 def load_files(

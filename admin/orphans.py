@@ -6,6 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from kafka_pipeline.common.deployment import Deployment
+from kafka_pipeline.common.errors import EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 
 
@@ -41,3 +43,12 @@ def _all_topics(pipeline: Pipeline) -> list[str]:
 
 def _groups(pipeline: Pipeline) -> list[str]:
     return [pipeline.names.consumer_group(processor.id) for processor in pipeline.processors]
+
+
+def delete_orphans(admin: Admin, found: Orphans) -> None:
+    """Delete what former versions have left. Raises `UnavailableError` if Kafka does not do it."""
+    try:
+        admin.delete_topics(found.topics)
+        admin.delete_groups(found.groups)
+    except EngineError as error:
+        raise UnavailableError(f"not everything could be deleted: {error}") from error

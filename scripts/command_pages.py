@@ -9,14 +9,14 @@ from typing import Any
 
 import typer
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 
 _CODE = re.compile(r"(?<![\w`-])(--[a-z][a-z-]*)")
 
 
 def command_sections() -> Iterator[str]:
     """Yield the paragraphs about all commands, in the order of `pipeline --help`."""
-    yield from _sections(typer.main.get_command(app), "pipeline")
+    yield from _sections(typer.main.get_command(app_with()), "pipeline")
 
 
 def _sections(command: Any, name: str) -> Iterator[str]:

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from kafka_pipeline.admin.acls.formats import kafka_acls, strimzi, terraform
 from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.errors import ConfigError

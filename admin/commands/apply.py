@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.changes import Wanted, change
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config
 from kafka_pipeline.common.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.suggest import counted
 

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.describe import mermaid, overview
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 

@@ -10,8 +10,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.changes import require_consent
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config

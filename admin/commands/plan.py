@@ -9,9 +9,10 @@ import typer
 from rich.console import Group
 from rich.text import Text
 
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.changes import look_at
 from kafka_pipeline.admin.code_changes import read_code_changes
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command

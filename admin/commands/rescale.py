@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.changes import require_consent
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.changes import require_consent
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common import durations

@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.changes import require_consent
-from kafka_pipeline.admin.files import ConfigPath, load_files
+from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.consent import require_consent
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.savepoints.manifest import (
     Manifest,
     Sources,

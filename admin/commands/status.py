@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, read_status, watch_status
 from kafka_pipeline.admin.terminal import show

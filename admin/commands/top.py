@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.status import watch_status
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.admin.top import TopView, read_top

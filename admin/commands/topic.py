@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.files import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.changes import delete_orphans, require_consent
-from kafka_pipeline.admin.files import ConfigPath
-from kafka_pipeline.admin.orphans import orphans
+from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.consent import require_consent
+from kafka_pipeline.admin.orphans import delete_orphans, orphans
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config

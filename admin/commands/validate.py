@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.files import ConfigPath, PipelinePath, load_files
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics

@@ -17,15 +17,15 @@ import pytest
 import typer
 
 import examples.flights.__main__
-import kafka_pipeline.admin.app
 import kafka_pipeline.admin.quickstart.__main__
 import kafka_pipeline.jobmanager.command
 import kafka_pipeline.taskmanager.command
+from kafka_pipeline.admin.app import app_with
 
 ROOT = Path(__file__).parents[2]
 
 TYPER_APPS = {
-    "pipeline": kafka_pipeline.admin.app.app,
+    "pipeline": app_with(),
     "jobmanager": kafka_pipeline.jobmanager.command.app,
     "taskmanager": kafka_pipeline.taskmanager.command.app,
     "./quickstart.sh": kafka_pipeline.admin.quickstart.__main__.app,

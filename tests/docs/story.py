@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import kafka_pipeline.admin.app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.testing.suites import run_suite
@@ -152,7 +152,7 @@ class Story:
                 self._folder = self._folder / command[1]
                 self._patch.chdir(self._folder)
             elif command[0] == "pipeline" and command[1] in RUN:
-                result = CliRunner().invoke(kafka_pipeline.admin.app.app, list(command[1:]))
+                result = CliRunner().invoke(app_with(), list(command[1:]))
                 printed += result.output.splitlines()
             else:
                 return

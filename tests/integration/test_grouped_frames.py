@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from tests.history import CONFIG
 
 pytestmark = pytest.mark.integration
@@ -41,7 +41,7 @@ def test_validate_says_what_to_write(tmp_path: Path, text: str, problem: str) ->
     config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
     config.write_text(f"{CONFIG}2\n")
     pipeline.write_text(text)
-    found = CliRunner().invoke(app, ["validate", str(config), str(pipeline)])
+    found = CliRunner().invoke(app_with(), ["validate", str(config), str(pipeline)])
     assert found.exit_code == (2 if problem else 0), found.output
     assert problem in found.output
     assert (f'{pipeline}:2:7: "Hourly": ' in found.output) is bool(problem)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.access import Readable
@@ -462,12 +462,12 @@ def test_validate_has_spark_check_the_queries(queries: Queries, tmp_path: Path) 
         "- {id: B, type: sql, query: SELECT value FROM input, to: [sink]}\n"
     )
     command = ["validate", str(tmp_path / "config.yaml"), str(file)]
-    found = CliRunner().invoke(app, command)
+    found = CliRunner().invoke(app_with(), command)
     assert found.exit_code == 2
     assert f'{file}:1:8: "A": ' in found.output
     assert "`valu` cannot be resolved" in found.output
     file.write_text(file.read_text().replace("valu ", "value "))
-    assert CliRunner().invoke(app, command).exit_code == 0
+    assert CliRunner().invoke(app_with(), command).exit_code == 0
 
 
 def test_no_statement_runs_though_it_stands_in_another_one(

@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
@@ -46,7 +46,7 @@ def acls(files: tuple[str, str]) -> tuple[Acl, ...]:
 
 
 def run(files: tuple[str, str], *options: str) -> Result:
-    return CliRunner().invoke(app, ["acls", *files, *options])
+    return CliRunner().invoke(app_with(), ["acls", *files, *options])
 
 
 def of(acls: tuple[Acl, ...], role: Role, kind: Kind) -> dict[str, set[Operation]]:

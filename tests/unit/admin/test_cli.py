@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config import load_config
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def pipeline(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(arg) for arg in args])
+    return CliRunner().invoke(app_with(), [str(arg) for arg in args])
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.describe import mermaid, overview
 from kafka_pipeline.common.config import Config, load_config
 from kafka_pipeline.common.pipeline import Pipeline
@@ -101,7 +101,7 @@ def describe(text: str, folder: Path, *options: str) -> str:
     pipeline = folder / "pipeline.yaml"
     pipeline.write_text(text, encoding="utf-8")
     args = ["describe", str(folder / "config.yaml"), str(pipeline), *options]
-    result = CliRunner().invoke(app, args, env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app_with(), args, env={"COLUMNS": "200"})
     assert (result.exit_code, result.stderr) == (0, "")
     return result.stdout
 

@@ -1,13 +1,17 @@
-"""The entry point of the `pipeline` command: what Ctrl-C does."""
+"""The entry point of the `pipeline` command: what Ctrl-C does, and what is imported."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from kafka_pipeline.admin.app import COMMANDS, app_for, app_with
 from kafka_pipeline.admin.cli import main
 from kafka_pipeline.common.cli import INTERRUPTED_EXIT_CODE
 
@@ -31,7 +35,30 @@ def test_ctrl_c_that_confluent_kafka_loses_ends_the_command(
                 signal.raise_signal(signal.SIGINT)
         raise SystemError("poll returned NULL without setting an exception")
 
-    monkeypatch.setattr("kafka_pipeline.admin.app.app", poll)
+    monkeypatch.setattr("kafka_pipeline.admin.app.app_for", lambda _: poll)
     with pytest.raises(SystemExit if is_pressed else SystemError) as ended:
         main()
     assert not is_pressed or ended.value.args == (INTERRUPTED_EXIT_CODE,)
+
+
+def test_help_says_of_each_command_what_the_command_says() -> None:
+    """The help of all commands imports none of them, so their first sentences are in a table."""
+    group: Any = typer.main.get_command(app_with())
+    assert list(group.commands) == list(COMMANDS)
+    first = {name: each.help.split("\n\n")[0] for name, each in group.commands.items()}
+    assert {name: " ".join(text.split()) for name, text in first.items()} == {
+        name: command.help for name, command in COMMANDS.items()
+    }
+
+
+@pytest.mark.parametrize("words", [["status", "--nope"], ["--", "status"], ["--nope", "status"]])
+def test_a_command_line_has_the_command_that_it_names(words: list[str]) -> None:
+    group: Any = typer.main.get_command(app_for(words))
+    assert list(group.commands) == ["status"]
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["stats"]])
+def test_what_names_no_command_gets_the_list_of_all(words: list[str]) -> None:
+    found = CliRunner().invoke(app_for(words), words, env={"COLUMNS": "200"})
+    assert "stats" in words or all(each.help in found.output for each in COMMANDS.values())
+    assert "stats" not in words or "Did you mean 'status'" in found.output

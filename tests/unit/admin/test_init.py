@@ -10,14 +10,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.admin.samples import Template, samples
 from kafka_pipeline.common.config import load_config
 
 
 def pipeline(*args: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(arg) for arg in args])
+    return CliRunner().invoke(app_with(), [str(arg) for arg in args])
 
 
 def test_init_writes_the_samples_and_says_where(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.commands import state
 from kafka_pipeline.operations.state import Store
 
@@ -70,7 +70,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
 
 def run(*arguments: str) -> Result:
     name, *others = arguments
-    return CliRunner().invoke(app, ["state", name, "config.yaml", *others])
+    return CliRunner().invoke(app_with(), ["state", name, "config.yaml", *others])
 
 
 def lines(result: Result) -> list[list[str]]:

@@ -14,7 +14,7 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from kafka_pipeline.admin import status
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.commands.status import status as show_status
 from kafka_pipeline.admin.samples import samples
@@ -474,6 +474,6 @@ def test_without_a_broker_the_command_exits_with_3(
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
     monkeypatch.setattr("kafka_pipeline.admin.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
-    result = CliRunner().invoke(app, ["status", str(path)])
+    result = CliRunner().invoke(app_with(), ["status", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no Kafka broker answers at 127.0.0.1:" in result.stderr

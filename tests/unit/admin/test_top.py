@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.screen import Screen
 from typer.testing import CliRunner
 
-from kafka_pipeline.admin.app import app
+from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.admin.top import TopView
@@ -146,5 +146,5 @@ def test_without_a_broker_the_command_exits_with_3(
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
-    result = CliRunner().invoke(app, ["top", str(path)])
+    result = CliRunner().invoke(app_with(), ["top", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")

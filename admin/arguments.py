@@ -1,0 +1,11 @@
+"""The arguments that commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ConfigPath = Annotated[Path, typer.Argument(metavar="CONFIG", help="Path of config.yaml.")]
+PipelinePath = Annotated[Path, typer.Argument(metavar="PIPELINE", help="Path of pipeline.yaml.")]
