@@ -16,9 +16,7 @@ from kafka_pipeline.common.open_files import raise_limit
 from kafka_pipeline.common.secret_files import warn_of_readable_secrets
 from kafka_pipeline.console.server import running_console
 from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
-from kafka_pipeline.jobmanager.deploy import Proposal, deploy
-from kafka_pipeline.jobmanager.prepare import prepared
-from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.jobmanager.start import StartFile
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -45,22 +43,25 @@ def jobmanager(
 ) -> None:
     """Run the JobManager: it creates the topics and balances the pipeline over TaskManagers.
 
-    If the job runs another pipeline, PIPELINE may add to it and edit it; it refuses to take
-    anything away. When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next JobManager
-    adopts what runs.
-    Exit codes: 0 stopped, 2 wrong argument, file or topic, 3 Kafka is not there or
-    metrics_port is taken, 4 another JobManager took over.
+    If the job runs another pipeline, PIPELINE may add to it and edit it. A PIPELINE that takes
+    anything away, or that has mistakes, is not taken: an error is logged, and the job goes on with
+    the version that it runs. When it ends (SIGTERM, Ctrl-C) the pipeline keeps running; the next
+    JobManager adopts what runs.
+    Exit codes: 0 stopped, 2 wrong argument or config.yaml, or the job runs nothing yet and PIPELINE
+    or a topic is wrong, 3 Kafka is not there or metrics_port is taken, 4 another JobManager took
+    over.
     """
     settings = load_config(config)
-    loaded = load_pipeline(pipeline, settings) if pipeline else None
+    agreed = None if allow_removal else ()
+    file = StartFile(pipeline, settings, agreed) if pipeline else None
     logs.configure_as(settings)
     warn_of_readable_secrets(config, settings)
     raise_limit()
     monitoring = Monitoring(settings)
     with running_console(settings) as console:
         admin = Admin(settings)
-        admin.check_broker()
-        if pipeline is not None and loaded is not None:
-            proposal = Proposal(prepared(loaded, settings, admin), pipeline.read_text("utf-8"))
-            deploy(proposal, settings, admin, agreed=None if allow_removal else ())
+        if file is None:
+            admin.check_broker()
+        else:
+            file.deploy(admin)
         JobManagerDaemon(settings, admin, context.obj, monitoring, console).run()

@@ -77,8 +77,7 @@ class JobManagerDaemon:
     ) -> None:
         """Connect. The `console`, if there is one, gets what it shows.
 
-        Raises `UnavailableError` if no broker answers, `ConfigError` if existing topics do
-        not suit the pipeline that was deployed, or if there is none.
+        Raises `UnavailableError` if no broker answers, `ConfigError` if no pipeline was deployed.
         """
         self._config = config
         self._monitoring = monitoring

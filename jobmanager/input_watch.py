@@ -20,7 +20,7 @@ _INPUT_HAS_GROWN = (
 )
 _FIXED_HAS_GROWN = (
     "a topic of the job has more partitions than the job made, and no task reads the new ones: "
-    "tasks FAIL rather than write there, and the JobManager would not start again; see "
+    "tasks FAIL rather than write there, and no change of the pipeline is taken; see "
     'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
 )
 
@@ -32,7 +32,7 @@ class InputWatch:
 
     No task reads the records in new partitions of the inputs before the pipeline is applied again,
     and the consumer lag does not include them. Arcs and state topics must not get more: tasks FAIL
-    rather than write there, and the job would not start again. Each is reported once.
+    rather than write there, and no change of the pipeline is taken. Each is reported once.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 
 import structlog
@@ -15,7 +15,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.deployments import DeploymentEditor, DeploymentReader
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.common.topics import TopicSpec, control_topics
 from kafka_pipeline.jobmanager.change import Change
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
@@ -69,7 +69,7 @@ class Rollout:
     def advance(self, state: JobManagerState) -> Iterator[PipelineChanged]:
         """Yield what the JobManager's core has to know, which `state` is the state of.
 
-        Raises `ConfigError` if the topics in Kafka do not suit the version that is to run.
+        Raises `ConfigError` if the control topics in Kafka do not suit the job.
         """
         self._reader.read(0)
         if self._reader.deployment.wish != self._seen:
@@ -172,8 +172,8 @@ class Rollout:
         if self._watched == version.number:
             return
         self._stop()
-        topics = version.pipeline.data_topics(self._config.replication_factor)
-        created = self._admin.ensure_topics((*control_topics(self._config), *topics))
+        created = self._admin.ensure_topics(control_topics(self._config))
+        created += self._ensure(version.pipeline.data_topics(self._config.replication_factor))
         logger.info("topics are ready", created=created)
         self._watches = [
             ArcPurger(self._config, version.pipeline),
@@ -182,6 +182,23 @@ class Rollout:
         for watch in self._watches:
             watch.start()
         self._watched = version.number
+
+    def _ensure(self, topics: Collection[TopicSpec]) -> list[str]:
+        """Create the topics that are missing; return their names.
+
+        One that was changed from outside is logged, and the job goes on as it is: without a
+        JobManager, it would not survive the loss of a TaskManager.
+        """
+        try:
+            return self._admin.ensure_topics(tuple(topics))
+        except ConfigError:
+            created = []
+            for topic in topics:
+                try:
+                    created += self._admin.ensure_topics([topic])
+                except ConfigError as error:
+                    logger.error("a topic does not suit the job that runs", reason=str(error))
+            return created
 
     def _stop(self) -> None:
         for watch in self._watches:

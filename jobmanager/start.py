@@ -1,0 +1,79 @@
+"""What a JobManager does with the file that it is started with."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import closing
+from pathlib import Path
+
+import structlog
+
+from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.deployments import DeploymentReader
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.deploy import Proposal, deploy
+from kafka_pipeline.jobmanager.prepare import prepared
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+
+logger = structlog.get_logger()
+
+
+class StartFile:
+    """The pipeline.yaml of a JobManager.
+
+    If the job runs something already, what is wrong with the file is logged, and the job goes on
+    with what it runs: a job without a JobManager would not survive the loss of a TaskManager.
+    """
+
+    def __init__(self, file: Path, config: Config, agreed: Collection[str] | None) -> None:
+        """Read the file; `agreed` is that of `deploy`."""
+        self._file = file
+        self._config = config
+        self._agreed = agreed
+        self._pipeline: Pipeline | ConfigError
+        try:
+            self._pipeline = load_pipeline(file, config)
+        except ConfigError as error:
+            self._pipeline = error
+
+    def deploy(self, admin: Admin) -> None:
+        """Have the job run what the file says.
+
+        Raises `ConfigError` if it cannot, and the job does not run anything yet, and
+        `UnavailableError` if Kafka does not answer.
+        """
+        try:
+            self._deploy(admin)
+        except ConfigError as error:
+            version = self._running_version(admin)
+            if version is None:
+                raise
+            logger.error(
+                "the file is not taken: the job goes on with the version that it runs",
+                file=str(self._file),
+                version=version,
+                reason=str(error),
+            )
+
+    def _deploy(self, admin: Admin) -> None:
+        try:
+            admin.check_broker()
+        except UnavailableError:
+            if isinstance(self._pipeline, ConfigError):
+                raise self._pipeline from None
+            raise
+        if isinstance(self._pipeline, ConfigError):
+            raise self._pipeline
+        complete = prepared(self._pipeline, self._config, admin)
+        proposal = Proposal(complete, self._file.read_text("utf-8"))
+        deploy(proposal, self._config, admin, agreed=self._agreed)
+
+    def _running_version(self, admin: Admin) -> int | None:
+        try:
+            with closing(DeploymentReader(self._config, admin)) as reader:
+                current = reader.deployment.current
+        except UnavailableError:
+            return None
+        return None if current is None else current.number

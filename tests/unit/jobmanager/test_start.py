@@ -1,0 +1,120 @@
+"""What a JobManager does with a file that it cannot take, and with topics that were changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.jobmanager.rollout import Rollout
+from kafka_pipeline.jobmanager.start import StartFile
+from tests.small_config import SMALL_CONFIG
+
+RIGHT = "- {id: A, type: forward, to: [sink]}\n"
+BROKEN = "- {id: A, type: nonsense, to: [sink]}\n"
+TAKEN_AWAY = 'this file would take away from it:\n  - "B" is removed'
+GROWN = "topic state_topic_B has 2 partitions, the pipeline needs 3"
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What Kafka says: whether it is there, which version runs, what is wrong with another one."""
+    found = SimpleNamespace(is_there=True, version=None, problem=None, taken=[])
+
+    def check_broker() -> None:
+        if not found.is_there:
+            raise UnavailableError("no broker answers")
+
+    def prepare(pipeline: object, *_: object) -> object:
+        if found.problem is not None:
+            raise ConfigError(found.problem)
+        return pipeline
+
+    current = property(lambda _: found.version and SimpleNamespace(number=found.version))
+    deployment = type("Deployment", (), {"current": current})()
+    reader = SimpleNamespace(deployment=deployment, close=lambda: None)
+    home = "kafka_pipeline.jobmanager.start"
+    monkeypatch.setattr(f"{home}.prepared", prepare)
+    monkeypatch.setattr(f"{home}.DeploymentReader", lambda *_: reader)
+    monkeypatch.setattr(f"{home}.deploy", lambda proposal, *_, **__: found.taken.append(proposal))
+    found.check_broker = check_broker
+    return found
+
+
+def deploy(tmp_path: Path, text: str, kafka: Any) -> None:
+    config, file = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    config.write_text(SMALL_CONFIG)
+    file.write_text(text)
+    StartFile(file, load_config(config), ()).deploy(kafka)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "reason"),
+    [
+        (BROKEN, None, 'got the text "nonsense"'),
+        (RIGHT, TAKEN_AWAY, '"B" is removed'),
+        (RIGHT, GROWN, "the pipeline needs 3"),
+    ],
+)
+def test_a_job_that_runs_goes_on_with_what_it_runs(
+    tmp_path: Path,
+    kafka: SimpleNamespace,
+    text: str,
+    problem: str | None,
+    reason: str,
+) -> None:
+    kafka.problem = problem
+    with pytest.raises(ConfigError, match=reason):
+        deploy(tmp_path, text, kafka)
+    kafka.version = 4
+    with capture_logs() as logs:
+        deploy(tmp_path, text, kafka)
+    (said,) = logs
+    assert said["event"].endswith("the job goes on with the version that it runs")
+    assert (said["log_level"], said["version"]) == ("error", 4)
+    assert reason in said["reason"]
+    assert kafka.taken == []
+
+
+def test_a_right_file_is_taken(tmp_path: Path, kafka: SimpleNamespace) -> None:
+    kafka.version = 4
+    deploy(tmp_path, RIGHT, kafka)
+    assert [proposal.text for proposal in kafka.taken] == [RIGHT]
+
+
+@pytest.mark.parametrize(("text", "error"), [(RIGHT, UnavailableError), (BROKEN, ConfigError)])
+def test_without_kafka_a_wrong_file_is_said_first(
+    tmp_path: Path, kafka: SimpleNamespace, text: str, error: type[Exception]
+) -> None:
+    kafka.is_there = False
+    with pytest.raises(error):
+        deploy(tmp_path, text, kafka)
+
+
+class _Topics:
+    """Topics in Kafka: those of `misfits` do not suit the job."""
+
+    def __init__(self, misfits: set[str]) -> None:
+        self.misfits = misfits
+        self.created: list[str] = []
+
+    def ensure_topics(self, specs: tuple[TopicSpec, ...]) -> list[str]:
+        if wrong := [spec.name for spec in specs if spec.name in self.misfits]:
+            raise ConfigError(f"topic {', '.join(wrong)} has 5 partitions")
+        self.created += [spec.name for spec in specs]
+        return [spec.name for spec in specs]
+
+
+def test_a_topic_that_was_changed_from_outside_does_not_end_the_job_manager() -> None:
+    rollout = object.__new__(Rollout)
+    rollout._admin = topics = _Topics({"b"})  # type: ignore[assignment]
+    with capture_logs() as logs:
+        assert rollout._ensure([TopicSpec(name, 1, 1) for name in "abc"]) == ["a", "c"]
+    assert topics.created == ["a", "c"]
+    assert [each["reason"] for each in logs] == ["topic b has 5 partitions"]
