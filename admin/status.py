@@ -91,6 +91,8 @@ def overview(status: ClusterStatus) -> RenderableType:
     lost = left_out.lines(status)
     if found := [*notes(status), *event_times.lines(status), *lost, *key_warnings(status)]:
         parts += ["", *found]
+    if found := findings(status):
+        parts += ["", *found]
     for why in status.unsigned:
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
     code = differing(status.code)
@@ -183,6 +185,11 @@ def notes(status: ClusterStatus) -> list[Text]:
         Text.assemble((f"{event_times.named(tasks)}: ", "bold"), printable(note, LAYOUT))
         for note, tasks in names.items()
     ]
+
+
+def findings(status: ClusterStatus) -> list[Text]:
+    """Return a line for each finding of the JobManager."""
+    return [Text(printable(each, LAYOUT), "red") for each in status.job_manager.findings]
 
 
 def key_warnings(status: ClusterStatus) -> list[Text]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from kafka_pipeline.admin import event_times, left_out
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
-from kafka_pipeline.admin.status import job_manager_line, key_warnings, notes, state_of
+from kafka_pipeline.admin.status import findings, job_manager_line, key_warnings, notes, state_of
 from kafka_pipeline.admin.tables import duration, make_table
 from kafka_pipeline.admin.task_rates import LEAST_S, TaskRates
 from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
@@ -90,7 +90,7 @@ class TopView:
             for info in sorted(status.tasks, key=lambda info: paces[info.task].order)
         ]
         said = [*notes(status), *event_times.lines(status), *left_out.lines(status)]
-        said += key_warnings(status)
+        said += [*key_warnings(status), *findings(status)]
         head = job_manager_line(status.job_manager)
         return _Screen(head, processors, tasks, said, self._fits)
 

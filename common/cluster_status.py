@@ -47,11 +47,13 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class JobManagerInfo:
-    """The JobManager; `epoch` and `age_ms` are those of its last heartbeat, if there was one."""
+    """The JobManager; all but `presence` is from its last heartbeat, if there was one."""
 
     presence: Presence
     epoch: int | None = None
     age_ms: int | None = None
+    findings: tuple[str, ...] = ()
+    """What it has found that does not suit the job any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +143,7 @@ class ClusterStatus:
                 "state": str(manager.presence),
                 "epoch": manager.epoch,
                 "age_ms": manager.age_ms,
+                "findings": list(manager.findings),
             },
             "task_managers": [
                 {
@@ -290,7 +293,7 @@ def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerI
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
     if beat.content.leaving:
         presence = Presence.LEFT
-    return JobManagerInfo(presence, beat.content.epoch, age_ms)
+    return JobManagerInfo(presence, beat.content.epoch, age_ms, beat.content.findings)
 
 
 def _task_manager(

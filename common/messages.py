@@ -324,7 +324,8 @@ class JobManagerBeat:
     """JobManager to any observer: the owner of each task (`None`: no owner right now).
 
     `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
-    processors in `held` have no owner on purpose, and neither have `held_tasks`.
+    processors in `held` have no owner on purpose, and neither have `held_tasks`. `findings` say
+    what does not suit the job any more, such as partitions that no task reads.
     """
 
     epoch: int
@@ -333,6 +334,7 @@ class JobManagerBeat:
     leaving: bool = False
     held: frozenset[str] = frozenset()
     held_tasks: frozenset[TaskId] = frozenset()
+    findings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

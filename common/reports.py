@@ -20,6 +20,8 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.wire import JsonObject
 
 PART_BYTES = 500_000
+_MOST_FINDINGS = 10
+_LONGEST_FINDING = 1_000
 """The maximum size of a part's documents together: half of what control topics accept."""
 
 _LONGEST_REASON = 500
@@ -204,6 +206,10 @@ def encode_owners(beat: JobManagerBeat) -> list[bytes]:
         facts["held"] = sorted(beat.held)
     if beat.held_tasks:
         facts["held_tasks"] = [str(task) for task in sorted(beat.held_tasks)]
+    if beat.findings:
+        facts["findings"] = [
+            shorten(finding, _LONGEST_FINDING) for finding in beat.findings[:_MOST_FINDINGS]
+        ]
     pairs = [(str(task), tm_id) for task, tm_id in beat.owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)
@@ -226,7 +232,8 @@ def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobMa
 
     Raises ValueError on anything that `encode_owners` did not write.
     """
-    body = JsonObject(json.loads(document), {"leaving": False, "held": [], "held_tasks": []})
+    defaults = {"leaving": False, "held": [], "held_tasks": [], "findings": []}
+    body = JsonObject(json.loads(document), defaults)
     found = body.object("owners")
     if not reads_owners:
         found = {}
@@ -238,4 +245,5 @@ def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobMa
         body.boolean("leaving"),
         frozenset(body.names("held")),
         frozenset(map(TaskId.parse, body.names("held_tasks"))),
+        body.texts("findings"),
     )

@@ -62,6 +62,5 @@ def jobmanager(
         admin = Admin(settings)
         if file is None:
             admin.check_broker()
-        else:
-            file.deploy(admin)
-        JobManagerDaemon(settings, admin, context.obj, monitoring, console).run()
+        refused = file.deploy(admin) if file else None
+        JobManagerDaemon(settings, admin, context.obj, monitoring, console, refused).run()

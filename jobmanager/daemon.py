@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
+from dataclasses import replace
 
 import structlog
 
@@ -57,6 +58,7 @@ from kafka_pipeline.jobmanager.leadership import (
 )
 from kafka_pipeline.jobmanager.metrics import JobManagerView, ReceivedBeats, samples
 from kafka_pipeline.jobmanager.rollout import Rollout
+from kafka_pipeline.jobmanager.start import Refusal
 from kafka_pipeline.jobmanager.state import JobManagerState
 
 POLL_S = 0.05
@@ -74,8 +76,11 @@ class JobManagerDaemon:
         signals: StopSignals,
         monitoring: Monitoring,
         console: Tap | None = None,
+        refused: Refusal | None = None,
     ) -> None:
         """Connect. The `console`, if there is one, gets what it shows.
+
+        A file that was `refused` is a finding until another version runs.
 
         Raises `UnavailableError` if no broker answers, `ConfigError` if no pipeline was deployed.
         """
@@ -83,6 +88,7 @@ class JobManagerDaemon:
         self._monitoring = monitoring
         self._signals = signals
         self._console = console
+        self._refused = refused
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
         self._codec = Codec(self._names, reads_figures=False, key=config.control_key)
@@ -238,7 +244,9 @@ class JobManagerDaemon:
         fenced = []
         for command in commands:
             _log(command)
-            self._beats_sent += isinstance(command, JobManagerBeat)
+            if isinstance(command, JobManagerBeat):
+                self._beats_sent += 1
+                command = replace(command, findings=self._findings)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))
@@ -262,6 +270,7 @@ class JobManagerDaemon:
                 self._state.is_isolated,
                 self._beats_sent,
                 self._inbox.rejected + self._rollout.rejected,
+                len(self._findings),
                 self._state.tm_number,
                 self._state.owners,
                 frozenset(filter(self._state.is_held, self._state.owners)),
@@ -271,6 +280,14 @@ class JobManagerDaemon:
                 time.monotonic(),
             )
             return list(samples(view))
+
+    @property
+    def _findings(self) -> tuple[str, ...]:
+        deployed, refused = self._rollout.deployed, self._refused
+        found = self._rollout.findings
+        if refused is not None and deployed and deployed.version.number == refused.version:
+            return (refused.text, *found)
+        return found
 
     def _not_ready(self) -> list[str]:
         """Return why this JobManager does not lead its TaskManagers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator, Mapping
 
 import structlog
 
@@ -10,29 +11,36 @@ from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.jobmanager.patterns import matching_topics
 
-LOOK_INTERVAL_S = 60.0
-_INPUT_HAS_GROWN = (
-    "an input has more partitions than before, and no task reads the new ones: `pipeline apply` "
-    "the pipeline again; if a processor with state reads it, see "
+LOOK_INTERVAL_S = 20.0
+_INPUT_REMEDY = (
+    "`pipeline apply` the pipeline again; if a processor with state reads it, see "
     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
+)
+_FIXED_REMEDY = (
+    "tasks FAIL rather than write there, and no change of the pipeline is taken; see "
+    'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
+)
+_INPUT_HAS_GROWN = (
+    f"an input has more partitions than before, and no task reads the new ones: {_INPUT_REMEDY}"
 )
 _FIXED_HAS_GROWN = (
     "a topic of the job has more partitions than the job made, and no task reads the new ones: "
-    "tasks FAIL rather than write there, and no change of the pipeline is taken; see "
-    'docs/how-to/troubleshoot.md, "A topic has the wrong number of partitions"'
+    + _FIXED_REMEDY
 )
 
 logger = structlog.get_logger()
 
 
 class InputWatch:
-    """Checks once a minute for new partitions and new topics that match a pattern.
+    """Checks three times a minute for new partitions and new topics that match a pattern.
 
     No task reads the records in new partitions of the inputs before the pipeline is applied again,
     and the consumer lag does not include them. Arcs and state topics must not get more: tasks FAIL
-    rather than write there, and no change of the pipeline is taken. Each is reported once.
+    rather than write there, and no change of the pipeline is taken. Each is logged once; `findings`
+    has what is so at the last look.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
@@ -53,7 +61,9 @@ class InputWatch:
             for topic in pipeline.state_topics(processor).values()
         }
         self._fixed = frozenset(fixed)
-        self._partitions = inputs | fixed
+        self._known_partitions = inputs | fixed
+        self._partitions = dict(self._known_partitions)
+        self.findings: tuple[str, ...] = ()
         self._known = set(inputs)
         self._has_patterns = any(processor.patterns for processor in pipeline.processors)
         self._stopped = threading.Event()
@@ -68,7 +78,9 @@ class InputWatch:
 
     def look(self) -> None:
         """Log what is new. Raises `UnavailableError` if Kafka does not answer."""
-        for topic, count in self._admin.partition_counts(self._partitions).items():
+        counts = self._admin.partition_counts(self._partitions)
+        self.findings = tuple(self._findings(counts))
+        for topic, count in counts.items():
             before = self._partitions[topic]
             if count > before:
                 logger.warning(
@@ -80,6 +92,28 @@ class InputWatch:
             self._partitions[topic] = max(count, before)
         if self._has_patterns:
             self._look_for_topics()
+
+    def _findings(self, counts: Mapping[str, int]) -> Iterator[str]:
+        for topic, count in sorted(counts.items()):
+            before = self._known_partitions[topic]
+            if count <= before:
+                continue
+            has = f"{topic} has {counted(count, 'partition')}"
+            if topic in self._fixed:
+                yield f"{has}, the job made it with {before}: {_FIXED_REMEDY}"
+                continue
+            new = [(topic, number) for number in range(before, count)]
+            starts, ends = self._admin.oldest_offsets(new), self._admin.high_watermarks(new)
+            waiting = sum(ends[each] - starts.get(each, 0) for each in ends)
+            readers = [
+                processor.id
+                for processor in self._pipeline.processors
+                if topic in self._pipeline.read_topics(processor)
+            ]
+            yield (
+                f"{has}, and {', '.join(readers)} {'reads' if len(readers) == 1 else 'read'} "
+                f"{before}; waiting in the others: {counted(waiting, 'record')}. {_INPUT_REMEDY}"
+            )
 
     def _look_for_topics(self) -> None:
         existing, _ = matching_topics(self._pipeline, self._config, self._admin)

@@ -25,6 +25,11 @@ REJECTED = counter(
     "jobmanager_rejected_messages_total",
     "control messages that could not be read, and were skipped",
 )
+FINDINGS = gauge(
+    "jobmanager_findings",
+    "what does not suit the job any more, such as partitions that no task reads; see "
+    "`pipeline status`",
+)
 EXPECTED = gauge(
     "jobmanager_taskmanagers_expected", "`tm_number` of config.yaml, or what the job was grown to"
 )
@@ -49,7 +54,8 @@ HELD = gauge(
 )
 
 METRICS: tuple[Metric, ...] = (
-    *(STATE, EPOCH, VERSION, ISOLATED, HEARTBEATS_SENT, REJECTED, EXPECTED, CODE, UP),
+    *(STATE, EPOCH, VERSION, ISOLATED, HEARTBEATS_SENT, REJECTED, FINDINGS, EXPECTED),
+    *(CODE, UP),
     *(HEARTBEATS_RECEIVED, SILENCE, TASKS, WITHOUT_OWNER, HELD),
 )
 
@@ -76,6 +82,7 @@ class JobManagerView:
     is_isolated: bool
     heartbeats_sent: int
     rejected: int
+    findings: int
     tm_number: int
     owners: Mapping[TaskId, int | None]
     held: Collection[TaskId]
@@ -93,6 +100,7 @@ def samples(view: JobManagerView) -> Iterator[Sample]:
     yield ISOLATED.sample(view.is_isolated)
     yield HEARTBEATS_SENT.sample(view.heartbeats_sent)
     yield REJECTED.sample(view.rejected)
+    yield FINDINGS.sample(view.findings)
     yield EXPECTED.sample(view.tm_number)
     yield CODE.sample(len(differing(view.code)))
     owned = Counter(view.owners.values())

@@ -46,7 +46,10 @@ class Rollout:
             )
         self._seen: Wish | None = None
         self._version: PipelineVersion | None = None
-        self._watches: list[ArcPurger | InputWatch] = []
+        self._purger: ArcPurger | None = None
+        self._inputs: InputWatch | None = None
+        self._misfits: tuple[str, ...] = ()
+        """Why topics do not suit the version that runs."""
         self._watched: int | None = None
         """The number of the version whose topics are watched."""
         self._change: Change | None = None
@@ -60,6 +63,11 @@ class Rollout:
         if self._version is None or self._seen is None:
             return None
         return Deployed(self._version, self._seen)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What does not suit the version that runs, at the last look."""
+        return self._misfits + (self._inputs.findings if self._inputs else ())
 
     @property
     def rejected(self) -> int:
@@ -175,20 +183,19 @@ class Rollout:
         created = self._admin.ensure_topics(control_topics(self._config))
         created += self._ensure(version.pipeline.data_topics(self._config.replication_factor))
         logger.info("topics are ready", created=created)
-        self._watches = [
-            ArcPurger(self._config, version.pipeline),
-            InputWatch(version.pipeline, self._config, self._admin),
-        ]
-        for watch in self._watches:
+        self._purger = ArcPurger(self._config, version.pipeline)
+        self._inputs = InputWatch(version.pipeline, self._config, self._admin)
+        for watch in (self._purger, self._inputs):
             watch.start()
         self._watched = version.number
 
     def _ensure(self, topics: Collection[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
-        One that was changed from outside is logged, and the job goes on as it is: without a
+        One that was changed from outside is a finding, and the job goes on as it is: without a
         JobManager, it would not survive the loss of a TaskManager.
         """
+        self._misfits = ()
         try:
             return self._admin.ensure_topics(tuple(topics))
         except ConfigError:
@@ -198,12 +205,15 @@ class Rollout:
                     created += self._admin.ensure_topics([topic])
                 except ConfigError as error:
                     logger.error("a topic does not suit the job that runs", reason=str(error))
+                    self._misfits += (str(error),)
             return created
 
     def _stop(self) -> None:
-        for watch in self._watches:
-            watch.stop()
-        self._watches, self._watched = [], None
+        if self._purger is not None:
+            self._purger.stop()
+        if self._inputs is not None:
+            self._inputs.stop()
+        self._purger = self._inputs = self._watched = None
 
     def _stop_drain(self) -> None:
         if self._drain is not None:

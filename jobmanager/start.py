@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import closing
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -18,6 +19,13 @@ from kafka_pipeline.jobmanager.prepare import prepared
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 logger = structlog.get_logger()
+
+
+class Refusal(NamedTuple):
+    """Why a file was not taken, and the version that ran instead."""
+
+    version: int
+    text: str
 
 
 class StartFile:
@@ -38,8 +46,8 @@ class StartFile:
         except ConfigError as error:
             self._pipeline = error
 
-    def deploy(self, admin: Admin) -> None:
-        """Have the job run what the file says.
+    def deploy(self, admin: Admin) -> Refusal | None:
+        """Have the job run what the file says; return why it does not, if it runs something else.
 
         Raises `ConfigError` if it cannot, and the job does not run anything yet, and
         `UnavailableError` if Kafka does not answer.
@@ -56,6 +64,8 @@ class StartFile:
                 version=version,
                 reason=str(error),
             )
+            return Refusal(version, f"{self._file} is not taken: {error}")
+        return None
 
     def _deploy(self, admin: Admin) -> None:
         try:

@@ -100,6 +100,7 @@ function header(summary, page) {
   ];
   show(document.getElementById("summary"), facts.map(([term, value]) =>
     el("div", null, el("dt", null, term), el("dd", null, value))));
+  show(document.getElementById("findings"), manager.findings.map((text) => el("li", null, text)));
 }
 
 function version(deployment) {

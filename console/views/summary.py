@@ -21,6 +21,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
             "state": str(status.job_manager.presence),
             "epoch": status.job_manager.epoch,
             "age_ms": status.job_manager.age_ms,
+            "findings": list(status.job_manager.findings),
         },
         "task_managers": {
             "up": sum(info.presence is Presence.UP for info in status.task_managers),

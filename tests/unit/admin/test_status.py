@@ -315,6 +315,14 @@ def test_a_task_that_starts_again_is_shown_with_its_reason() -> None:
     assert json.loads(status.as_json(found))["tasks"][0]["restarts"] == 7
 
 
+def test_findings_of_the_job_manager_are_shown() -> None:
+    found = look(leader({COUNT: 0}))
+    manager = replace(found.job_manager, findings=("clicks has 3 partitions\x1b[2J",))
+    shown = text(replace(found, job_manager=manager))
+    assert "clicks has 3 partitions" in shown
+    assert "\x1b" not in shown
+
+
 def test_a_table_without_rows_has_its_headers() -> None:
     console = Console(width=80)
     with console.capture() as capture:
@@ -377,7 +385,7 @@ def test_the_json_has_every_key_whatever_the_state() -> None:
     )
     full = look(leader({FORWARD: None, COUNT: 0}), report(0, counting))
     data = json.loads(status.as_json(full))
-    assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100}
+    assert data["job_manager"] == {"state": "UP", "epoch": 7, "age_ms": 100, "findings": []}
     assert data["task_managers"][0] == {
         "id": 0,
         "state": "UP",

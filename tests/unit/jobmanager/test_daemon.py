@@ -107,6 +107,7 @@ class Rollout:
     """Has one version to run, from the first look on."""
 
     rejected = 0
+    findings = ("clicks has 3 partitions",)
     deployed = Deployed(PipelineVersion(1, PIPELINE, "", 0, "ada"), Wish(version=1))
 
     def __init__(self, *_: object) -> None:
@@ -170,6 +171,7 @@ def test_console_gets_what_is_read_and_what_the_job_runs(kafka: Kafka) -> None:
 def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka) -> None:
     *others, last = beats(kafka, looks=3)
     assert [beat.leaving for beat in others] == [False]
+    assert [beat.findings for beat in others] == [Rollout.findings]
     assert (last.epoch, last.leaving, last.owners) == (EPOCH, True, {TaskId("P", 0): None})
 
 

@@ -110,3 +110,25 @@ def test_topics_that_come_later_are_warned_of_once(tmp_path: Path) -> None:
         for _ in range(2):
             inputs.look()
     assert [(entry["log_level"], entry["topics"]) for entry in logs] == [("warning", ["views"])]
+
+
+def watched_findings(watch: InputWatch) -> tuple[str, ...]:
+    return watch.findings
+
+
+def test_findings_say_what_waits_in_the_new_partitions_until_it_is_mended(tmp_path: Path) -> None:
+    counts = {"clicks": 2, "views": 1, "state_topic_Count_job": 2}
+    inputs = watch(load(COUNTS, tmp_path), counts)
+    inputs.look()
+    assert inputs.findings == ()
+    counts |= {"views": 3, "state_topic_Count_job": 4}
+    inputs.look()
+    inputs.look()
+    state, views = watched_findings(inputs)
+    assert state.startswith("state_topic_Count_job has 4 partitions, the job made it with 2: ")
+    assert views.startswith(
+        "views has 3 partitions, and S reads 1; waiting in the others: 14 records. `pipeline apply`"
+    )
+    del counts["views"], counts["state_topic_Count_job"]
+    inputs.look()
+    assert inputs.findings == ()

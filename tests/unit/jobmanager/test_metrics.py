@@ -27,6 +27,7 @@ def look(**facts: Any) -> Found:
         "is_isolated": False,
         "heartbeats_sent": 5,
         "rejected": 1,
+        "findings": 3,
         "tm_number": 2,
         "owners": {},
         "held": (),
@@ -49,6 +50,7 @@ def test_its_own_state_is_shown() -> None:
     found = look()
     assert (of(metrics.EPOCH, found), of(metrics.VERSION, found)) == (7, 2)
     assert (of(metrics.HEARTBEATS_SENT, found), of(metrics.REJECTED, found)) == (5, 1)
+    assert of(metrics.FINDINGS, found) == 3
     assert (of(metrics.STATE, found, "LEADING"), of(metrics.STATE, found, "CANDIDATE")) == (1, 0)
 
 

@@ -49,6 +49,12 @@ class FakeAdmin:
         wanted = set(names)
         return {name: count for name, count in self._counts.items() if name in wanted}
 
+    def oldest_offsets(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, 3)
+
+    def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        return dict.fromkeys(places, 10)
+
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         self.asked += names
         return {

@@ -13,7 +13,7 @@ from kafka_pipeline.common.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.jobmanager.rollout import Rollout
-from kafka_pipeline.jobmanager.start import StartFile
+from kafka_pipeline.jobmanager.start import Refusal, StartFile
 from tests.small_config import SMALL_CONFIG
 
 RIGHT = "- {id: A, type: forward, to: [sink]}\n"
@@ -47,11 +47,11 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def deploy(tmp_path: Path, text: str, kafka: Any) -> None:
+def deploy(tmp_path: Path, text: str, kafka: Any) -> Refusal | None:
     config, file = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
     config.write_text(SMALL_CONFIG)
     file.write_text(text)
-    StartFile(file, load_config(config), ()).deploy(kafka)
+    return StartFile(file, load_config(config), ()).deploy(kafka)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,10 @@ def test_a_job_that_runs_goes_on_with_what_it_runs(
         deploy(tmp_path, text, kafka)
     kafka.version = 4
     with capture_logs() as logs:
-        deploy(tmp_path, text, kafka)
+        refusal = deploy(tmp_path, text, kafka)
+    assert refusal is not None
+    assert refusal.version == 4
+    assert reason in refusal.text
     (said,) = logs
     assert said["event"].endswith("the job goes on with the version that it runs")
     assert (said["log_level"], said["version"]) == ("error", 4)
@@ -84,7 +87,7 @@ def test_a_job_that_runs_goes_on_with_what_it_runs(
 
 def test_a_right_file_is_taken(tmp_path: Path, kafka: SimpleNamespace) -> None:
     kafka.version = 4
-    deploy(tmp_path, RIGHT, kafka)
+    assert deploy(tmp_path, RIGHT, kafka) is None
     assert [proposal.text for proposal in kafka.taken] == [RIGHT]
 
 
@@ -114,7 +117,9 @@ class _Topics:
 def test_a_topic_that_was_changed_from_outside_does_not_end_the_job_manager() -> None:
     rollout = object.__new__(Rollout)
     rollout._admin = topics = _Topics({"b"})  # type: ignore[assignment]
+    rollout._inputs = None
     with capture_logs() as logs:
         assert rollout._ensure([TopicSpec(name, 1, 1) for name in "abc"]) == ["a", "c"]
     assert topics.created == ["a", "c"]
     assert [each["reason"] for each in logs] == ["topic b has 5 partitions"]
+    assert rollout.findings == ("topic b has 5 partitions",)
