@@ -144,11 +144,14 @@ def describe(value: Value) -> str:
         case Scalar(value=bool()):
             return f"the truth value {value.text}"
         case Scalar(value=str(text)):
-            short = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
             origin = f" from {value.expanded_from}" if value.expanded_from else ""
-            return f'the text "{short}"{origin}'
+            return f'the text "{_shortened(text)}"{origin}'
         case Scalar():
-            return f"the number {value.text}"
+            return f"the number {_shortened(value.text)}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 
 
 def plain(value: Value | None) -> Any:
@@ -303,13 +306,15 @@ class _Converter:
             self._problems.add(text, "has an escape (\\u…) that is not a character")
             return text
         if node.tag not in _SCALAR_TAGS:
-            self._problems.add(text, f'YAML reads "{node.value}" in its own way: put it in quotes')
+            shown = _shortened(node.value)
+            self._problems.add(text, f'YAML reads "{shown}" in its own way: put it in quotes')
             return text
         try:
             return replace(text, value=SafeConstructor().construct_object(node))
         except (ValueError, LookupError):
             kind = node.tag.rpartition(":")[2]
-            self._problems.add(text, f'"{node.value}" cannot be read as a YAML {kind}')
+            shown = _shortened(node.value)
+            self._problems.add(text, f'"{shown}" cannot be read as a YAML {kind}')
             return text
 
     @staticmethod

@@ -48,3 +48,12 @@ def test_a_hostile_file_is_an_error(
         read(file)
     assert len(str(caught.value)) < 5_000
     assert not made.exists()
+
+
+@pytest.mark.parametrize("value", ["1" * 4_000, "1" * 5_000, "x" * 5_000, "- " * 20 + "1"])
+def test_a_long_value_is_cut_in_the_message(tmp_path: Path, value: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(f"tm_number: {value}\n" if "-" not in value else f"tm_number:\n  {value}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert all(len(str(problem)) < 400 for problem in caught.value.problems)
