@@ -50,7 +50,6 @@ _TRANSIENT = (
     StoreCorruptedError,
     StoreUnavailableError,
     SparkLostError,
-    UserCodeError,
     OSError,
 )
 
@@ -124,6 +123,8 @@ class AssignedTask:
                 has_expired = age_s * 1000 >= self._context.config.transaction_timeout_ms
                 kind = FailureKind.EXPIRED if has_expired else FailureKind.FENCED
                 return Failure(kind, f"fenced: {error}")
+            case UserCodeError():
+                return Failure(FailureKind.NOT_MADE, str(error))
         if isinstance(error, _TRANSIENT):
             return Failure(FailureKind.TRANSIENT, self._own_words(error))
         self.log.error("unexpected error", exc_info=error)

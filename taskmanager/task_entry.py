@@ -89,6 +89,8 @@ class TaskEntry:
     """When the task starts, while it is WAITING."""
     restarts: int = 0
     reason: str = ""
+    equal_starts: int = 0
+    """How many starts in a row user code has ended for the same reason."""
     has_committed: bool = False
     """Whether the task has committed since it last started."""
     backoff: Backoff = field(default_factory=Backoff)

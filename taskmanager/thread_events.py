@@ -14,6 +14,9 @@ class FailureKind(Enum):
 
     TRANSIENT = auto()
     """A new start may cure it."""
+    NOT_MADE = auto()
+    """Constructors, suppliers or `init` of user code failed. If they go on in the same way, a new
+    start does not cure it."""
     FENCED = auto()
     """A newer producer has its transactional id; at the second fence, the task has a new owner."""
     EXPIRED = auto()

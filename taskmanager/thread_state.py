@@ -44,6 +44,8 @@ from kafka_pipeline.taskmanager.thread_events import (
 )
 
 FENCED_FOR_GOOD = 2
+MOST_EQUAL_STARTS = 10
+"""So many starts may user code end for the same reason; with the pauses, that takes 90 s."""
 LEAST_COMMIT_INTERVAL_MS = 30
 """A task whose input has been processed commits no more often, because each transaction costs the
 broker about 5 ms of CPU time and holds up the next one. docs/performance.md has the figures."""
@@ -260,7 +262,7 @@ class PipelineThreadState:
 
     def _on_started(self, entry: TaskEntry, event: Started) -> None:
         self._move(entry, Phase.STARTING, Phase.IDLE)
-        entry.reason = ""
+        entry.reason, entry.equal_starts = "", 0
         entry.has_own_thread = event.has_own_thread
         self._wake_in(entry, event.wake_in_ms)
         self._consider(entry)
@@ -320,6 +322,11 @@ class PipelineThreadState:
 
     def _start_again(self, entry: TaskEntry, failure: Failure) -> None:
         """Begin again from what Kafka has, after a pause if the task keeps failing."""
+        if failure.kind is FailureKind.NOT_MADE:
+            entry.equal_starts = entry.equal_starts * (failure.reason == entry.reason) + 1
+            if entry.equal_starts == MOST_EQUAL_STARTS:
+                self._fail(entry, f"{failure.reason}; {MOST_EQUAL_STARTS} starts ended so")
+                return
         is_fenced = failure.kind is FailureKind.FENCED
         entry.backoff.count(self._now_ms, is_fenced, entry.has_committed)
         if entry.backoff.fenced >= FENCED_FOR_GOOD:

@@ -73,16 +73,17 @@ def test_what_waits_for_a_thread_that_is_abandoned_never_begins(background: Back
 def test_a_task_with_a_thread_to_itself_waits_for_no_call_of_another_one(
     background: Background,
 ) -> None:
-    may_return, begun = threading.Event(), threading.Event()
+    may_return, begun = threading.Event(), threading.Semaphore(0)
     results: list[Any] = []
 
     def hang() -> None:
-        begun.set()
+        begun.release()
         may_return.wait(TIMEOUT_S)
 
     shared = background.submit(Pool.USER, hang, lambda _: results.append("shared"))
     own = background.submit(Pool.USER, hang, lambda _: results.append("own"), owner=OWNER)
-    assert begun.wait(TIMEOUT_S)
+    for _ in (shared, own):
+        assert begun.acquire(timeout=TIMEOUT_S)
     background.submit(Pool.USER, lambda: "other", results.append, owner=OTHER)
     run_until(background, lambda: results == ["other"])
     assert background.abandon(own)

@@ -331,7 +331,7 @@ def test_a_supplier_that_fails_may_succeed_later(monkeypatch: pytest.MonkeyPatch
     assigned = assigned_to([], 0, monkeypatch, group)
     with pytest.raises(UserCodeError) as raised:
         start(assigned)
-    assert assigned.failure_of(raised.value).kind is FailureKind.TRANSIENT
+    assert assigned.failure_of(raised.value).kind is FailureKind.NOT_MADE
 
 
 @pytest.mark.parametrize(("partition", "position"), [(0, 0), (1, 5)])

@@ -11,10 +11,13 @@ from kafka_pipeline.taskmanager.thread_events import (
     Call,
     Closed,
     CloseTask,
+    Command,
     CommitEnded,
     CommitTask,
     DependencyFailed,
     EndProcess,
+    Failure,
+    FailureKind,
     ForgetTask,
     RefreshDue,
     RefreshTask,
@@ -495,3 +498,33 @@ def test_a_call_that_never_returns_does_not_keep_a_sibling_from_its_last_commit(
     host = hanging()
     host.take(fed(1), ended(1, has_uncommitted=True))
     assert host.take(StopRequested()) == [ForgetTask(task(0)), CommitTask(task(1))]
+
+
+def start_ends(host: Host, reason: str) -> Command:
+    """Let user code end a start; return what follows, once the next start has come."""
+    (command,) = host.take(StartFailed(task(0), Failure(FailureKind.NOT_MADE, reason)))
+    if isinstance(command, RestartTask):
+        assert host.wait(command.delay_ms) == [StartTask(task(0))]
+    return command
+
+
+def test_a_task_that_user_code_ends_in_the_same_way_at_ten_starts_has_failed() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
+    reason = "KeyError: 'url' (shop.py:9 in init)"
+    assert all(isinstance(start_ends(host, reason), RestartTask) for _ in range(9))
+    assert start_ends(host, reason) == ReportFailed(task(0), f"{reason}; 10 starts ended so")
+
+
+def test_another_reason_and_a_start_that_succeeds_begin_the_count_again() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, MAX_PROCESS_MS))
+    for reason in ("one", "other") * 10:
+        assert isinstance(start_ends(host, reason), RestartTask)
+    for _ in range(8):
+        assert isinstance(start_ends(host, "other"), RestartTask)
+    host.take(Started(task(0)))
+    restart_delay_ms(host, TRANSIENT)
+    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
+    host.wait(60_000)
+    assert isinstance(start_ends(host, "other"), RestartTask)

@@ -238,7 +238,7 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
         with pytest.raises(UserCodeError) as caught:
             start(assigned)
     failure = assigned.failure_of(caught.value)
-    assert failure.kind is FailureKind.TRANSIENT
+    assert failure.kind is FailureKind.NOT_MADE
     assert said in failure.reason
     assert f"({SHOP}:{shop.line_of(mark)} in " in failure.reason
     assert failure.reason.endswith(', processor "Enrich")')
