@@ -37,7 +37,7 @@ class Template(StrEnum):
 
 def samples(template: Template = Template.BASIC, job: str = "") -> dict[str, str]:
     """Return the texts of the files of a template, by their paths; `job` names the job."""
-    folder = files("admin").joinpath("templates")
+    folder = files("kafka_pipeline.admin").joinpath("templates")
 
     def text(file: Traversable) -> str:
         return file.read_text(encoding="utf-8").replace(_JOB, job or _JOB)
@@ -57,7 +57,7 @@ def samples(template: Template = Template.BASIC, job: str = "") -> dict[str, str
 
 def quickstart_pipeline() -> str:
     """Return the pipeline of the quickstart, a format string with the file of airports."""
-    return files("admin").joinpath("templates", "quickstart.yaml").read_text(encoding="utf-8")
+    return files("kafka_pipeline.admin").joinpath("templates", "quickstart.yaml").read_text(encoding="utf-8")
 
 
 def write_samples(folder: Path, template: Template = Template.BASIC) -> list[Path]:

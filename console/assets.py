@@ -27,7 +27,7 @@ class Asset:
 
 def read_assets() -> Mapping[str, Asset]:
     """Return all files of the pages, by their paths."""
-    return dict(_read(files("console").joinpath("static"), ""))
+    return dict(_read(files("kafka_pipeline.console").joinpath("static"), ""))
 
 
 def _read(folder: Traversable, prefix: str) -> list[tuple[str, Asset]]:
