@@ -57,7 +57,8 @@ def samples(template: Template = Template.BASIC, job: str = "") -> dict[str, str
 
 def quickstart_pipeline() -> str:
     """Return the pipeline of the quickstart, a format string with the file of airports."""
-    return files("kafka_pipeline.admin").joinpath("templates", "quickstart.yaml").read_text(encoding="utf-8")
+    file = files("kafka_pipeline.admin").joinpath("templates", "quickstart.yaml")
+    return file.read_text(encoding="utf-8")
 
 
 def write_samples(folder: Path, template: Template = Template.BASIC) -> list[Path]:
