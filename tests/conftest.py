@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
 
+import kafka_pipeline
 from tests import leftovers, tiers
 from tests.brokers import docker_cluster, local_cluster
 
@@ -19,6 +22,7 @@ settings.load_profile("shared machine")
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_FOLDERS = {link.name for link in Path(kafka_pipeline.__file__).parent.iterdir() if link.is_dir()}
 _EAGER_RETENTION = {"log.retention.check.interval.ms": 1_000, "log.initial.task.delay.ms": 1_000}
 """Kafka deletes records whose timestamps are older than a week; by default, it looks for them once
 in 5 minutes, so a test that writes such records would fail only now and then."""
@@ -48,6 +52,14 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.leave_out_long(config, items)
+
+
+@pytest.fixture(autouse=True)
+def _one_import_name() -> Iterator[None]:
+    """In a checkout, the engine's folders can be imported as well: somebody else's cannot."""
+    yield
+    twice = _FOLDERS.intersection(sys.modules)
+    assert not twice, f"imported by the name of a folder: {twice}"
 
 
 @pytest.fixture(autouse=True)
