@@ -227,6 +227,8 @@ class Restore:
                 found = {each.partition: each.committed.moved(0) for each in saved}
             its = positions.setdefault(arc.reader, {})
             its |= {(arc.topic, number): at for number, at in found.items()}
+        for processor, ends in self.arcs_of_before().items():
+            positions.setdefault(processor, {}).update(ends)
         names = self._config.topic_names
         id_ = names.tool_transactional_id("restore-positions")
         with closing(TaskProducer(self._config, id_, {})) as producer:
@@ -236,6 +238,26 @@ class Restore:
                 with closing(PartitionReader(self._config, group)) as reader:
                     producer.begin()
                     producer.commit(its, reader.group_metadata)
+
+    def arcs_of_before(self) -> dict[str, dict[Partition, Committed]]:
+        """Return the ends of arcs that former versions have left, by the processor that read them.
+
+        What is in them was processed, or is of the time that the restore takes back. How far the
+        processor was is forgotten with its group: if a later version brings the arc back, it would
+        read all of it again.
+        """
+        readers = {
+            topic: reader
+            for former in self._former_versions
+            for topic, reader in former.arcs.items()
+            if reader in self.plan.moved and topic not in self._pipeline.arcs
+        }
+        counts = self._admin.partition_counts(readers)
+        places = [(topic, number) for topic, count in counts.items() for number in range(count)]
+        found: dict[str, dict[Partition, Committed]] = {}
+        for place, end in self._admin.high_watermarks(places).items():
+            found.setdefault(readers[place[0]], {})[place] = Committed(end)
+        return found
 
 
 def restore_of_same_job(

@@ -62,6 +62,9 @@ class FakeAdmin:
     def oldest_offsets(self, places: Sequence[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(places, self.oldest)
 
+    def high_watermarks(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        return {place: self.end + place[1] for place in places}
+
     def stable_ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
         return dict.fromkeys(places, self.end)
 
@@ -268,6 +271,31 @@ def test_records_left_in_an_arc_go_with_their_keys_to_other_partitions(
     found = planned(config, folder, with_parallelism(pipeline(config, tmp_path), 3))
     (arc,) = found.plan.arcs
     assert (arc.topic, arc.count, arc.spread) == ("Forwarder_Counter_job", 3, True)
+
+
+def test_what_former_versions_have_left_in_arcs_is_not_read_again(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    """A processor was put between the two, and taken away; then comes the restore."""
+    between = """
+- {id: Forwarder, type: forward, to: [Relay]}
+- {id: Relay, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+    target = pipeline(config, tmp_path)
+    relayed = pipeline(config, tmp_path, between)
+    for number, ran in enumerate((relayed, target), 1):
+        version = PipelineVersion(number, ran, CHAIN, 1, "me@x")
+        job.wishes(Wish(version=number), version)
+    admin = FakeAdmin()
+    admin.counts |= {"Forwarder_Relay_job": 2, "Relay_Counter_job": 2, "Forwarder_Counter_job": 2}
+    found = planned(config, folder, target, admin)
+    assert found.arcs_of_before() == {
+        "Counter": {
+            ("Relay_Counter_job", 0): Committed(100),
+            ("Relay_Counter_job", 1): Committed(101),
+        }
+    }
 
 
 @pytest.mark.parametrize(
