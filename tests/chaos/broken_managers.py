@@ -159,8 +159,11 @@ def change_pipeline(rig: Rig) -> None:
         rig.mark()
         rig.engine.run_command("apply", "--yes", "--no-wait", with_pipeline=True)
         time.sleep(rig.random.uniform(0, 4))
+        before = rig.now()
         kill_leader(rig)
         rig.job_manager = rig.start_job_manager()
+        # It reads the file, which must not be the next one yet.
+        _wait_for_new_epoch(rig, before)
         rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(
