@@ -236,7 +236,7 @@ def test_wrong_commands_are_found(command: str) -> None:
         "```yaml\n- {id: A, type: forward, to: [B]}\n```",
         "```yaml\n- {id: A, type: 'gone:A', to: [sink]}\n```",
         "```python\ndef broken(:\n```",
-        "```python\nfrom streams import Gone\n```",
+        "```python\nfrom kafka_pipeline import Gone\n```",
         "```python\ndef test_a():\n    assert 1 == 2\n```",
         "```console\n$ pipeline init\nwrote nothing\n```",
         "```sh\npipeline validate config.yaml\n```",
