@@ -137,7 +137,7 @@ COMMANDS: Mapping[str, Command] = {
 def app_for(words: Sequence[str]) -> typer.Typer:
     """Return the command line for the words of a process: it can run what the first one names.
 
-    If that is no command, it has all of them, for the help and for suggestions.
+    Otherwise, it lists all commands, for the help and for suggestions.
     """
     first = next((word for word in words if not word.startswith("-")), "")
     if first in COMMANDS:
@@ -162,7 +162,7 @@ def app_with(names: Iterable[str] = COMMANDS) -> typer.Typer:
 
 
 def _print_nothing() -> None:
-    """Stand for a command in the help."""
+    """Do nothing: the help only lists the command."""
 
 
 def _print_version(is_wanted: bool) -> None:

@@ -10,10 +10,12 @@ ENGINE = "kafka_pipeline"
 ENGINE_FOLDER = Path(__file__).parents[1]
 """The folder of that package. In a checkout, it has links to the folders of its packages."""
 
+_INSIDE = f"{ENGINE_FOLDER}{os.sep}"
+
 
 def is_engine_file(path: str) -> bool:
     """Whether a file of source code belongs to this engine."""
-    return path.startswith(f"{ENGINE_FOLDER}{os.sep}")
+    return path.startswith(_INSIDE)
 
 
 def module_shown(kind: type) -> str:

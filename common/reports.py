@@ -20,9 +20,9 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.wire import JsonObject
 
 PART_BYTES = 500_000
+"""The maximum size of a part's documents together: half of what control topics accept."""
 _MOST_FINDINGS = 10
 _LONGEST_FINDING = 1_000
-"""The maximum size of a part's documents together: half of what control topics accept."""
 
 _LONGEST_REASON = 500
 _ALL_REASONS = 30_000

@@ -37,7 +37,7 @@ def is_dotted(reference: str) -> bool:
 
 
 def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> None:
-    """Raise ConfigError if a module of the user's has the name of this engine.
+    """Raise ConfigError if a user's module has the name of this engine.
 
     Python would import one of them in the place of the other: which one differs between processes.
     """

@@ -61,8 +61,10 @@ class InputWatch:
             for topic in pipeline.state_topics(processor).values()
         }
         self._fixed = frozenset(fixed)
-        self._known_partitions = inputs | fixed
-        self._partitions = dict(self._known_partitions)
+        self._of_version = inputs | fixed
+        """The partitions that the version has tasks for."""
+        self._partitions = dict(self._of_version)
+        """The most partitions that were seen."""
         self.findings: tuple[str, ...] = ()
         self._known = set(inputs)
         self._has_patterns = any(processor.patterns for processor in pipeline.processors)
@@ -79,7 +81,6 @@ class InputWatch:
     def look(self) -> None:
         """Log what is new. Raises `UnavailableError` if Kafka does not answer."""
         counts = self._admin.partition_counts(self._partitions)
-        self.findings = tuple(self._findings(counts))
         for topic, count in counts.items():
             before = self._partitions[topic]
             if count > before:
@@ -92,10 +93,11 @@ class InputWatch:
             self._partitions[topic] = max(count, before)
         if self._has_patterns:
             self._look_for_topics()
+        self.findings = tuple(self._findings(counts))
 
     def _findings(self, counts: Mapping[str, int]) -> Iterator[str]:
         for topic, count in sorted(counts.items()):
-            before = self._known_partitions[topic]
+            before = self._of_version[topic]
             if count <= before:
                 continue
             has = f"{topic} has {counted(count, 'partition')}"

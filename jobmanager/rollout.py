@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import structlog
@@ -189,7 +189,7 @@ class Rollout:
             watch.start()
         self._watched = version.number
 
-    def _ensure(self, topics: Collection[TopicSpec]) -> list[str]:
+    def _ensure(self, topics: Sequence[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
         One that was changed from outside is a finding, and the job goes on as it is: without a
@@ -197,7 +197,7 @@ class Rollout:
         """
         self._misfits = ()
         try:
-            return self._admin.ensure_topics(tuple(topics))
+            return self._admin.ensure_topics(topics)
         except ConfigError:
             created = []
             for topic in topics:

@@ -326,7 +326,7 @@ def _require_serdes(where: str, key_serde: object, value_serde: object) -> None:
         if not isinstance(serde, Serde):
             raise TopologyError(
                 f"{where}: the {what} is a {type(serde).__name__}: use one of "
-                "kafka_pipeline.serdes, or make a kafka_pipeline.Serde"
+                "kafka_pipeline.serdes, or make a kafka_pipeline.serdes.Serde"
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -91,7 +91,7 @@ class WindowKind:
                 )
                 if isinstance(windows, TimeWindows):
                     return made
-                return replace(made, options={**made.options, "calendar": windows.calendar})
+                return made.with_options(calendar=windows.calendar)
             case SlidingWindows(difference_ms=difference, grace_ms=grace):
                 # A record needs the windows that begin up to twice the difference before it.
                 return window(
@@ -104,7 +104,7 @@ class WindowKind:
             case SessionWindows(gap_ms=gap, grace_ms=grace):
                 made = session(name, key_serde, value_serde, retention_ms=gap + grace + more)
                 # A record may be next to a session that has closed.
-                return replace(made, options={**made.options, "lingering": gap})
+                return made.with_options(lingering=gap)
 
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
         """Return the function that makes the processor."""

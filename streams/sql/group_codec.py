@@ -54,6 +54,9 @@ class GroupCodec:
         """Raise `QueryError` for a column whose type has no encoding."""
         self._shape = shape
         self._window = shape.window
+        self._calendar: Calendar | None = None
+        if isinstance(shape.window, Periods):
+            self._calendar = Calendar(shape.window.period, shape.window.zone)
         try:
             self._keys = RowCodec(shape.keys)
             self._buffers = RowCodec(shape.buffers)
@@ -124,9 +127,9 @@ class GroupCodec:
 
     def _ends(self, starts: Times) -> Times:
         """Return the ends in µs of windows with these starts in ms."""
+        if self._calendar is not None:
+            return spans(self._calendar, starts)[1] * 1000
         match self._window:
-            case Periods(period=period, zone=zone):
-                return spans(Calendar(period, zone), starts)[1] * 1000
             case Sessions(gap_us=size_us) | Window(size_us=size_us):
                 return starts * 1000 + size_us
         raise AssertionError("there is a window")

@@ -258,7 +258,7 @@ class KeptWindows(KeptGroups):
     def _closing(self, closed: int, now: int, touched: set[_Id]) -> dict[_Id, bytes]:
         """Return the windows that close, except those that are touched."""
         first, last = self._windows.closing(closed, now)
-        if last < 0 or last_start(self._grouping, last) < first:
+        if last < 0 or last_start(self._grouping, self._windows, last) < first:
             return {}
         self.time.close(now)
         with self._store.fetch_all(first, last) as found:

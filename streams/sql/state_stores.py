@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from kafka_pipeline.common.specs import (
@@ -48,12 +47,15 @@ def windows_of(grouping: GroupingSpec) -> TimeWindows | CalendarWindows:
     raise AssertionError("it has windows")
 
 
-def last_start(grouping: GroupingSpec, time: int) -> int:
-    """Return the start of the last window that has begun by a time; it may be before 1970."""
+def last_start(grouping: GroupingSpec, windows: TimeWindows | CalendarWindows, time: int) -> int:
+    """Return the start of the last window that has begun by a time; it may be before 1970.
+
+    `windows` are the `windows_of` the grouping.
+    """
     match grouping.window:
         case WindowSpec(slide_ms=slide_ms, start_ms=start_ms):
             return (time - start_ms) // slide_ms * slide_ms + start_ms
-    return windows_of(grouping).starts(time)[-1]
+    return windows.starts(time)[-1]
 
 
 def sessions_of(grouping: GroupingSpec) -> SessionWindows:
@@ -78,7 +80,7 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         retention_ms = sessions.gap_ms + sessions.grace_ms + 1
         found = session(SESSIONS, serdes.bytes, serdes.bytes, retention_ms=retention_ms)
         # A record may be next to a session that has closed.
-        found = replace(found, options={**found.options, "lingering": sessions.gap_ms})
+        found = found.with_options(lingering=sessions.gap_ms)
         found = found.spread(rule, closes_ms=retention_ms if closes else None)
         return (found, times_store(SESSIONS), shape)
     windows = windows_of(grouping)
@@ -92,7 +94,7 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     if isinstance(windows, TimeWindows):
         kept = kept.spread(rule, closes_ms=windows.delay_ms if closes else None)
     else:
-        kept = replace(kept, options={**kept.options, "calendar": windows.calendar}).spread(
+        kept = kept.with_options(calendar=windows.calendar).spread(
             rule,
             closes_ms=windows.grace_ms if closes else None,
             calendar=(windows.calendar.period, windows.calendar.zone),

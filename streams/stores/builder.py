@@ -127,6 +127,13 @@ class StoreBuilder(Generic[K, V]):
         )
         return replace(self, spreading=spreading)
 
+    def with_options(self, **options: Any) -> StoreBuilder[K, V]:
+        """Return the definition with further arguments of its class, for the engine's own steps.
+
+        They do not change what is on disk.
+        """
+        return replace(self, options={**self.options, **options})
+
     def open(
         self,
         directory: Path,
