@@ -213,7 +213,7 @@ def _place(info: TaskInfo) -> tuple[Text, ...]:
 def _numbers(info: TaskInfo) -> list[str]:
     status = info.status
     if status is None:
-        return [""] * 7
+        return ["", "", "", "", "", _lag(None), ""]
     read, out, skipped = map(status.count, ("records_in", "records_out", "skipped"))
     restarts = status.count("restarts")
     oldest_ms = status.gauge("oldest_waiting_ms")
@@ -228,11 +228,12 @@ def _letters(status: TaskStatus) -> str:
     return f"{total:,} (+{latest:,}/min)" if latest else f"{total:,}"
 
 
-def _lag(status: TaskStatus) -> str:
-    """Return the lag, with its age if the figure is old."""
-    lag, age_ms = status.gauge("lag"), status.gauge("lag_age_ms")
-    if lag is None:
-        return ""
+def _lag(status: TaskStatus | None) -> str:
+    """Return the lag, with its age if the figure is old; `?` if it is not known."""
+    lag = None if status is None else status.gauge("lag")
+    if status is None or lag is None:
+        return "?"
+    age_ms = status.gauge("lag_age_ms")
     return f"{lag:,}" if age_ms is None else f"{lag:,} ({duration(age_ms)} ago)"
 
 

@@ -53,7 +53,7 @@ class Pace:
         """Return the cells under `_NUMBERS`."""
         return [
             *("" if rate is None else f"{rate:,.0f}" for rate in (self.rate_in, self.rate_out)),
-            "" if self.lag is None else f"{self.lag:,}",
+            "?" if self.lag is None else f"{self.lag:,}",
             *("" if age is None else duration(age) for age in (self.oldest_ms, self.behind_ms)),
         ]
 
@@ -143,23 +143,28 @@ def _pace(
 ) -> Pace:
     status = info.status
     runs = info.is_held or (status is not None and status.state is TaskState.RUNNING)
-    lag = status.gauge("lag") if status else None
     oldest_ms = status.gauge("oldest_waiting_ms") if status else None
     behind_ms = status.event_time_lag_ms(newest_ms) if status else None
-    return Pace(runs, rate_in, rate_out, lag, oldest_ms, behind_ms)
+    return Pace(runs, rate_in, rate_out, info.lag, oldest_ms, behind_ms)
 
 
 def _sum(paces: Sequence[Pace]) -> Pace:
     """Return the pace of several tasks: sums, the oldest record of all, and who is last in time."""
-    lags = [pace.lag for pace in paces if pace.lag is not None]
+    lags = [pace.lag for pace in paces]
     return Pace(
         all(pace.runs for pace in paces),
         _added(pace.rate_in for pace in paces),
         _added(pace.rate_out for pace in paces),
-        sum(lags) if lags else None,
+        _all_added(lags),
         _most(pace.oldest_ms for pace in paces),
         _most(pace.behind_ms for pace in paces),
     )
+
+
+def _all_added(lags: Sequence[int | None]) -> int | None:
+    """Return the sum, or `None` if one of them is not known."""
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if len(known) == len(lags) else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:

@@ -88,6 +88,11 @@ class TaskInfo:
     """Whether nobody is to run it: its processor is paused, or waits for a change."""
 
     @property
+    def lag(self) -> int | None:
+        """The offsets that wait for the task; `None` if nobody knows."""
+        return None if self.status is None else self.status.gauge("lag")
+
+    @property
     def restore_percent(self) -> int | None:
         """How much of the state is restored; `None` unless the task is restoring."""
         status = self.status
@@ -95,6 +100,17 @@ class TaskInfo:
         if status is None or status.state is not TaskState.RESTORING or not to_restore:
             return None
         return 100 * status.count("restored") // to_restore
+
+
+def unread_of(tasks: Iterable[TaskInfo]) -> int | None:
+    """Return the lag of several tasks together; `None` if that of any of them is not known."""
+    total = 0
+    for info in tasks:
+        lag = info.lag
+        if lag is None:
+            return None
+        total += lag
+    return total
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,13 @@ class TaskStatus:
             return None
         return max(newest_ms - time_ms, 0)
 
+    @property
+    def without_lag(self) -> TaskStatus:
+        """A copy with an unknown lag, for a task of which nobody knows what has come since."""
+        gone = ("lag", "lag_age_ms", "oldest_waiting_ms")
+        kept = {name: value for name, value in self.figures.items() if name not in gone}
+        return replace(self, figures=kept)
+
     def after_silence(self, silent_ms: int) -> TaskStatus:
         """Return a copy whose lag is older by `silent_ms`."""
         if "lag" not in self.figures:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo, unread_of
 from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.tasks import TaskId
@@ -64,10 +64,10 @@ class Board:
             if of_task.records_in is not None:
                 known = records_in.get(task.processor, 0.0)
                 records_in[task.processor] = known + of_task.records_in
-        lag: dict[str, int] = {}
+        tasks: dict[str, list[TaskInfo]] = {}
         for info in status.tasks:
-            found = info.status.gauge("lag") if info.status is not None else None
-            if found is not None:
-                lag[info.task.processor] = lag.get(info.task.processor, 0) + found
+            tasks.setdefault(info.task.processor, []).append(info)
+        lags = {processor: unread_of(infos) for processor, infos in tasks.items()}
+        lag = {processor: found for processor, found in lags.items() if found is not None}
         self._samples.append(Sample(at_ms, records_in, lag))
         self._kept = tuple(self._samples)

@@ -399,7 +399,7 @@ class TaskManagerState:
                 self._on_closed(number, task_id)
             else:
                 task.former_restarts = task.status.count("restarts") + was_up
-                status = task.status.with_figures(restarts=task.former_restarts)
+                status = task.status.without_lag.with_figures(restarts=task.former_restarts)
                 task.status = replace(status, state=TaskState.RESTARTING, reason=reason)
         self._report_soon()
 

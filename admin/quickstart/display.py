@@ -17,7 +17,7 @@ from rich.text import Text
 
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.status import notes, task_managers_table, tasks_table
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, unread_of
 from kafka_pipeline.common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0
@@ -39,10 +39,10 @@ class Progress:
     task_rates: dict[TaskId, float] = field(default_factory=dict)
 
     @property
-    def lag(self) -> int:
-        """The lag in records, summed over all tasks whose lag is known."""
-        statuses = [info.status for info in self.status.tasks if info.status is not None]
-        return sum(status.count("lag") for status in statuses)
+    def lag(self) -> str:
+        """The lag of all tasks in records, or `?` while it is not known."""
+        lag = unread_of(self.status.tasks)
+        return "?" if lag is None else f"{lag:,}"
 
     @property
     def task_managers_up(self) -> str:
@@ -113,7 +113,7 @@ class Display:
 def _line(progress: Progress) -> str:
     return (
         f"in {progress.loaded:>7,}  out {progress.arrived:>7,}  {progress.rate:>7,.0f} records/s  "
-        f"lag {progress.lag:>6,}  TaskManagers {progress.task_managers_up}"
+        f"lag {progress.lag:>6}  TaskManagers {progress.task_managers_up}"
     )
 
 

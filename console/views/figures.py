@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from kafka_pipeline.common.cluster_status import HELD, TaskInfo
+from kafka_pipeline.common.cluster_status import HELD, TaskInfo, unread_of
 from kafka_pipeline.common.left_out import left_out
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
@@ -65,7 +65,7 @@ def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
         "tasks": len(tasks),
         "rate_in": rate(snapshot, ids, "records_in"),
         "rate_out": rate(snapshot, ids, "records_out"),
-        "lag": _sum(status.gauge("lag") for status in statuses),
+        "lag": unread_of(tasks),
         "oldest_waiting_ms": _most(status.gauge("oldest_waiting_ms") for status in statuses),
         "event_time_ms": time_together(statuses),
         "event_time_lag_ms": lag_together(statuses, snapshot.status.newest_record_ms),
@@ -88,11 +88,6 @@ def rate(snapshot: Snapshot, tasks: Iterable[TaskId], name: str) -> float | None
     rates = [snapshot.rates[task] for task in tasks if task in snapshot.rates]
     known = [value for each in rates if (value := getattr(each, name)) is not None]
     return round(sum(known), 2) if known else None
-
-
-def _sum(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _most(values: Iterable[int | None]) -> int | None:

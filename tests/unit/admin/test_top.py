@@ -65,16 +65,18 @@ def test_rates_are_those_between_two_reports() -> None:
     watch = Watch()
     watch.look(task("Count", records_in=100, records_out=10))
     shown = watch.look(task("Count", records_in=5100, records_out=2010), after_s=2)
-    assert rows(shown, "Tasks") == [["Count_0", "0", "RUNNING", "2,500", "1,000"]]
-    assert rows(shown, "Processors") == [["Count", "1", "of", "1", "2,500", "1,000"]]
+    assert rows(shown, "Tasks") == [["Count_0", "0", "RUNNING", "2,500", "1,000", "?"]]
+    assert rows(shown, "Processors") == [["Count", "1", "of", "1", "2,500", "1,000", "?"]]
 
 
 def test_rates_are_unknown_at_first_and_after_a_move() -> None:
     watch = Watch()
-    assert rows(watch.look(task("Count", records_in=100)), "Tasks") == [["Count_0", "0", "RUNNING"]]
+    assert rows(watch.look(task("Count", records_in=100)), "Tasks") == [
+        ["Count_0", "0", "RUNNING", "?"]
+    ]
     watch.look(task("Count", records_in=200))
     moved = watch.look(task("Count", owner=1, records_in=5))
-    assert rows(moved, "Tasks") == [["Count_0", "1", "RUNNING"]]
+    assert rows(moved, "Tasks") == [["Count_0", "1", "RUNNING", "?"]]
 
 
 def test_a_processor_has_the_sums_of_its_tasks_and_the_oldest_record() -> None:

@@ -59,7 +59,7 @@ def test_each_view_has_the_summary_of_the_same_moment(now: Snapshot) -> None:
         "job_manager": {"state": "UP", "epoch": 7, "age_ms": 0, "findings": []},
         "task_managers": {"up": 3, "expected": 3},
         "tasks": {"count": 16, "states": {"RUNNING": 14, "RESTORING": 1, "FAILED": 1}},
-        "lag": 7600 + 14_600,
+        "lag": None,
         "oldest_waiting_ms": 73_000,
         "deployment": {
             "version": 3,
