@@ -13,6 +13,7 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import OnError, PipelineProcessor
 from kafka_pipeline.common.specs import SPECS, Name, ProcessorSpec, SourceSpec
 from kafka_pipeline.common.status import TaskStatus, ThreadState
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
 from kafka_pipeline.common.wire import JsonObject
@@ -38,6 +39,7 @@ _OPTIONAL: Mapping[str, Any] = {
     "max_dead_letters_per_minute": None,
     "event_time": None,
     "former_inputs": [],
+    "suspects": [],
 }
 _Count = Annotated[int, AtLeast(1)]
 
@@ -91,6 +93,8 @@ class ProcessorReplica:
     """What a processor with state has read in other versions of the pipeline, but not in this one.
 
     An offset in one of these topics shows that the task has run, and that its inputs are new."""
+    suspects: tuple[Suspect, ...] = ()
+    """What the task did when workers ended that ran it."""
 
     @property
     def name(self) -> str:
@@ -125,6 +129,7 @@ class ProcessorReplica:
             "generation": self.generation,
             "max_dead_letters_per_minute": self.max_dead_letters_per_minute,
             "former_inputs": list(self.former_inputs),
+            "suspects": as_json(self.suspects),
         }
         if self.event_time is not None:
             # It has no fields if all inputs are sources, and is there all the same.
@@ -137,7 +142,7 @@ class ProcessorReplica:
     @property
     def fingerprint(self) -> str:
         """A short hash that is equal for replicas that do the same to the same topics."""
-        parameters = replace(self, former_inputs=()).parameters()
+        parameters = replace(self, former_inputs=(), suspects=()).parameters()
         content = json.dumps([self.to_json(), parameters], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
@@ -173,6 +178,7 @@ class ProcessorReplica:
             generation=extra.integer("generation"),
             event_time=from_json(EventTimeSpec | None, extra.raw("event_time"), "event_time"),
             former_inputs=extra.names("former_inputs"),
+            suspects=from_json(tuple[Suspect, ...], extra.raw("suspects"), "suspects"),
         )
 
 

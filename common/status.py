@@ -8,7 +8,9 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.common.wire import JsonObject
 
 FIGURES: Mapping[str, int | None] = {
@@ -114,6 +116,7 @@ class TaskStatus:
     `on_error` skipped or sent to the dead letters, by the name of the error, since the task came to
     its TaskManager. `held_by` is a task that writes the input, and whose unread records hold event
     time back. `key_warnings` are about topics whose keys do not meet those of others.
+    `suspects` are the calls that were in progress when workers ended that ran the task.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -130,6 +133,7 @@ class TaskStatus:
     held_by: TaskId | None = None
     dropped_lately: Mapping[str, int] = field(default_factory=dict, hash=False)
     key_warnings: tuple[KeyWarning, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
 
     def __post_init__(self) -> None:
         """Leave out counts of 0, so that equal figures compare equal."""
@@ -183,6 +187,7 @@ class TaskStatus:
             "rejected": dict(self.rejected),
             "held_by": "" if self.held_by is None else str(self.held_by),
             "key_warnings": [warning.to_json() for warning in self.key_warnings],
+            "suspects": as_json(self.suspects),
         }
         return {
             "task": str(self.task),
@@ -210,6 +215,7 @@ class TaskStatus:
             rejected=_counts(fields.object("rejected")),
             held_by=TaskId.parse(held_by) if held_by else None,
             key_warnings=tuple(map(KeyWarning.from_json, fields.items("key_warnings"))),
+            suspects=from_json(tuple[Suspect, ...], fields.raw("suspects"), "suspects"),
         )
 
 
@@ -222,6 +228,7 @@ _EMPTY: Mapping[str, Any] = {
     "rejected": {},
     "held_by": "",
     "key_warnings": [],
+    "suspects": [],
 }
 
 

@@ -6,13 +6,13 @@ import inspect
 import linecache
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_pipeline.common.engine_code import is_engine_file
 from kafka_pipeline.common.errors import shorten
@@ -46,6 +46,14 @@ class UserFrame:
     def __str__(self) -> str:
         """Return `shop.py:17 in process`."""
         return f"{self.file}:{self.line} in {self.function}"
+
+
+class StackLine(NamedTuple):
+    """A line of a stack of which only the text is left."""
+
+    path: str
+    line: int
+    function: str
 
 
 @dataclass(frozen=True)
@@ -126,6 +134,30 @@ def place_in(thread: int) -> str:
         frame = frame.f_back
     frames = Trace(RuntimeError(), tuple(reversed(found))).user_frames
     return str(frames[-1]) if frames else ""
+
+
+def place_in_stack(stack: Sequence[StackLine]) -> str:
+    """Return ` in native code, called from shop.py:17 in process` for a stack, the innermost first.
+
+    If the innermost line is not the user's, it is named too. "" for an empty stack.
+    """
+    if not stack:
+        return ""
+    own = next((each for each in stack if _origin_of_file(each.path) is _Origin.USER), None)
+    inner = stack[0]
+    by = {_Origin.ENGINE: "the engine", _Origin.INSTALLED: "a package"}.get(
+        _origin_of_file(inner.path), "Python"
+    )
+    via = "" if inner is own else f" of {by} ({_in_stack(inner)})"
+    called = "" if own is None else f", called from {_in_stack(own)}"
+    return f" in native code{via}{called}"
+
+
+def _in_stack(found: StackLine) -> str:
+    """Return `shop/orders.py:17 in process`; the file is relative to where Python imports it."""
+    folders = [f"{folder}{os.sep}" for folder in sys.path if folder]
+    inside = max((f for f in folders if found.path.startswith(f)), key=len, default="")
+    return f"{found.path.removeprefix(inside)}:{found.line} in {found.function}"
 
 
 def place_of_definition(defined: Callable[..., Any]) -> str:

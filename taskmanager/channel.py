@@ -28,6 +28,7 @@ from kafka_pipeline.taskmanager.channel_messages import (
     Assign,
     Command,
     Die,
+    Died,
     Dump,
     Hello,
     Ping,
@@ -41,6 +42,7 @@ from kafka_pipeline.taskmanager.channel_messages import (
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
 ORPHAN_GRACE_S = 10
+_TELL_TIMEOUT_S = 10.0
 BUSY_WAIT_S = 1.0
 """How long `dump` and `kill` wait while another message is being sent to the same worker."""
 
@@ -84,7 +86,8 @@ class DriverChannel:
         """Listen on a free port of `host`.
 
         The channel's threads call `on_message(thread, message)`, in order for each worker, with a
-        `Hello` first. A message that cannot be read is logged and skipped.
+        `Hello` first. A `Died` has a connection to itself, which is closed once `on_message` has
+        returned. A message that cannot be read is logged and skipped.
         """
         self.authkey = os.urandom(32)
         self._on_message = on_message
@@ -190,6 +193,8 @@ class DriverChannel:
             message = _from_worker(connection.recv_bytes())
         except (EOFError, OSError):
             message = None
+        if isinstance(message, Died):
+            self._on_message(message.thread, message)
         if not isinstance(message, Hello):
             connection.close()
             return
@@ -212,6 +217,19 @@ class DriverChannel:
             with self._changing:
                 if self._workers.get(thread) is worker:
                     del self._workers[thread]
+
+
+def tell_of_death(address: tuple[str, int], authkey: bytes, died: Died) -> None:
+    """Tell the driver how a worker ended; returns once it knows, after ten seconds at most.
+
+    If the driver does not answer, it does without.
+    """
+    try:
+        with connect(address, authkey) as connection:
+            connection.send_bytes(encode(died))
+            connection.poll(_TELL_TIMEOUT_S)  # until it hangs up
+    except OSError as error:
+        logger.warning("the driver does not learn how a worker ended", reason=str(error))
 
 
 def _from_worker(data: bytes, thread: int | None = None) -> ToDriver | None:

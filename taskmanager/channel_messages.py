@@ -19,7 +19,9 @@ from kafka_pipeline.common.messages import MalformedMessageError, ProcessorRepli
 from kafka_pipeline.common.monitoring.times import Times
 from kafka_pipeline.common.reports import dump
 from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.suspects import Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.common.wire import JsonObject
 
 _LONGEST_REASON = 200
@@ -143,11 +145,24 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class Died:
+    """A worker process has ended; the parent process says so, which connects for that.
+
+    If it `goes_on`, the parent starts another process in its place at once.
+    """
+
+    thread: int
+    pid: int
+    death: Death
+    goes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """The thread has carried out `Stop`: all tasks are committed and closed."""
 
 
-ToDriver = Hello | Status | Measured | Answer | Closed | Ending | Stopped
+ToDriver = Hello | Status | Measured | Answer | Closed | Ending | Died | Stopped
 
 ChannelMessage = ToWorker | ToDriver
 
@@ -196,6 +211,15 @@ def encode(message: ChannelMessage) -> bytes:
             return _dump("closed", task=str(task))
         case Ending(reason):
             return _dump("ending", reason=reason)
+        case Died(thread, pid, death, goes_on):
+            return _dump(
+                "died",
+                thread=thread,
+                pid=pid,
+                how=death.how,
+                calls=_calls(death),
+                goes_on=goes_on,
+            )
         case Stopped():
             return _dump("stopped")
 
@@ -262,9 +286,24 @@ def _read(kind: str, fields: JsonObject) -> ChannelMessage:
             return Closed(TaskId.parse(fields.text("task")))
         case "ending":
             return Ending(fields.text("reason"))
+        case "died":
+            calls = tuple(map(_call, fields.items("calls")))
+            death = Death(fields.text("how"), calls)
+            pid, goes_on = fields.integer("pid", low=1), fields.boolean("goes_on")
+            return Died(fields.integer("thread"), pid, death, goes_on)
         case "stopped":
             return Stopped()
     raise ValueError("unknown type")
+
+
+def _calls(death: Death) -> list[dict[str, Any]]:
+    return [{"task": str(task), "call": as_json(call)} for task, call in death.calls]
+
+
+def _call(data: Any) -> tuple[TaskId, Suspect]:
+    fields = JsonObject(data)
+    call = from_json(Suspect, fields.object("call"), "call")
+    return TaskId.parse(fields.text("task")), call
 
 
 def _times(data: Any) -> TaskTimes:

@@ -57,6 +57,7 @@ from kafka_pipeline.taskmanager.events import (
     StopThread,
     TaskClosed,
     ThreadConnected,
+    ThreadDied,
     ThreadEnding,
     ThreadLost,
     ThreadReported,
@@ -68,11 +69,13 @@ from kafka_pipeline.taskmanager.metrics import TaskManagerView, samples
 from kafka_pipeline.taskmanager.open_files import OpenFiles
 from kafka_pipeline.taskmanager.query_channel import QueryServer
 from kafka_pipeline.taskmanager.spark import SparkRunner
+from kafka_pipeline.taskmanager.spark_settings import spark_settings
 from kafka_pipeline.taskmanager.state import TaskManagerState
 from kafka_pipeline.taskmanager.state_server import StateServer
 from kafka_pipeline.taskmanager.task_stores import check_writable, code_directory
 from kafka_pipeline.taskmanager.worker import ThreadSettings, spark_body
 
+_NO_ANSWER = "no JobManager has answered: start it, or see whether it runs this job"
 POLL_S = 0.05
 LAST_REPORT_TIMEOUT_S = 2
 
@@ -122,9 +125,7 @@ class TaskManagerDaemon:
         self._measured = Measurements()
         self._changing = threading.Lock()
         """Held while the core changes, since the threads of `Monitoring` read it."""
-        self._wait = LongWait(
-            self._log, "no JobManager has answered: start it, or see whether it runs this job"
-        )
+        self._wait = LongWait(self._log, _NO_ANSWER)
         self._exit: Exit | None = None
         self._state = TaskManagerState(
             tm_id,
@@ -136,6 +137,7 @@ class TaskManagerDaemon:
             pid=os.getpid(),
             code=code_fingerprints(config.modules, config.python_path),
             state_address=self._state_server.address if self._state_server else "",
+            spares=spark_settings(config.spark, threads).spares,
         )
         self._open_files.check(tasks=0)
         # From here on, there is a JVM that must be ended.
@@ -288,6 +290,12 @@ class TaskManagerDaemon:
                 self._events.put(TaskClosed(thread, task))
             case channel_messages.Ending(reason):
                 self._events.put(ThreadEnding(thread, reason))
+            case channel_messages.Died(pid=pid, death=death, goes_on=goes_on):
+                self._measured.forget_thread(thread)
+                self._log.error(
+                    "worker process ended", thread=thread, pid=pid, how=death.how, calls=death.place
+                )
+                self._events.put(ThreadDied(thread, death, goes_on))
             case channel_messages.Stopped():
                 self._events.put(ThreadStopped(thread))
 
@@ -295,7 +303,7 @@ class TaskManagerDaemon:
         if self._state_server is None:
             return
         self._log.info("state is served", address=self._state_server.address)
-        self._state_server.show(self._threads, self._places, self._channel.ask)
+        self._state_server.show(self._places, self._channel.ask)
 
     def _places(self) -> dict[TaskId, int]:
         """Return the tasks that this TaskManager has, each with its thread."""

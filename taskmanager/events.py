@@ -14,6 +14,7 @@ from kafka_pipeline.common.messages import (
     Threads,
 )
 from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.suspects import Death
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 
@@ -57,6 +58,18 @@ class ThreadEnding:
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadDied:
+    """The process of a PipelineThread's worker ended, and how.
+
+    If it `goes_on`, another process is being started already. Otherwise, `ThreadLost` follows.
+    """
+
+    thread: int
+    death: Death
+    goes_on: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadLost:
     """A PipelineThread ended unasked: its worker died or raised."""
 
@@ -75,6 +88,7 @@ Event = (
     | TaskClosed
     | ThreadStopped
     | ThreadEnding
+    | ThreadDied
     | ThreadLost
     | StopRequested
     | Sos

@@ -25,6 +25,7 @@ from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.clients import Clients, Reader
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.query_channel import RemoteQueries
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
@@ -51,6 +52,8 @@ class TaskContext:
     new_event_loop: Callable[[], EventLoop] = EventLoop
     logged_keys: set[KeyWarning] = field(default_factory=set)
     """Warnings of keys that the log has; the tasks of a processor find the same ones."""
+    marks: Marks = field(default_factory=Marks)
+    """The calls of user code that are in progress."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,8 @@ from kafka_pipeline.streams.sql.environment import EXECUTOR_JVM, GUARDED, LOCAL,
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
+_LOCAL_SLOTS = SLOTS_PER_THREAD + 1
+"""One more on this host, where slots cost nothing, for a spare thread."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
 _STANDALONE = "spark://"
@@ -25,6 +27,8 @@ class SparkSettings:
 
     values: Mapping[str, str]
     no_queries: str = ""
+    spares: int = 0
+    """How many slots there are for threads of tasks that may end their workers."""
 
 
 def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
@@ -57,7 +61,8 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
         # A second copy of a task would fence the first one.
         "spark.speculation": "false",
     }
-    return SparkSettings(values, no_queries)
+    spares = 0 if slots is None else max(min(slots - SLOTS_PER_THREAD * threads, threads), 0)
+    return SparkSettings(values, no_queries, spares)
 
 
 def unguarded(values: Mapping[str, str]) -> list[str]:
@@ -66,7 +71,7 @@ def unguarded(values: Mapping[str, str]) -> list[str]:
 
 
 def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], int, str]:
-    count = max(SLOTS_PER_THREAD * threads, os.cpu_count() or 1) if slots == "*" else int(slots)
+    count = max(_LOCAL_SLOTS * threads, os.cpu_count() or 1) if slots == "*" else int(slots)
     return (
         f"local[{count}]" if slots == "*" else master,
         LOCAL,

@@ -16,6 +16,7 @@ from kafka_pipeline.common.messages import (
     Threads,
 )
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.suspects import Death, after_death, as_suspects
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.events import (
@@ -32,6 +33,7 @@ from kafka_pipeline.taskmanager.events import (
     StopThread,
     TaskClosed,
     ThreadConnected,
+    ThreadDied,
     ThreadEnding,
     ThreadLost,
     ThreadReported,
@@ -49,12 +51,19 @@ HANG_TIMEOUTS = 2
 HANG_MARGIN_MS = 10_000
 
 
+CALM_MS = 600_000
+"""How long a suspect has a worker of its own after the last death."""
+
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
 _WAITS = (
     "its PipelineThread does not come up: Spark still starts it, has no free slot for it, or its "
     "worker hangs"
 )
+
+
+_ALONE = "it has a worker of its own for now"
+_HUNG = "it held the interpreter's lock, or hung otherwise, and was ended"
 
 
 @dataclass(slots=True)
@@ -71,6 +80,10 @@ class _Thread:
     """How far the reaction to a hang has got: its stacks are requested first, then it is killed."""
     ends_since: str = ""
     """Why its worker ends itself, if it does."""
+    death: Death | None = None
+    """How its worker process ended, and in which calls."""
+    is_leaving: bool = False
+    """Whether it was asked to end, as a spare without tasks."""
 
 
 @dataclass(slots=True)
@@ -83,6 +96,8 @@ class _Task:
     closing: bool = False
     successor: ProcessorReplica | None = None
     """The next assignment of the task, received while the task was still closing."""
+    calm_at_ms: int = 0
+    """When it is no longer a suspect, if it is one and its worker lives that long."""
 
 
 class TaskManagerState:
@@ -106,7 +121,11 @@ class TaskManagerState:
         pid: int = 0,
         code: Mapping[str, str] = {},
         state_address: str = "",
+        spares: int = 0,
     ) -> None:
+        """`spares` is how many threads there may be in addition, for suspects (`Suspect`)."""
+        self._own = range(threads)
+        self._spares = range(threads, threads + spares)
         self._interval_ms = heartbeat_interval_ms
         # A transaction is lost when it is open for longer than its timeout, and a commit that
         # began just before may block for as long again. PipelineThreads report after each batch
@@ -195,6 +214,10 @@ class TaskManagerState:
                 self._leave_if_done()
             case ThreadEnding(thread, reason):
                 self._threads[thread].ends_since = reason
+            case ThreadDied(thread, death, goes_on):
+                self._threads[thread].death = death
+                if goes_on:
+                    self._on_lost(thread, goes_on=True)
             case ThreadLost(thread):
                 self._on_lost(thread)
             case StopRequested():
@@ -221,6 +244,7 @@ class TaskManagerState:
                 self._watch_start(number, thread)
             if thread.launch_at_ms is not None and now_ms >= thread.launch_at_ms:
                 self._launch(number)
+        self._watch_suspects()
         if self._stop_by_ms is not None and now_ms >= self._stop_by_ms:
             self._leave()
         elif self._introduce_at_ms is not None and now_ms >= self._introduce_at_ms:
@@ -291,7 +315,8 @@ class TaskManagerState:
         if task is not None:
             task.successor = replica if task.closing else None
             return
-        number = self._thread_for(replica.task)
+        number = self._spare() if replica.suspects else None
+        number = self._thread_for(replica.task) if number is None else number
         restarts = self._given_up.pop(replica.task, 0)
         status = TaskStatus(
             replica.task,
@@ -301,7 +326,8 @@ class TaskManagerState:
             replica.fingerprint,
             figures={"restarts": restarts},
         )
-        self._tasks[replica.task] = _Task(replica, number, status, restarts)
+        calm_at_ms = self._now_ms + CALM_MS
+        self._tasks[replica.task] = _Task(replica, number, status, restarts, calm_at_ms=calm_at_ms)
         if self._threads[number].state in _ALIVE:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
@@ -311,12 +337,13 @@ class TaskManagerState:
         A store can be open only once, and a thread closes revoked tasks before it starts assigned
         ones.
         """
-        counts = dict.fromkeys(self._threads, 0)
+        counts = dict.fromkeys(self._own, 0)
         for other_id, task in self._tasks.items():
             if other_id.active == task_id.active:
                 return task.thread
-            counts[task.thread] += 1
-        size = len(self._threads)
+            if task.thread in counts:
+                counts[task.thread] += 1
+        size = len(self._own)
         number = min(counts, key=lambda n: (counts[n], (n - self._next_thread) % size))
         self._next_thread = (number + 1) % size
         return number
@@ -343,7 +370,7 @@ class TaskManagerState:
             if task.thread == number:
                 self._commands.append(AssignTask(number, task.replica, self._epoch))
         # No sooner, or tasks would leave their owners and wait for these threads to come up.
-        is_up = all(thread.state is ThreadState.RUNNING for thread in self._threads.values())
+        is_up = all(self._threads[n].state is ThreadState.RUNNING for n in self._own)
         if is_up and self._heartbeat_at_ms is None:
             self._introduce_at_ms = self._now_ms
 
@@ -374,8 +401,11 @@ class TaskManagerState:
         if self._stop_by_ms is None:
             self._report_soon()
 
-    def _on_lost(self, number: int) -> None:
-        """Report the loss soon, and start the thread again; its tasks wait for it."""
+    def _on_lost(self, number: int, *, goes_on: bool = False) -> None:
+        """Report the loss soon, and start the thread again; its tasks wait for it.
+
+        Tasks that were in a call of user code get a worker of their own, and nobody waits then.
+        """
         thread = self._threads[number]
         was_up = thread.state in _ALIVE
         lived_ms = self._now_ms - thread.connected_at_ms if was_up else 0
@@ -383,33 +413,103 @@ class TaskManagerState:
         if self._stop_by_ms is not None:
             self._leave_if_done()
             return
-        if lived_ms > CALM_BEATS * self._interval_ms:
+        tasks = {task_id: task for task_id, task in self._tasks.items() if task.thread == number}
+        if number in self._spares and not tasks and not goes_on:
+            del self._threads[number]
+            return
+        reason = f"its PipelineThread {_end_of(thread)}, and is started again"
+        if self._accuse(number, thread, tasks) or lived_ms > CALM_BEATS * self._interval_ms:
             thread.failures = 0
         thread.failures += 1
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
-        thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
-        end = "hung and was ended" if thread.hang_steps else "died"
-        if thread.ends_since:
-            end = f"was ended, since {thread.ends_since}"
-        reason = f"its PipelineThread {end}, and is started again"
-        for task_id, task in list(self._tasks.items()):
-            if task.thread != number:
-                continue
+        if goes_on:
+            self._begin_start(thread)
+        else:
+            thread.launch_at_ms = self._now_ms + delay_beats * self._interval_ms
+        for task_id, task in tasks.items():
             if task.closing:
                 self._on_closed(number, task_id)
             else:
                 task.former_restarts = task.status.count("restarts") + was_up
                 status = task.status.without_lag.with_figures(restarts=task.former_restarts)
-                task.status = replace(status, state=TaskState.RESTARTING, reason=reason)
+                why = reason if task.thread == number else f"{reason}; {_ALONE}"
+                task.status = replace(
+                    status, state=TaskState.RESTARTING, reason=why, thread=task.thread
+                )
         self._report_soon()
 
+    def _accuse(self, number: int, thread: _Thread, tasks: Mapping[TaskId, _Task]) -> bool:
+        """Suspect the tasks that were in a call; return whether the thread is rid of the reason.
+
+        That is so if the calls that ended it are not made again, or not here.
+        """
+        death = thread.death
+        if death is None or thread.ends_since:
+            return False
+        how = _HUNG if thread.hang_steps else death.how
+        calls = [(tasks[t], call) for t, call in death.calls if t in tasks and not tasks[t].closing]
+        is_alone, is_rid = len(death.calls) == 1, bool(calls)
+        for task, call in calls:
+            known = task.replica.suspects
+            suspects = after_death(known, call, how, is_alone=is_alone)
+            task.replica = replace(task.replica, suspects=suspects)
+            task.calm_at_ms = self._now_ms + CALM_MS
+            spare = self._spare() if number in self._own else None
+            if spare is not None:
+                task.thread = spare
+                if self._threads[spare].state in _ALIVE:
+                    self._commands.append(AssignTask(spare, task.replica, self._epoch))
+            elif not any(each.verdict and each not in known for each in suspects):
+                is_rid = False
+        return is_rid
+
+    def _spare(self) -> int | None:
+        """Return the spare thread with the fewest tasks, launched if need be; `None` without any.
+
+        So a suspect has a worker of its own, unless there are very many.
+        """
+        counts = dict.fromkeys(self._spares, 0)
+        for task in self._tasks.values():
+            if task.thread in counts:
+                counts[task.thread] += 1
+        if not counts:
+            return None
+        number = min(counts, key=lambda n: counts[n])
+        if number not in self._threads:
+            self._threads[number] = _Thread()
+            self._launch(number)
+        return number
+
+    def _watch_suspects(self) -> None:
+        """Clear suspects whose workers have lived for long, and end spares without tasks."""
+        if self._stop_by_ms is not None:
+            return
+        for task_id, task in self._tasks.items():
+            is_due = task.replica.suspects and self._now_ms >= task.calm_at_ms
+            if not is_due or task.closing or task.status.state is not TaskState.RUNNING:
+                continue
+            task.replica = replace(task.replica, suspects=())
+            if task.thread in self._spares:
+                task.closing, task.successor = True, task.replica
+                self._given_up[task_id] = task.status.count("restarts")
+                self._commands.append(RevokeTask(task.thread, task_id))
+        used = {task.thread for task in self._tasks.values()}
+        for number in self._spares:
+            thread = self._threads.get(number)
+            if thread and number not in used and thread.state in _ALIVE and not thread.is_leaving:
+                thread.is_leaving = True
+                self._commands.append(StopThread(number))
+
     def _launch(self, number: int) -> None:
-        thread = self._threads[number]
+        self._begin_start(self._threads[number])
+        self._commands.append(LaunchThread(number))
+
+    def _begin_start(self, thread: _Thread) -> None:
         thread.launch_at_ms = None
-        thread.hang_steps, thread.ends_since = 0, ""
+        thread.hang_steps, thread.ends_since, thread.death = 0, "", None
+        thread.is_leaving = False
         thread.state, thread.waits = ThreadState.STARTING, False
         thread.start_by_ms = self._now_ms + START_TIMEOUT_BEATS * self._interval_ms
-        self._commands.append(LaunchThread(number))
 
     def _on_stop(self) -> None:
         if self._stop_by_ms is not None:
@@ -443,4 +543,18 @@ class TaskManagerState:
     def _status(self, task: _Task) -> TaskStatus:
         silent_ms = self._now_ms - self._threads[task.thread].heard_at_ms
         says_nothing = silent_ms > SILENCE_BEATS * self._interval_ms
-        return task.status.after_silence(silent_ms) if says_nothing else task.status
+        status = task.status.after_silence(silent_ms) if says_nothing else task.status
+        suspects = as_suspects(task.replica.suspects)
+        return replace(status, suspects=suspects) if suspects else status
+
+
+def _end_of(thread: _Thread) -> str:
+    """Return how a thread ended, with the calls that were in progress."""
+    if thread.ends_since:
+        return f"was ended, since {thread.ends_since}"
+    end = "hung and was ended" if thread.hang_steps else "died"
+    death = thread.death
+    if death is None:
+        return end
+    during = f"during {death.place}" if death.calls else "outside of user code"
+    return f"{end}, {during}" if thread.hang_steps else f"{end} ({death.how}, {during})"

@@ -44,7 +44,6 @@ class StateServer:
         self._host = socket.gethostname() if host in _WILDCARDS else host
         self._names = {"localhost", host.lower(), self._host.lower()}
         self._places: Places = dict
-        self._threads = 0
         self._send: Callable[[int, Ask], bool] = lambda _thread, _ask: False
         self._lock = threading.Lock()
         self._number = 0
@@ -65,9 +64,9 @@ class StateServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{host}:{self._server.port}"
 
-    def show(self, threads: int, places: Places, send: Callable[[int, Ask], bool]) -> None:
-        """Answer from now on, by `send`ing questions to the workers of `threads` threads."""
-        self._threads, self._places, self._send = threads, places, send
+    def show(self, places: Places, send: Callable[[int, Ask], bool]) -> None:
+        """Answer from now on, by `send`ing questions to the workers of the tasks."""
+        self._places, self._send = places, send
 
     def take(self, answer: Answer) -> None:
         """Pass an answer on to the request that waits for it, if it still does."""
@@ -113,7 +112,7 @@ class StateServer:
     def _all(self) -> Page:
         """Return the stores of all tasks here."""
         tasks: list[Any] = []
-        for thread in range(self._threads):
+        for thread in sorted(set(self._places().values())):
             answer = self._ask(thread, "stores", None, "", {})
             if answer.status != HTTPStatus.OK:
                 return _page(answer)

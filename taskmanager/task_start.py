@@ -16,7 +16,9 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, Tr
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.moments import shown_moment
 from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.key_watch import KeyWatch
@@ -27,6 +29,7 @@ from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
 from kafka_pipeline.streams.event_time.input_time import InputTime, Origins
 from kafka_pipeline.streams.event_time.progress import Progress
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
 from kafka_pipeline.taskmanager.clients import Reader
@@ -154,7 +157,12 @@ class ProcessorStart(TaskStart):
         began_s = time.monotonic()
         replica, clients = self._replica, self._context.clients
         names = self._context.config.topic_names
+        self._require_no_verdict()
+        new_mark = self._new_mark()
+        mark = new_mark()
+        mark.set(CallKind.INIT)
         group = self._node_group()
+        mark.clear()
         written = written_topics(replica)
         followed = [store.topic for store in group.global_stores]
         counts = clients.brokers.existing_counts([*replica.in_topics, *followed, *written])
@@ -191,7 +199,7 @@ class ProcessorStart(TaskStart):
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
             topics = OutputTopics(producer, clients.brokers, limits)
-            nodes = self._make_nodes(group, stores, views, topics, positions, input_time)
+            nodes = self._make_nodes(group, stores, views, topics, positions, input_time, new_mark)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
             self._context.time_watch.watch(replica.task, replica.event_time, input_time)
@@ -214,6 +222,18 @@ class ProcessorStart(TaskStart):
             positions=positions,
             group_metadata=group_metadata,
         )
+
+    def _require_no_verdict(self) -> None:
+        """Raise `NonRetriableError` if a call of which no record is the reason ends processes."""
+        for each in self._replica.suspects:
+            if each.verdict and not each.is_about_records:
+                raise NonRetriableError(f"{each.place} ended the process: {each.verdict}")
+
+    def _new_mark(self) -> Callable[[], CallMark]:
+        """Return what makes marks: queries run in other processes, and need none."""
+        if kind_of(self._replica.spec).needs_spark:
+            return NoMark
+        return self._context.marks.of(self._replica.task)
 
     def _open_global_stores(self, group: NodeGroup) -> dict[str, StoreBytes]:
         if not group.global_stores:
@@ -257,6 +277,7 @@ class ProcessorStart(TaskStart):
         output_topics: OutputTopics,
         positions: Mapping[Partition, Committed],
         input_time: InputTime | None,
+        new_mark: Callable[[], CallMark],
     ) -> GroupTask:
         replica = self._replica
         with self._making_processors(), self._calling("`init`"):
@@ -276,6 +297,8 @@ class ProcessorStart(TaskStart):
                     loop=self._event_loop,
                     log_record_values=self._context.config.log_record_values,
                     wake=self._wake,
+                    new_mark=new_mark,
+                    suspects=replica.suspects,
                     clocked_topics=() if input_time is None else replica.arcs.keys(),
                 ),
                 times={partition: at.time_ms for partition, at in positions.items()},

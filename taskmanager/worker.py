@@ -12,18 +12,21 @@ import structlog
 
 from kafka_pipeline.common import logs
 from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.error_words import described, hides_words
+from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
 from kafka_pipeline.streams.stores.resources import StoreResources
-from kafka_pipeline.taskmanager.channel import WorkerChannel
+from kafka_pipeline.taskmanager.channel import WorkerChannel, tell_of_death
+from kafka_pipeline.taskmanager.channel_messages import Died
 from kafka_pipeline.taskmanager.clients import KafkaClients
 from kafka_pipeline.taskmanager.global_stores import GlobalStores
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
+from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
 from kafka_pipeline.taskmanager.query_channel import RemoteQueries
 from kafka_pipeline.taskmanager.running_task import TaskContext
+from kafka_pipeline.taskmanager.supervision import supervised
 from kafka_pipeline.taskmanager.task_stores import check_writable
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
@@ -42,8 +45,8 @@ class ThreadSettings:
     """The address of the driver's query server; the key is the same."""
 
 
-def run(settings: ThreadSettings) -> None:
-    """Run a PipelineThread until the driver stops it or is gone. The body of the Spark task."""
+def run(settings: ThreadSettings, marks: Marks) -> None:
+    """Run a PipelineThread until the driver stops it or is gone."""
     logs.configure_as(settings.config)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
@@ -65,6 +68,7 @@ def run(settings: ThreadSettings) -> None:
         RemoteQueries(settings.queries, settings.authkey),
         resources,
         UserErrorLog(with_values=settings.config.log_record_values),
+        marks=marks,
     )
     # Connect last, when nothing is left to wait for: the driver counts from the hello on.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
@@ -78,14 +82,15 @@ def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[i
     """Return the function that Spark runs in the worker, over a partition of one element."""
 
     def body(_: Iterable[int]) -> Iterator[int]:
-        try:
-            run(settings)
-        except Exception as error:
+        address, authkey = settings.address, settings.authkey
+        supervised(
+            lambda marks: run(settings, marks),
             # The driver logs what Spark reports of it, message included.
-            with_values = settings.config.log_record_values
-            if not hides_words(error, with_values=with_values):
-                raise
-            raise RuntimeError(described(error, with_values=with_values)) from None
+            lambda error: described(error, with_values=settings.config.log_record_values),
+            lambda pid, death, goes_on: tell_of_death(
+                address, authkey, Died(settings.thread, pid, death, goes_on)
+            ),
+        )
         return iter(())
 
     return body

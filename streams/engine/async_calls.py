@@ -12,6 +12,8 @@ from itertools import islice
 
 from kafka_pipeline.common.errors import escaped
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.suspects import CallKind
+from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.errors import StreamsError
@@ -62,9 +64,17 @@ class AsyncCalls:
     """
 
     def __init__(
-        self, name: str, processor: AsyncProcessor, loop: EventLoop, wake: Callable[[], None]
+        self,
+        name: str,
+        processor: AsyncProcessor,
+        loop: EventLoop,
+        wake: Callable[[], None],
+        mark: CallMark,
     ) -> None:
-        """The event loop calls `wake` when there are results: once until the next `expect`."""
+        """The event loop calls `wake` when there are results: once until the next `expect`.
+
+        `mark` says which records have calls in flight.
+        """
         self.name = name
         self._process = processor.process
         self._most = processor.max_in_flight
@@ -72,6 +82,7 @@ class AsyncCalls:
         self._by_key = processor.ordered == "key"
         self._loop = loop
         self._wake = wake
+        self._mark = mark
         self._entries: deque[Entry] = deque()
         """The calls in flight, oldest first."""
         self._waiting: dict[bytes, deque[Entry]] = {}
@@ -138,6 +149,7 @@ class AsyncCalls:
             else:
                 self._waiting[entry.key] = deque([entry])
                 ready.append(entry)
+        self._mark_calls()
         if ready:
             self._loop.call_soon(self._start, ready)
 
@@ -147,8 +159,22 @@ class AsyncCalls:
         While records keep coming, there would be no other moment to commit.
         """
         self._entries.remove(entry)
+        self._mark_calls()
         self._go_on_after(entry)
         return not self._entries and self._is_over
+
+    def _mark_calls(self) -> None:
+        if not self._entries:
+            self._mark.clear()
+            return
+        first, last, thread = self._entries[0], self._entries[-1], self._loop.ident
+        if first.partition == last.partition and first.offset <= last.offset:
+            topic, partition = first.partition
+            self._mark.set(
+                CallKind.PROCESS, topic, partition, first.offset, last.offset, thread=thread
+            )
+        else:
+            self._mark.set(CallKind.PROCESS, thread=thread)
 
     def _go_on_after(self, entry: Entry) -> None:
         if entry.key is None or entry.record is None or not self._by_key:
@@ -172,6 +198,7 @@ class AsyncCalls:
     def close(self) -> None:
         """Cancel all calls."""
         self._entries.clear()
+        self._mark_calls()
         self._loop.call_soon(self._cancel)
 
     # On the event loop

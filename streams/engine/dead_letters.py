@@ -8,6 +8,7 @@ from kafka_pipeline.common.record_size import record_size
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.engine.accepted import MissingKeyError, RecordTooLargeError
 from kafka_pipeline.streams.engine.outputs import OutputTopics
+from kafka_pipeline.streams.engine.suspect_records import EndedProcessError
 from kafka_pipeline.streams.engine.user_errors import Explanation
 from kafka_pipeline.streams.errors import InvalidTimestampError
 from kafka_pipeline.streams.processor import RecordRejectedError
@@ -81,6 +82,8 @@ def _error_headers(
 def error_name(error: Exception) -> str:
     """Return the name of an error's class: `RecordRejected`, or `shop.OutOfStockError`."""
     match error:
+        case EndedProcessError():
+            return "EndedProcess"
         case InvalidTimestampError() | RecordRejectedError(__cause__=InvalidTimestampError()):
             return "InvalidTimestamp"
         case RecordRejectedError():

@@ -38,6 +38,13 @@ class EventLoop:
         return "" if thread is None or thread.ident is None else place_in(thread.ident)
 
     @property
+    def ident(self) -> int:
+        """Python's number of the loop's thread, which starts with the first call."""
+        self._running()
+        assert self._thread is not None, "it was started"
+        return self._thread.ident or 0
+
+    @property
     def hangs(self) -> bool:
         """Whether coroutines go on although the loop is closed, or although nobody needs it now."""
         return bool(self.line) or any(thread.is_alive() for thread in self._closed)

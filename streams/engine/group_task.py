@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.engine.figures import Figures
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
@@ -24,6 +25,7 @@ from kafka_pipeline.streams.engine.record_queues import (
 )
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
 from kafka_pipeline.streams.engine.runtime import Call, GroupRuntime, Rejection
+from kafka_pipeline.streams.engine.suspect_records import EndedProcessError, SuspectRecords
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.timestamp_extraction import timed
@@ -112,6 +114,7 @@ class GroupTask:
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
         self._enforced = 0
+        self._suspects = SuspectRecords(environment.suspects)
         self._rejected = RejectedRecords(self._runtime, settings, environment, on_user_error)
         self._now_ms = 0
         """The time of the step that is in progress, by its caller's clock."""
@@ -212,10 +215,11 @@ class GroupTask:
         Runs the timestamp extractor; raises if the extractor loses what it needs, such as a
         registry.
         """
-        if self._accumulator is not None:
-            self._accumulator.add(batch)
-        else:
-            self._take_in(batch)
+        for part in self._suspects.parts(batch):
+            if self._accumulator is not None:
+                self._accumulator.add(part)
+            else:
+                self._take_in(part)
 
     def _take_in(self, batch: RecordBatch) -> None:
         partition = (batch.topic, batch.partition)
@@ -225,13 +229,7 @@ class GroupTask:
         known_ms = self._time.taken_in(partition)
         if known is not None and not is_source:
             batch = clocked(batch)
-        parts = timed(
-            batch,
-            self._runtime.nodes.source(batch.topic),
-            self._time,
-            self._runtime.time_limit,
-            with_values=self._with_values,
-        )
+        parts = self._timed(batch)
         for part in parts:
             clocks = clocks_of(part.timestamps, known_ms) if is_source else None
             self._queues.add(part if clocks is None else replace(part, clocks=clocks))
@@ -240,6 +238,21 @@ class GroupTask:
         self._queues.read_up_to(partition, end)
         if dropped := len(batch) - sum(map(len, parts)):
             self._figures.dropped[Dropped(INVALID_TIMESTAMP, batch.topic)] += dropped
+
+    def _timed(self, batch: RecordBatch) -> list[RecordBatch]:
+        """Return the batch with the times that its source's extractor gives; see `timed`."""
+        if isinstance(batch.cause, EndedProcessError):
+            return [batch]
+        source, mark, offsets = (
+            self._runtime.nodes.source(batch.topic),
+            self._runtime.mark,
+            batch.offsets,
+        )
+        mark.set(CallKind.READ, batch.topic, batch.partition, offsets[0], offsets[-1])
+        limit = self._runtime.time_limit
+        found = timed(batch, source, self._time, limit, with_values=self._with_values)
+        mark.clear()
+        return found
 
     def step(
         self, now_ms: int, ends_reached: Mapping[Partition, int], until_s: float = inf
@@ -346,12 +359,19 @@ class GroupTask:
                 self._punctuate_by_stream_time()
                 continue
             calls = source.asynchronous.calls
-            stop = min(span.stop, span.start + calls.room)
+            room = calls.room
+            if self._suspects.is_suspect(span.batch, span.start) or self._is_suspect_in_flight():
+                room = 0 if self.has_calls else 1
+            stop = min(span.stop, span.start + room)
             if stop <= span.start:
                 return False
             calls.submit([source.entry(span.batch, at) for at in range(span.start, stop)])
             queues.advance(span.partition, stop - span.start)
         return True
+
+    def _is_suspect_in_flight(self) -> bool:
+        oldest = (node.calls.oldest for node in self._runtime.nodes.asynchronous)
+        return any(e is not None and self._suspects.is_suspect(e.batch, e.index) for e in oldest)
 
     def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
         """Return the outputs and the figures since the last call."""
@@ -394,6 +414,8 @@ class GroupTask:
     def _process_turns(self, span: RecordSpan, most: int, until_s: float) -> None:
         """Process the next records of all partitions, up to the first one that is rejected."""
         runtime = self._runtime
+        if self._suspects.one_at_a_time:
+            most = 1
         turns = self._queues.next_turns(most, runtime.next_stream_time_punctuation)
         if not turns:
             self._process(span, until_s)

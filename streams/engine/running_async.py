@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_pipeline.common.user_frames import place_of_definition
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
+from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.running_node import RunningNode, check_methods
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
@@ -38,11 +39,12 @@ class RunningAsync(RunningNode):
         wake: Callable[[], None],
         children: Sequence[RunningNode],
         limit: TimeLimit,
+        mark: CallMark,
     ) -> None:
         _check_async(name, processor)
         self.name = name
         self.processor = processor
-        self.calls = AsyncCalls(name, processor, loop, wake)
+        self.calls = AsyncCalls(name, processor, loop, wake, mark)
         self._loop = loop
         self._limit = limit
         self._receivers = tuple(child.receive for child in children)

@@ -189,7 +189,8 @@ class RunningGroup:
             )
         wake = self._environment.wake
         limit = self._task.time_limit
-        running = RunningAsync(node.name, processor, self._loop, wake, children, limit)
+        mark = self._environment.new_mark()
+        running = RunningAsync(node.name, processor, self._loop, wake, children, limit, mark)
         self.asynchronous.append(running)
         with nothing_escapes():
             running.init(AsyncContext(self._task.application_id, self._task.task_id))

@@ -11,6 +11,7 @@ from typing import TypeGuard, TypeVar
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.engine.async_calls import Entry
 from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.mixed import MixedBatch
@@ -97,8 +98,14 @@ class GroupRuntime:
         self._failed: tuple[RecordBatch, int] | None = None
         """A batch, and the index after a run of records of which one is known to be rejected."""
         self._queues = {type_: PunctuationQueue() for type_ in PunctuationType}
-        self.nodes = RunningGroup(group, self, self.outputs, environment)
-        """The nodes, with their processors and stores."""
+        self.mark = environment.new_mark()
+        """Says which call of user code is in progress, if the process ends."""
+        self.mark.set(CallKind.INIT)
+        try:
+            self.nodes = RunningGroup(group, self, self.outputs, environment)
+            """The nodes, with their processors and stores."""
+        finally:
+            self.mark.clear()
         self._set_marks, self._undos = self.nodes.undo_marks
         self._by_stream_time = self._queues[PunctuationType.STREAM_TIME]
         self._by_stream_time.skip(task_time.stream_time)
@@ -125,16 +132,19 @@ class GroupRuntime:
         some of the next records were rejected as a batch; the next calls then find out which of
         them is at fault. At least one record is processed.
         """
-        source = self.nodes.source(batch.topic)
-        if not source.is_columnar or (source.takes_records and stop - start <= _FEW_RECORDS):
-            turns = zip(repeat(batch), range(start, stop), strict=False)
-            count, error = self.process_turns(turns, until_s)
-            return start + count if error is None else Rejection(start + count, error)
+        source, offsets = self.nodes.source(batch.topic), batch.offsets
+        first, last = offsets[start], offsets[stop - 1]
+        self.mark.set(CallKind.PROCESS, batch.topic, batch.partition, first, last)
         try:
+            if not source.is_columnar or (source.takes_records and stop - start <= _FEW_RECORDS):
+                turns = zip(repeat(batch), range(start, stop), strict=False)
+                count, error = self._process_turns(turns, until_s)
+                return start + count if error is None else Rejection(start + count, error)
             self.batch = None
             return self._process_columns(source, batch, start, stop, until_s)
         finally:
             self._call_began_s = None
+            self.mark.clear()
 
     @property
     def call(self) -> Call | None:
@@ -160,6 +170,7 @@ class GroupRuntime:
             set_mark()
         mark = len(self.outputs)
         self._call_began_s = monotonic()
+        self._mark_turns([(entry.batch, entry.index)])
         try:
             node.emit(entry.results)
         except (EngineError, PipelineError):
@@ -170,6 +181,7 @@ class GroupRuntime:
             return error
         finally:
             self._call_began_s = None
+            self.mark.clear()
         return None
 
     def _oldest_async_call(self) -> Call | None:
@@ -193,14 +205,16 @@ class GroupRuntime:
         next_ms = queue.next_ms
         if next_ms is None or next_ms > now:
             return False
-        return self._without_record(lambda: queue.punctuate(now, self._call) > 0)
+        return self._without_record(
+            CallKind.PUNCTUATION, lambda: queue.punctuate(now, self._call) > 0
+        )
 
     def pass_time(self, time: int) -> None:
         """Let the nodes know that event time has gone on, parents first.
 
         If one raises, undoes everything that they did, and raises the error.
         """
-        self._without_record(lambda: self._pass_time(time))
+        self._without_record(CallKind.TIME, lambda: self._pass_time(time))
 
     def _pass_time(self, time: int) -> None:
         self.time = max(time, 0)
@@ -208,12 +222,13 @@ class GroupRuntime:
         for node in self.nodes.following_time:
             node.time_passed(time)
 
-    def _without_record(self, action: Callable[[], T]) -> T:
+    def _without_record(self, kind: CallKind, action: Callable[[], T]) -> T:
         self.batch, self.task_time.clock = None, NO_CLOCK
         self._called = ("", 0, 0, 0)
         for set_mark in self._set_marks:
             set_mark()
         mark = len(self.outputs)
+        self.mark.set(kind)
         try:
             return action()
         except BaseException:
@@ -221,6 +236,7 @@ class GroupRuntime:
             raise
         finally:
             self._call_began_s = None
+            self.mark.clear()
 
     def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
@@ -242,9 +258,11 @@ class GroupRuntime:
 
     def close(self) -> None:
         """Close the processors, parents first. Raises the first error that one of them raised."""
+        self.mark.set(CallKind.CLOSE)
         try:
             self.nodes.close()
         finally:
+            self.mark.clear()
             for queue in self._queues.values():
                 queue.clear()
 
@@ -269,6 +287,7 @@ class GroupRuntime:
         mark = len(self.outputs)
         self.time = first.timestamps[at]
         self.task_time.reach(self.time)
+        self._mark_turns(turns)
         try:
             while True:
                 batch = MixedBatch.of_turns(turns[:stop])
@@ -292,18 +311,30 @@ class GroupRuntime:
                 stop //= 2
         finally:
             self._call_began_s = None
+            self.mark.clear()
+
+    def _mark_turns(self, turns: Sequence[Turn]) -> None:
+        """Mark a call about one record, or about records of several partitions."""
+        batch, index = turns[0]
+        if len(turns) > 1:
+            self.mark.set(CallKind.PROCESS)
+            return
+        offset = batch.offsets[index]
+        self.mark.set(CallKind.PROCESS, batch.topic, batch.partition, offset, offset)
 
     def process_turns(
-        self, turns: Iterable[Turn], until_s: float = inf
+        self, turns: Sequence[Turn], until_s: float = inf
     ) -> tuple[int, Exception | None]:
         """Process records one by one, up to the first rejected one; see `process`.
 
         Returns how many were processed, and the error of the record after them if it was rejected.
         """
+        self._mark_turns(turns)
         try:
             return self._process_turns(turns, until_s)
         finally:
             self._call_began_s = None
+            self.mark.clear()
 
     def _process_turns(self, turns: Iterable[Turn], until_s: float) -> tuple[int, Exception | None]:
         set_marks, outputs, task_time = self._set_marks, self.outputs, self.task_time

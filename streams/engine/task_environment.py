@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.outputs import OutputTopics
 from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
@@ -35,3 +37,7 @@ class TaskEnvironment:
     """Whether reasons and dead letters may quote records; see `common.error_words`."""
     wake: Callable[[], None] = lambda: None
     """Called when a call of an `AsyncProcessor` has returned."""
+    new_mark: Callable[[], CallMark] = NoMark
+    """Makes what says, also after the end of the process, which calls are in progress."""
+    suspects: Sequence[Suspect] = ()
+    """What the task did when worker processes ended."""

@@ -7,6 +7,7 @@ delivered later still. So the loop sees the same orders of events as with real t
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -161,6 +162,11 @@ class EventLoopInTurn(EventLoop):
     def is_running(self) -> bool:
         """Whether anything has ever run on it."""
         return self._events is not None
+
+    @property
+    def ident(self) -> int:
+        """See `EventLoop.ident`: everything runs on this thread."""
+        return threading.get_ident()
 
     def run_once(self) -> None:
         """Run all callbacks that are ready."""

@@ -19,7 +19,9 @@ from kafka_pipeline import (
 from kafka_pipeline import serdes as serde
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
@@ -246,6 +248,8 @@ class Tasks:
         on_user_error: Callable[[Exception], None] = lambda error: None,
         times: Mapping[Partition, int] = {},
         log_record_values: bool = False,
+        suspects: Sequence[Suspect] = (),
+        new_mark: Callable[[], CallMark] = NoMark,
     ) -> None:
         self.clock = Clock()
         self.stores = in_memory(group)
@@ -264,6 +268,8 @@ class Tasks:
                 output_topics=output_topics or OutputTopics(),
                 clock_ms=self.clock,
                 log_record_values=log_record_values,
+                suspects=suspects,
+                new_mark=new_mark,
             ),
             times=times,
             on_user_error=on_user_error,

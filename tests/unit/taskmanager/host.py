@@ -36,9 +36,9 @@ def replica(partition: int) -> ProcessorReplica:
 class Host:
     """A TaskManager's core, its clock and the JobManager's command counter."""
 
-    def __init__(self, threads: int, transaction_timeout_ms: int = 15_000) -> None:
+    def __init__(self, threads: int, transaction_timeout_ms: int = 15_000, spares: int = 0) -> None:
         self.state = TaskManagerState(
-            3, threads, "me", 1000, transaction_timeout_ms, host="h", pid=99
+            3, threads, "me", 1000, transaction_timeout_ms, host="h", pid=99, spares=spares
         )
         self.now_ms = START_MS
         self.sequence = 0
@@ -74,6 +74,7 @@ class Host:
         epoch: int = EPOCH,
         sequence: int | None = None,
         incarnation: str = "me",
+        replicas: Sequence[ProcessorReplica] = (),
     ) -> list[Command]:
         """Take a command of the JobManager in, in a turn of its own."""
         if sequence is None:
@@ -85,7 +86,7 @@ class Host:
                 incarnation,
                 epoch,
                 sequence,
-                assign=tuple(replica(n) for n in assign),
+                assign=(*(replica(n) for n in assign), *replicas),
                 revoke=tuple(task(n) for n in revoke),
             )
         )
@@ -108,10 +109,13 @@ def listed(report: Report) -> dict[int, TaskState]:
 
 
 def running_host(
-    threads: int = 1, assign: Sequence[int] = (), transaction_timeout_ms: int = 15_000
+    threads: int = 1,
+    assign: Sequence[int] = (),
+    transaction_timeout_ms: int = 15_000,
+    spares: int = 0,
 ) -> Host:
     """Return a host whose threads are up and run these tasks."""
-    host = Host(threads, transaction_timeout_ms)
+    host = Host(threads, transaction_timeout_ms, spares)
     host.tick()
     host.take(*(ThreadConnected(number) for number in range(threads)))
     host.command(assign)

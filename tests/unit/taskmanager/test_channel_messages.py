@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.common.messages import MalformedMessageError
 from kafka_pipeline.common.monitoring.times import BOUNDS_S, Times
+from kafka_pipeline.common.suspects import Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.channel_messages import (
     Answer,
@@ -19,6 +20,7 @@ from kafka_pipeline.taskmanager.channel_messages import (
     ChannelMessage,
     Closed,
     Die,
+    Died,
     Dump,
     Ending,
     Hello,
@@ -64,6 +66,13 @@ messages: st.SearchStrategy[ChannelMessage] = st.one_of(
     ),
     st.builds(Closed, tasks),
     st.builds(Ending, texts),
+    st.builds(
+        Died,
+        numbers,
+        st.integers(1, 99_999),
+        st.builds(Death, texts, st.lists(st.tuples(tasks, st.builds(Suspect, texts))).map(tuple)),
+        st.booleans(),
+    ),
     st.sampled_from([Stop(), Die(), Ping(), Dump(), Stopped()]),
 )
 EXAMPLES: dict[str, ChannelMessage] = {
@@ -79,6 +88,7 @@ EXAMPLES: dict[str, ChannelMessage] = {
     "closed": Closed(TaskId("Counter", 0, 1)),
     "ending": Ending("a call of Counter#0 does not return"),
     "stopped": Stopped(),
+    "died": Died(1, 4711, Death("SIGSEGV", ((TaskId("Counter", 0), Suspect("`init`")),)), True),
     "ask": Ask(7, "get", TaskId("Counter", 0), "counts", {"key": "k"}),
     "answer": Answer(7, 200, {"entries": []}),
 }

@@ -19,12 +19,30 @@ def settings(master: str, threads: int = 2, /, **conf: str) -> SparkSettings:
     return spark_settings(SparkConfig(master=master, conf=named), threads)
 
 
-def test_local_master_gets_two_slots_for_each_thread() -> None:
+def test_local_master_gets_slots_for_threads_their_queries_and_spares() -> None:
     threads = os.cpu_count() or 1
     found = settings("local[*]", threads)
-    assert found.values["spark.master"] == f"local[{2 * threads}]"
+    assert found.values["spark.master"] == f"local[{3 * threads}]"
     assert found.values["spark.driver.host"] == "127.0.0.1"
     assert found.no_queries == ""
+    assert found.spares == threads
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "spares"),
+    [
+        ("local[4]", {}, 0),
+        ("local[5]", {}, 1),
+        ("local[9]", {}, 2),
+        (STANDALONE, {}, 0),
+        (STANDALONE, {"cores_max": "6"}, 2),
+        ("yarn", {"dynamicAllocation_enabled": "true"}, 0),
+    ],
+)
+def test_slots_that_neither_threads_nor_queries_need_are_for_spares(
+    master: str, conf: dict[str, str], spares: int
+) -> None:
+    assert settings(master, 2, **conf).spares == spares
 
 
 @pytest.mark.parametrize("master", ["local[2]", "local[2, 4]"])

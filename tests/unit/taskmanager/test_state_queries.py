@@ -50,7 +50,7 @@ class Job:
         self.rig = Rig(monkeypatch, replace(CONFIG, state_port=0))
         self.places: dict[TaskId, int] = {}
         self.is_up = True
-        self.server.show(1, lambda: dict(self.places), self._ask)
+        self.server.show(lambda: dict(self.places), self._ask)
         self._folder = folder
 
     def _ask(self, _thread: int, ask: Ask) -> bool:

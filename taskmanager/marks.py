@@ -1,0 +1,123 @@
+"""The calls of user code in progress in a worker, in memory that survives its process."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import threading
+from collections.abc import Callable
+from threading import get_ident
+from typing import NamedTuple
+
+from kafka_pipeline.common.suspects import CallKind, Suspect
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
+
+MOST_MARKS = 4096
+"""Calls of more tasks of a worker are not marked."""
+_SLOT_BYTES = 1024
+_HEAD = struct.Struct("=BQqqq")
+"""Kind of call (0 for none), thread, partition, first and last offset."""
+_TEXT = struct.Struct("=H")
+_TASK_AT, _TOPIC_AT, _MOST_TEXT = 64, 512, 440
+_KINDS = tuple(CallKind)
+
+
+class Mark(NamedTuple):
+    """A call of user code that was in progress."""
+
+    task: TaskId
+    call: Suspect
+    thread: int
+    """Python's number of the thread."""
+
+
+class Marks:
+    """The marks of a worker, in an anonymous mapping that it shares with its parent process."""
+
+    def __init__(self) -> None:
+        """Make the memory; it takes up as many pages as were ever written to."""
+        self._memory = mmap.mmap(-1, MOST_MARKS * _SLOT_BYTES)
+        self._lock = threading.Lock()
+        self._of: dict[TaskId, list[TaskMark]] = {}
+        self._count = 0
+
+    def of(self, task: TaskId) -> Callable[[], CallMark]:
+        """Return what makes the marks of a task's next start; it reuses those of the last one."""
+        with self._lock:
+            known = self._of.setdefault(task, [])
+        for mark in known:
+            mark.clear()
+        number = 0
+
+        def new_mark() -> CallMark:
+            nonlocal number
+            with self._lock:
+                if number == len(known):
+                    if self._count == MOST_MARKS:
+                        return NoMark()
+                    known.append(TaskMark(self._memory, self._count * _SLOT_BYTES, task))
+                    self._count += 1
+                number += 1
+                return known[number - 1]
+
+        return new_mark
+
+    def read(self) -> list[Mark]:
+        """Return all marks that are set."""
+        return [mark for n in range(MOST_MARKS) if (mark := self._read(n * _SLOT_BYTES))]
+
+    def _read(self, at: int) -> Mark | None:
+        kind, thread, partition, first, last = _HEAD.unpack_from(self._memory, at)
+        if not kind:
+            return None
+        topic = self._text(at + _TOPIC_AT)
+        task = TaskId.parse(self._text(at + _TASK_AT))
+        return Mark(task, Suspect(str(_KINDS[kind - 1]), topic, partition, first, last), thread)
+
+    def _text(self, at: int) -> str:
+        (length,) = _TEXT.unpack_from(self._memory, at)
+        start = at + _TEXT.size
+        return self._memory[start : start + length].decode()
+
+
+class TaskMark:
+    """The mark of a task, see `CallMark`."""
+
+    def __init__(self, memory: mmap.mmap, at: int, task: TaskId) -> None:
+        self._memory = memory
+        self._at = at
+        self._topic = ""
+        self._write(at + _TASK_AT, str(task))
+
+    def set(
+        self,
+        kind: CallKind,
+        topic: str = "",
+        partition: int = 0,
+        first: int = 0,
+        last: int = 0,
+        thread: int = 0,
+    ) -> None:
+        """See `CallMark.set`."""
+        if topic != self._topic:
+            self._topic = topic
+            self._write(self._at + _TOPIC_AT, topic)
+        number = _NUMBERS[kind]
+        _HEAD.pack_into(
+            self._memory, self._at, number, thread or get_ident(), partition, first, last
+        )
+
+    def clear(self) -> None:
+        """See `CallMark.clear`."""
+        self._memory[self._at] = 0
+
+    def _write(self, at: int, text: str) -> None:
+        data = text.encode()
+        assert len(data) <= _MOST_TEXT, "names of Kafka are no longer"
+        _TEXT.pack_into(self._memory, at, len(data))
+        start = at + _TEXT.size
+        self._memory[start : start + len(data)] = data
+
+
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS, 1)}

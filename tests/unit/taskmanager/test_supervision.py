@@ -1,0 +1,115 @@
+"""How the end of a worker's process becomes known: signal, exit code, stack, and marks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from kafka_pipeline.common.suspects import CallKind, Death, Suspect
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.taskmanager.deaths import Ended, death_of
+from kafka_pipeline.taskmanager.marks import Mark, Marks
+from kafka_pipeline.taskmanager.supervision import WorkerEndedError, supervised
+
+TASK = TaskId("Shop", 1)
+CALL = Suspect(CallKind.PROCESS, "orders", 1, 1200, 1200)
+
+
+def ends(*hows: Callable[[], None]) -> list[tuple[Death, bool]]:
+    """Return how worker processes end that are in a call and then do this, one after another."""
+    deaths: list[tuple[Death, bool]] = []
+
+    def work(marks: Marks) -> None:
+        mark = marks.of(TASK)()
+        mark.set(CallKind.INIT)
+        mark.clear()
+        mark.set(CallKind.PROCESS, "orders", 1, 1200, 1200)
+        hows[len(deaths)]()
+
+    supervised(work, str, lambda pid, death, goes_on: deaths.append((death, goes_on)))
+    return deaths
+
+
+def nothing() -> None:
+    pass
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def test_segmentation_fault_is_named_with_the_line_that_called_native_code() -> None:
+    ((death, goes_on),) = ends(segfault, nothing)
+    assert death.how.startswith("SIGSEGV in native code of Python (ctypes/__init__.py:"), death.how
+    assert "called from tests/unit/taskmanager/test_supervision.py" in death.how
+    assert death.how.endswith(" in segfault")
+    assert death.calls == ((TASK, CALL),)
+    assert death.place == "Shop_1 in `process` of orders[1]@1200"
+    assert goes_on
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (lambda: os._exit(3), "exit code 3"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL from outside; it had up to"),
+        (os.abort, "SIGABRT in native code"),
+    ],
+)
+def test_other_ends_are_told_apart(how: Callable[[], None], why: str) -> None:
+    ((death, _),) = ends(how, nothing)
+    assert death.how.startswith(why)
+    assert death.calls == ((TASK, CALL),)
+
+
+def test_process_that_ends_soon_again_is_not_replaced_a_second_time() -> None:
+    deaths: list[bool] = []
+    with pytest.raises(WorkerEndedError, match="exit code 3"):
+        supervised(lambda _: os._exit(3), str, lambda pid, death, on: deaths.append(on))
+    assert deaths == [True, False]
+
+
+def test_exception_of_the_work_is_no_death() -> None:
+    def work(_: Marks) -> None:
+        raise ValueError("no broker")
+
+    with pytest.raises(WorkerEndedError, match="no broker"):
+        supervised(work, str, lambda *_: pytest.fail("it did not die"))
+
+
+def test_only_calls_on_the_thread_that_got_the_signal_count() -> None:
+    stack = (
+        "Fatal Python error: Aborted\n\nThread 0x000000000000000a (most recent call first):\n"
+        '  File "/x/other.py", line 1 in other\n\n'
+        "Current thread 0x000000000000000b (most recent call first):\n"
+        '  File "/x/shop.py", line 12 in price\n  File "/x/shop.py", line 30 in process\n\n'
+        "Extension modules: numpy\n"
+    )
+    marks = [Mark(TASK, CALL, 0xA), Mark(TaskId("Shop", 2), CALL, 0xB)]
+    death = death_of(Ended(signal.SIGABRT, 0, ran_out=False), stack, marks)
+    assert death.how == "SIGABRT in native code, called from /x/shop.py:12 in price"
+    assert [task for task, _ in death.calls] == [TaskId("Shop", 2)]
+
+
+def test_end_for_want_of_memory_is_told_apart() -> None:
+    death = death_of(Ended(signal.SIGKILL, 30_100_000_000, ran_out=True), "", [])
+    assert death.how == "the kernel ended it, as memory ran out; it had up to 30.1 GB"
+    assert death.calls == ()
+
+
+def test_marks_of_a_new_start_replace_those_of_the_last() -> None:
+    marks = Marks()
+    marks.of(TASK)().set(CallKind.CLOSE)
+    marks.of(TaskId("Other", 0))().set(CallKind.PROCESS, "in", 0, 1, 5, thread=7)
+    new_mark = marks.of(TASK)
+    new_mark()
+    new_mark().set(CallKind.INIT)
+    found = {(mark.task, mark.call) for mark in marks.read()}
+    assert found == {
+        (TaskId("Other", 0), Suspect(CallKind.PROCESS, "in", 0, 1, 5)),
+        (TASK, Suspect(CallKind.INIT)),
+    }
