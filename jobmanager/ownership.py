@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.reported_tasks import ReportedTasks
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 
 
@@ -40,6 +41,13 @@ class OwnedTask:
     commanded: int = 0
     """Sequence of the last command to the owner about this task."""
     revoked_at_ms: int = 0
+    suspects: tuple[Suspect, ...] = ()
+    """What it did when workers ended, as its last owner reported it: the next owner is warned."""
+
+    @property
+    def assignment(self) -> ProcessorReplica:
+        """The replica as it is assigned."""
+        return replace(self.replica, suspects=self.suspects) if self.suspects else self.replica
 
 
 @dataclass(slots=True)

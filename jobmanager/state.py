@@ -277,6 +277,10 @@ class JobManagerState:
             manager.carried_out = max(manager.carried_out, report.sequence)
         if not self._settled:
             self._adopt(report.tm_id, manager)
+        for status in report.tasks:
+            task = self._tasks.get(status.task)
+            if task is not None and task.owner == report.tm_id:
+                task.suspects = status.suspects
         self._mark_unexpected(manager)
         self._reconcile(report.tm_id, manager)
 
@@ -470,7 +474,7 @@ class JobManagerState:
                     manager.incarnation,
                     self._epoch,
                     manager.sequence,
-                    assign=tuple(self._tasks[task_id].replica for task_id in command.assign),
+                    assign=tuple(self._tasks[task_id].assignment for task_id in command.assign),
                     revoke=tuple(command.revoke),
                 )
             )
