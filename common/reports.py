@@ -16,7 +16,9 @@ from typing import Any
 from kafka_pipeline.common.errors import shorten
 from kafka_pipeline.common.messages import JobManagerBeat, Report
 from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.common.wire import JsonObject
 
 PART_BYTES = 500_000
@@ -89,7 +91,9 @@ def _encode_parts(
         "state": [task.state for task in tasks],
         "fingerprint": [task.fingerprint for task in tasks],
     }
-    acted_on = dump({**facts, "tasks": columns, "closed": closed})
+    suspects = {str(task.task): as_json(task.suspects) for task in tasks if task.suspects}
+    extra = {"suspects": suspects} if suspects else {}
+    acted_on = dump({**facts, "tasks": columns, "closed": closed, **extra})
     figures = _encode_figures(tasks)
     if len(acted_on) + len(figures) <= PART_BYTES or max(len(tasks), len(closed)) <= 1:
         return [(acted_on, figures)]
@@ -126,7 +130,8 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 
     Raises ValueError on anything that `encode_report` did not write.
     """
-    fields = JsonObject(json.loads(acted_on), {"code": {}, "state_address": ""})
+    optional = {"code": {}, "state_address": "", "suspects": {}}
+    fields = JsonObject(json.loads(acted_on), optional)
     columns = JsonObject(fields.object("tasks"))
     known = [columns.texts(name) for name in _ACTED_ON]
     if any(len(fingerprint) > _LONGEST_FINGERPRINT for fingerprint in known[-1]):
@@ -135,6 +140,9 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
     else:
         tasks = _decode_statuses(known, JsonObject(json.loads(figures), _NO_COLUMNS))
+    if suspects := fields.object("suspects"):
+        found = from_json(Mapping[str, tuple[Suspect, ...]], suspects, "suspects")
+        tasks = tuple(replace(each, suspects=found.get(str(each.task), ())) for each in tasks)
     base = fields.integer_or_none("base")
     return Report(
         tm_id=fields.integer("tm_id"),

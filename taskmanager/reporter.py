@@ -78,4 +78,4 @@ class Reporter:
 
 
 def _acted_on(status: TaskStatus) -> object:
-    return status.state, status.fingerprint
+    return status.state, status.fingerprint, status.suspects

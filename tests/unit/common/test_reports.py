@@ -20,7 +20,9 @@ from kafka_pipeline.common.messages import (
     Report,
     Threads,
 )
+from kafka_pipeline.common.reports import decode_report, encode_report
 from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager import events as jobmanager
@@ -349,3 +351,12 @@ def test_report_that_cannot_be_cut_small_enough_has_a_task_in_each_part() -> Non
     records = encode(Heartbeat(report))
     assert len(records) == 3
     assert decode(records) == Heartbeat(report)
+
+
+def test_suspects_are_among_what_the_job_manager_reads() -> None:
+    suspects = (Suspect("`process`", "in", 1, 7, 9), Suspect("`init`"))
+    accused = TaskStatus(TaskId("P", 0), TaskState.RESTARTING, suspects=suspects)
+    report = Report(1, "me", 2, 3, tasks=(accused, TaskStatus(TaskId("P", 1), TaskState.RUNNING)))
+    ((acted_on, figures),) = encode_report(report)
+    assert decode_report(acted_on, None).tasks == report.tasks
+    assert decode_report(acted_on, figures).tasks == report.tasks
