@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
@@ -12,6 +13,8 @@ from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.pipelines import Kind
 from tests.chaos.rig import Rig, require_unaffected
 
+ISOLATED_S = 40.0
+"""How long two results of a record may take to be set aside, one after the other."""
 _NUMBER = 7
 _PAIR = (b"%d" % (_NUMBER + 1), b"1")
 """What the pairer gets for a record with that number: its sum and its count."""
@@ -43,6 +46,41 @@ def user_panic(rig: Rig) -> None:
 def user_exit(rig: Rig) -> None:
     """User code calls `sys.exit`: its record is rejected, and nothing ends."""
     _is_rejected(rig, "exit", b"SystemExit")
+
+
+def _is_isolated(rig: Rig, kind: str, why: bytes) -> None:
+    """Write a record that ends the worker process of the pairer: it is set aside, siblings go on.
+
+    The record gives the pairer two inputs, its sum and its count, and each ends the process. All
+    tasks of the worker start again once, for the first of them.
+    """
+    before, key = rig.now(), some_key(rig, kind)
+    began_s = time.monotonic()
+    write(rig, key, b"%d" % _NUMBER)
+    rig.mark()
+    _expect(rig, "Pairer", key, _PAIR, why)
+    isolated_s = time.monotonic() - began_s
+    seconds = rig.wait_for_flow()
+    assert isolated_s <= ISOLATED_S, f"put aside after {isolated_s:.1f} s"
+    again = {
+        str(task.task): task.status.count("restarts") - then.status.count("restarts")
+        for then, task in zip(before.tasks, rig.now().tasks, strict=True)
+        if then.status and task.status and task.task.processor != "Pairer"
+    }
+    assert max(again.values()) <= 1, f"siblings started more than once again: {again}"
+    rig.say(f"put aside after {isolated_s:.1f} s; all keys flow after {seconds:.1f} s")
+
+
+@fault("native-crash")
+def native_crash(rig: Rig) -> None:
+    """User code ends its process by SIGSEGV: its record is put aside, siblings start once again."""
+    _is_isolated(rig, "crash", b"ended the process: SIGSEGV in native code")
+
+
+@fault("exit")
+def exit_(rig: Rig) -> None:
+    """User code ends its process by `os._exit`: its record is put aside like that of a crash."""
+    _is_isolated(rig, "end", b"ended the process: exit code 3")
 
 
 @fault("user-cancel")

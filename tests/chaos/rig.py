@@ -363,9 +363,13 @@ class Rig:
         return self.random.choice(sorted(self.task_managers))
 
     def worker_pid(self, tm_id: int) -> int:
-        """Return the process id of the PipelineThread that a TaskManager started last."""
+        """Return the process id of the worker that a TaskManager started last and that lives.
+
+        A spare, which runs what has ended its worker, ends once that has been calm for a while.
+        """
         log = self.task_managers[tm_id].log_file.read_text(errors="replace")
-        return int(re.findall(r"PipelineThread runs .*pid=([0-9]+)", log)[-1])
+        pids = map(int, re.findall(r"PipelineThread runs .*pid=([0-9]+)", log))
+        return [pid for pid in pids if Path(f"/proc/{pid}").exists()][-1]
 
     def jvm_pid(self, tm_id: int) -> int:
         """Return the process id of a TaskManager's Spark JVM."""

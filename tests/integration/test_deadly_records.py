@@ -35,13 +35,14 @@ Start = Callable[..., Engine]
 
 @pytest.fixture
 def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
-    """Return what starts a job with two TaskManagers that have two threads each."""
+    """Return what starts a job whose tasks have two threads: those of a partition share one."""
     with ExitStack() as jobs:
 
         def begin(class_: str = "Deadly", on_error: str = "dead_letter") -> Engine:
             name = f"deadly_{os.getpid()}_{next(_job_numbers)}"
             text = PIPELINE.replace("JOB", name).replace("CLASS", class_)
             settings = {
+                "tm_number": 1,
                 "modules": "[tests.user_code.deadly]",
                 "python_path": f"[{_ROOT}]",
             }
@@ -55,9 +56,8 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
                 )
             )
             made.start_job_manager()
-            for tm_id in range(2):
-                made.start_task_manager(tm_id)
-            made.wait_until(all_run([0, 1]))
+            made.start_task_manager(0)
+            made.wait_until(all_run([0]))
             return made
 
         yield begin

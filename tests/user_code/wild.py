@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 from pathlib import Path
 
 
@@ -16,6 +18,10 @@ def misbehave(key: bytes, may_hang: Path) -> None:
         raise Panic("called `Option::unwrap()` on a `None` value")
     if key.startswith(b"exit"):
         raise SystemExit(1)
+    if key.startswith(b"crash"):
+        ctypes.string_at(0)
+    if key.startswith(b"end"):
+        os._exit(3)
     if key.startswith(b"cancel"):
         raise asyncio.CancelledError
     if key.startswith(b"hang") and may_hang.exists():
