@@ -81,21 +81,17 @@ class StopRequested:
     """The operator wants the TaskManager to shut down cleanly."""
 
 
-Event = (
-    Tick
-    | ThreadConnected
+ThreadEvent = (
+    ThreadConnected
     | ThreadReported
     | TaskClosed
     | ThreadStopped
     | ThreadEnding
     | ThreadDied
     | ThreadLost
-    | StopRequested
-    | Sos
-    | Processors
-    | Refused
-    | ReportRequest
 )
+
+Event = Tick | ThreadEvent | StopRequested | Sos | Processors | Refused | ReportRequest
 
 
 @dataclass(frozen=True, slots=True)

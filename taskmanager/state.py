@@ -35,6 +35,7 @@ from kafka_pipeline.taskmanager.events import (
     ThreadConnected,
     ThreadDied,
     ThreadEnding,
+    ThreadEvent,
     ThreadLost,
     ThreadReported,
     ThreadStopped,
@@ -189,6 +190,8 @@ class TaskManagerState:
         """Process an event; return the commands, in order. There are none after `Exit`."""
         if self._exited:
             return []
+        if isinstance(event, ThreadEvent) and event.thread not in self._threads:
+            return []  # of a spare that is gone; two threads of the daemon bring such events
         match event:
             case Tick(now_ms):
                 self._on_tick(now_ms)

@@ -78,7 +78,7 @@ def test_suspect_whose_worker_lives_long_goes_home_and_the_spare_ends() -> None:
     assert others(host.tick(1000)) == [RevokeTask(SPARE, task(0))]
     assert others(host.take(TaskClosed(SPARE, task(0)))) == [AssignTask(0, replica(0), EPOCH)]
     assert others(host.tick()) == [StopThread(SPARE)]
-    host.take(ThreadStopped(SPARE), ThreadLost(SPARE))
+    host.take(ThreadLost(SPARE), ThreadStopped(SPARE))
     assert others(host.tick(60_000)) == []
     assert [status.suspects for status in host.report().tasks] == [(), ()]
     assert len(host.report().thread_states) == 1
