@@ -293,7 +293,7 @@ def extract_column(
     `StreamsError` if the extractor raises it, fails, or returns an invalid timestamp.
     """
     column = batch.timestamps
-    if _takes_the_topics(extractor) and min(column, default=0) >= 0:
+    if takes_the_topics(extractor) and min(column, default=0) >= 0:
         if column:
             partition_time = max(partition_time, batch.largest_timestamp(0, len(batch)))
         return Extracted(column, (), partition_time)
@@ -318,7 +318,8 @@ def stamped(batch: RecordBatch, extracted: Extracted) -> RecordBatch:
     return replace(batch, timestamps=extracted.timestamps).only(kept)
 
 
-def _takes_the_topics(extractor: TimestampExtractor) -> bool:
+def takes_the_topics(extractor: TimestampExtractor) -> bool:
+    """Whether an extractor takes the timestamps in the topic, without a call for each record."""
     return (
         isinstance(extractor, RecordTimestampExtractor)
         and type(extractor).extract is RecordTimestampExtractor.extract

@@ -318,6 +318,8 @@ class TaskManagerState:
         if task is not None:
             task.successor = replica if task.closing else None
             return
+        # Verdicts are this process's own.
+        replica = replace(replica, suspects=as_suspects(replica.suspects))
         number = self._spare() if replica.suspects else None
         number = self._thread_for(replica.task) if number is None else number
         restarts = self._given_up.pop(replica.task, 0)

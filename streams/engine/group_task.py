@@ -37,7 +37,11 @@ from kafka_pipeline.streams.event_time.step_time import EXPIRED
 from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
-from kafka_pipeline.streams.timestamps import INVALID_TIMESTAMP, UNKNOWN_TIME
+from kafka_pipeline.streams.timestamps import (
+    INVALID_TIMESTAMP,
+    UNKNOWN_TIME,
+    takes_the_topics,
+)
 
 _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8
@@ -243,15 +247,14 @@ class GroupTask:
         """Return the batch with the times that its source's extractor gives; see `timed`."""
         if isinstance(batch.cause, EndedProcessError):
             return [batch]
-        source, mark, offsets = (
-            self._runtime.nodes.source(batch.topic),
-            self._runtime.mark,
-            batch.offsets,
-        )
-        mark.set(CallKind.READ, batch.topic, batch.partition, offsets[0], offsets[-1])
-        limit = self._runtime.time_limit
+        runtime, offsets = self._runtime, batch.offsets
+        source, limit = runtime.nodes.source(batch.topic), runtime.time_limit
+        has_calls = not takes_the_topics(source.timestamp_extractor)
+        if has_calls:
+            runtime.mark.set(CallKind.READ, batch.topic, batch.partition, offsets[0], offsets[-1])
         found = timed(batch, source, self._time, limit, with_values=self._with_values)
-        mark.clear()
+        if has_calls:
+            runtime.mark.clear()
         return found
 
     def step(

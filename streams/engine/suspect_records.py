@@ -25,11 +25,11 @@ class SuspectRecords:
         """Whether that holds for all records of the task."""
         return any(not each.topic for each in self._suspects)
 
-    def parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        """Yield a batch in parts, in which each suspect record is alone."""
-        if not self._suspects:
-            yield batch
-            return
+    def parts(self, batch: RecordBatch) -> Sequence[RecordBatch]:
+        """Return a batch in parts, in which each suspect record is alone."""
+        return tuple(self._cut(batch)) if self._suspects else (batch,)
+
+    def _cut(self, batch: RecordBatch) -> Iterator[RecordBatch]:
         begin = 0
         for index, offset in enumerate(batch.offsets):
             found = self._about(batch, offset)

@@ -90,9 +90,9 @@ def reasons_of_failed(status: ClusterStatus) -> list[str]:
 @pytest.mark.parametrize(
     ("class_", "bad", "why"),
     [
-        ("Deadly", BAD, "SIGSEGV in native code, called from"),
+        ("Deadly", BAD, "SIGSEGV in native code of Python (ctypes"),
         ("Deadly", b"exit", "exit code 3"),
-        ("DeadlyCalls", BAD, "SIGSEGV in native code, called from"),
+        ("DeadlyCalls", BAD, "SIGSEGV in native code of Python (ctypes"),
     ],
 )
 def test_record_that_ends_its_process_is_set_aside_and_all_others_flow(
