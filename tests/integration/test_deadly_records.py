@@ -57,7 +57,6 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
             )
             made.start_job_manager()
             made.start_task_manager(0)
-            made.wait_until(all_run([0]))
             return made
 
         yield begin
@@ -99,6 +98,7 @@ def test_record_that_ends_its_process_is_set_aside_and_all_others_flow(
     start: Start, class_: str, bad: bytes, why: str
 ) -> None:
     job = start(class_)
+    job.wait_until(all_run([0]))
     began_s = time.monotonic()
     write(job, bad)
     letters = job.names.dead_letter("Deadly")
@@ -123,6 +123,7 @@ def test_record_that_ends_its_process_is_set_aside_and_all_others_flow(
 
 def test_task_whose_record_ends_its_process_fails_if_on_error_says_so(start: Start) -> None:
     job = start("Deadly", "fail")
+    job.wait_until(all_run([0]))
     write(job, BAD)
     status = job.wait_until(lambda status: len(reasons_of_failed(status)) == 1)
     (reason,) = reasons_of_failed(status)
