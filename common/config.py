@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafka_pipeline.common import config_keys as keys
-from kafka_pipeline.common.config_keys import CONFIG_KEYS, LogFormat, LogLevel
+from kafka_pipeline.common.config_keys import CONFIG_KEYS, LogFormat, LogLevel, OnNewPartitions
 from kafka_pipeline.common.control_key import ControlKey, read_control_key
 from kafka_pipeline.common.expansion import HostValues, expand
 from kafka_pipeline.common.fields import Fields
@@ -58,19 +58,20 @@ class Config:
     each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
-    a copy of each state on disk. `state_dir` is absolute. With `log_record_values`, reasons and
-    logs have messages that may quote records. `metrics_port` (0..65535) is where each daemon shows
-    its metrics, at `metrics_host`, `state_port` where a TaskManager answers queries of
-    state, at `state_host`, and `console_port` where the JobManager serves its console; 0 is a free
-    port, `None` is off. `console_names` are further host names that the console answers to, and
-    `console_token_file` has the token for its actions; `None` is read-only. With `console_records`,
-    which needs a token, it shows records. `control_key` is what `control_key_file` holds: with it,
-    control records are signed. `modules` are the Python modules and packages with user
-    code; nothing else is ever imported for a pipeline. `python_path` holds the absolute folders
-    that are searched for them first. `tables` says what lookup tables may be read from, and
-    `secrets` what references may read, regardless of pipelines and control records. `kafka` holds
-    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
-    passwords, so `repr` omits it.
+    a copy of each state on disk. With `on_new_partitions` "read", processors without state read
+    partitions that a source gets while the job runs. `state_dir` is absolute. With
+    `log_record_values`, reasons and logs have messages that may quote records. `metrics_port`
+    (0..65535) is where each daemon shows its metrics, at `metrics_host`, `state_port` where a
+    TaskManager answers queries of state, at `state_host`, and `console_port` where the JobManager
+    serves its console; 0 is a free port, `None` is off. `console_names` are further host names that
+    the console answers to, and `console_token_file` has the token for its actions; `None` is read-
+    only. With `console_records`, which needs a token, it shows records. `control_key` is what
+    `control_key_file` holds: with it, control records are signed. `modules` are the Python modules
+    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
+    the absolute folders that are searched for them first. `tables` says what lookup tables may be
+    read from, and `secrets` what references may read, regardless of pipelines and control records.
+    `kafka` holds librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it
+    may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -88,6 +89,7 @@ class Config:
     transaction_timeout_ms: int = 15000
     max_batch_records: int = 10000
     num_standby_replicas: int = 0
+    on_new_partitions: OnNewPartitions = "read"
     state_dir: Path = Path("state")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
@@ -241,6 +243,7 @@ def _read(
         transaction_timeout_ms=fields.number(keys.TRANSACTION_TIMEOUT),
         max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
+        on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
         state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),

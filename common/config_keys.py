@@ -11,6 +11,7 @@ from kafka_pipeline.common.secret_settings import SECRETS
 from kafka_pipeline.common.table_settings import TABLES
 
 LogFormat = Literal["console", "json"]
+OnNewPartitions = Literal["read", "report"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 SERVER_IP = Text(
@@ -117,6 +118,13 @@ NUM_STANDBY_REPLICAS = Number(
     doc="how many other TaskManagers keep a copy of each state on disk; below `tm_number`",
     low=0,
     default=0,
+)
+ON_NEW_PARTITIONS: Choice[OnNewPartitions] = Choice(
+    name="on_new_partitions",
+    doc="whether processors without state also read partitions that a source gets while the job "
+    "runs, from their oldest record on, or only `pipeline status` speaks of them",
+    choices=get_args(OnNewPartitions),
+    default="read",
 )
 STATE_DIR = Text(
     name="state_dir",
@@ -250,6 +258,7 @@ CONFIG_KEYS: tuple[Key, ...] = (
     TRANSACTION_TIMEOUT,
     MAX_BATCH_RECORDS,
     NUM_STANDBY_REPLICAS,
+    ON_NEW_PARTITIONS,
     STATE_DIR,
     LOG_FORMAT,
     LOG_LEVEL,

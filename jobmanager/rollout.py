@@ -17,6 +17,7 @@ from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec, control_topics
 from kafka_pipeline.jobmanager.change import Change
+from kafka_pipeline.jobmanager.deploy import Proposal, new_version
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.purge import ArcPurger
@@ -82,6 +83,8 @@ class Rollout:
             yield self._begin()
         if self._change is not None and state.is_settled:
             yield from self._go_on(self._change, state)
+        elif self._change is None:
+            self._take_up_partitions()
 
     def close(self) -> None:
         """Stop all that watches, and disconnect."""
@@ -167,6 +170,24 @@ class Rollout:
                     editor.write(self._seen.running(next_))
         except PipelineError as error:
             logger.warning("the change cannot be completed now", reason=str(error))
+
+    def _take_up_partitions(self) -> None:
+        """Make the version the next one that has the new partitions which `TopicWatch` found."""
+        assert self._version is not None
+        assert self._seen is not None
+        if self._topics is None or self._topics.successor is None:
+            return
+        # If this fails, the next look finds them again.
+        successor, self._topics.successor = self._topics.successor, None
+        try:
+            with closing(DeploymentEditor(self._config, self._admin)) as editor:
+                if editor.deployment.wish == self._seen:
+                    proposal = Proposal(successor, self._version.text)
+                    version = new_version(editor.deployment, proposal)
+                    editor.write(self._seen.of(version.number, None), version)
+                    logger.info("new partitions of sources are to be read", version=version.number)
+        except PipelineError as error:
+            logger.warning("new partitions cannot be read now", reason=str(error))
 
     def _watch(self, version: PipelineVersion, stop: Stop | None) -> None:
         """Make the topics of a version, and watch them, unless a tool works on them."""

@@ -13,6 +13,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.jobmanager.patterns import matching_topics
+from kafka_pipeline.streams.pipeline.partitions import with_more_partitions
 
 LOOK_INTERVAL_S = 20.0
 _MOST_NAMED = 5
@@ -53,6 +54,9 @@ class TopicWatch:
             topic: [each.id for each in processors if topic in pipeline.out_topics(each)]
             for topic in pipeline.user_topics
         }
+        self._takes_up = config.on_new_partitions == "read"
+        self.successor: Pipeline | None = None
+        """The pipeline with new partitions that nobody has to decide about; for `Rollout`."""
         self._known = {topic for topic, readers in self._readers.items() if readers}
         self._has_patterns = any(processor.patterns for processor in processors)
         self._missing: frozenset[str] = frozenset()
@@ -73,14 +77,16 @@ class TopicWatch:
         counts = self._admin.partition_counts(self._counts)
         if self._has_patterns:
             self._look_for_topics()
+        next_ = self._with_new_partitions(counts)
+        self.successor = None if next_ is self._pipeline else next_
         # What waits grows from look to look, and is no reason to log a finding again.
-        found = dict(self._findings(counts))
+        found = dict(self._findings(counts, next_))
         for text in found.keys() - self._told:
             logger.warning("a topic is not as the job needs it", finding=text + found[text])
         self._told = frozenset(found)
         self.findings = tuple(text + more for text, more in found.items())
 
-    def _findings(self, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    def _findings(self, counts: Mapping[str, int], next_: Pipeline) -> Iterator[tuple[str, str]]:
         """Yield each finding as two parts of its text: what it is, and what changes meanwhile."""
         missing = frozenset(self._counts.keys() - counts.keys())
         # A broker that starts does not know all topics yet: gone is what is missing twice.
@@ -89,7 +95,7 @@ class TopicWatch:
         self._missing = missing
         for topic, readers in self._readers.items():
             before, count = self._counts[topic], counts.get(topic, 0)
-            if readers and count > before:
+            if readers and count > before and count != next_.partitions_of(topic):
                 yield self._grown(topic, count), self._waiting(topic, count)
             elif self._writers[topic] and 0 < count < before:
                 yield (
@@ -108,6 +114,14 @@ class TopicWatch:
                 f"min.insync.replicas: {_listed(short)}. Brokers are down, or full",
                 "",
             )
+
+    def _with_new_partitions(self, counts: Mapping[str, int]) -> Pipeline:
+        more = {
+            topic: counts[topic]
+            for topic, readers in self._readers.items()
+            if readers and counts.get(topic, 0) > self._counts[topic]
+        }
+        return with_more_partitions(self._pipeline, more) if self._takes_up else self._pipeline
 
     def _gone(self, topic: str) -> str:
         if topic not in self._readers:

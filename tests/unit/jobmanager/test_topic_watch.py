@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -9,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config_keys import OnNewPartitions
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.jobmanager.partitions import with_partitions
@@ -21,8 +23,9 @@ COUNTS = (
     "sources: {clicks: clicks, views: views}\nprocessors:\n"
     "- {id: F, type: forward, from: [clicks], to: [Count]}\n"
     "- {id: Count, type: count, to: [sink]}\n"
-    "- {id: S, type: sum, from: [views], to: [sink]}\n"
+    "- {id: S, type: count, from: [views], to: [sink]}\n"
 )
+SOURCES = ("clicks", "views")
 
 
 def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
@@ -34,14 +37,14 @@ def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
 class Watched:
     """A watch of topics that were as they are in `counts` when the version began."""
 
-    def __init__(self, loaded: Pipeline, counts: dict[str, int]) -> None:
+    def __init__(self, loaded: Pipeline, counts: dict[str, int], config: Config = CONFIG) -> None:
         self.counts = counts
         self.kafka = FakeAdmin(counts, of_engine=["A_B_job"])
         admin = cast(Admin, self.kafka)
-        found = with_partitions(with_topics_of_patterns(loaded, CONFIG, admin), admin)
+        found = with_partitions(with_topics_of_patterns(loaded, config, admin), admin)
         for spec in found.data_topics(1):
             counts.setdefault(spec.name, spec.partitions)
-        self._watch = TopicWatch(found, CONFIG, admin)
+        self._watch = TopicWatch(found, config, admin)
 
     def look(self) -> tuple[list[str], tuple[str, ...]]:
         """Look; return what was logged, and the findings."""
@@ -51,10 +54,34 @@ class Watched:
         logged = [entry.get("finding") or f"new: {entry['topics']}" for entry in logs]
         return logged, self._watch.findings
 
+    def partitions_to_read(self) -> dict[str, int]:
+        """The partitions of the sources in the version that the JobManager is to begin."""
+        successor = self._watch.successor
+        return {topic: successor.partitions_of(topic) for topic in SOURCES} if successor else {}
+
 
 @pytest.fixture
 def watched(tmp_path: Path) -> Watched:
     return Watched(load(COUNTS, tmp_path), {"clicks": 2, "views": 1})
+
+
+@pytest.mark.parametrize("way", ["read", "report"])
+def test_partitions_that_tasks_without_state_take_up_are_no_finding(
+    way: OnNewPartitions, tmp_path: Path
+) -> None:
+    watched = Watched(
+        load(COUNTS, tmp_path), {"clicks": 2, "views": 1}, replace(CONFIG, on_new_partitions=way)
+    )
+    watched.look()
+    assert watched.partitions_to_read() == {}
+    watched.counts |= {"clicks": 3, "views": 3}
+    findings = watched.look()[1]
+    if way == "read":
+        assert [finding.partition(" ")[0] for finding in findings] == ["views"]
+        assert watched.partitions_to_read() == {"clicks": 3, "views": 1}
+    else:
+        assert [finding.partition(" ")[0] for finding in findings] == ["clicks", "views"]
+        assert watched.partitions_to_read() == {}
 
 
 def test_all_as_it_was(watched: Watched) -> None:
