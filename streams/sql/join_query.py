@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.specs import JoinSide
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
-from kafka_pipeline.streams.sql.joined import JoinText
 from kafka_pipeline.streams.sql.keyed_joins import demands
 from kafka_pipeline.streams.sql.origins import id_of, is_column
 from kafka_pipeline.streams.sql.plan import (
@@ -54,15 +53,16 @@ class JoinedQuery:
     """An analyzed query that joins two inputs.
 
     `above` are the operators from the result down to the `join`. `rdd_ids` are those of the inputs,
-    left and right. `others` is what the condition demands in addition to the keys and the bounds,
-    and `kept` has the columns of each side that this and `above` use.
+    left and right, and `spec` says how they meet. `others` is what the condition demands in
+    addition to the keys and the bounds, and `kept` has the columns of each side that this and
+    `above` use.
     """
 
     above: list[Step]
     join: Any
     rdd_ids: tuple[int, int]
     kept: tuple[list[Any], list[Any]]
-    text: JoinText
+    spec: JoinSpec
     others: list[Any]
 
     def rows(self, side: int, jvm: Any) -> Any:
@@ -94,7 +94,7 @@ class JoinedQuery:
         caller must have left them out: their rows may have no partner.
         """
         plan = self._joined(pairs, jvm)
-        for demand in () if self.text.keeps else self.others:
+        for demand in () if self.spec.keeps else self.others:
             plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(demand, plan)
         for step in reversed(self.above):
             plan = step.over(plan, jvm)
@@ -153,7 +153,7 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
         join,
         rdd_ids,
         (first, second),
-        JoinText(left, right, keeps, before_ms, after_ms),
+        JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms),
         others,
     )
 

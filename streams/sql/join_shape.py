@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import JoinSide
-from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 RECORD = "__record"
 """A column of records, and of the rows that stem from them: the number of the record."""
@@ -36,7 +35,7 @@ class JoinShape:
     """
 
     rows: tuple[pa.Schema, pa.Schema]
-    text: JoinText
+    join: JoinSpec
     is_checked: bool
     columns: tuple[Sequence[str], Sequence[str]]
 
@@ -51,16 +50,13 @@ class JoinShape:
     def content(self) -> str:
         """JSON that says what is kept."""
         kept = dict(zip(SIDES, map(list, self.columns), strict=True))
-        return json.dumps({**kept, "keeps": self.text.keeps}, sort_keys=True)
+        return json.dumps({**kept, "keeps": self.join.keeps}, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        text = self.text
         return {
-            "rows": [
-                base64.b64encode(each.serialize().to_pybytes()).decode() for each in self.rows
-            ],
-            "text": [text.left, text.right, text.keeps, text.before_ms, text.after_ms],
+            "rows": [packed(each) for each in self.rows],
+            "join": asdict(self.join),
             "is_checked": self.is_checked,
             "columns": [list(each) for each in self.columns],
         }
@@ -68,16 +64,9 @@ class JoinShape:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> JoinShape:
         """Read what `to_json` gave."""
-        left, right = (
-            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in values["rows"]
-        )
-        first, second, keeps, before_ms, after_ms = values["text"]
-        return cls(
-            (left, right),
-            JoinText(first, second, tuple(keeps), before_ms, after_ms),
-            values["is_checked"],
-            (values["columns"][0], values["columns"][1]),
-        )
+        left, right = map(unpacked, values["rows"])
+        join = JoinSpec(**{**values["join"], "keeps": tuple(values["join"]["keeps"])})
+        return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
 class StreamJoin(Protocol):

@@ -304,7 +304,7 @@ def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
 def _require_same(kept: str | None, shape: JoinShape) -> None:
     """Raise `QueryError` if the state was kept for a query with another shape."""
     before, now = json.loads(kept or shape.content), json.loads(shape.content)
-    names = {"left": shape.text.left, "right": shape.text.right}
+    names = {"left": shape.join.left, "right": shape.join.right}
     changed = [
         f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
         f"{', '.join(now[side])} are needed"

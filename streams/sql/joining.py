@@ -9,7 +9,7 @@ row stems from, and not the one that moves time on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,6 @@ from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, table_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
 from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
 from kafka_pipeline.streams.sql.join_stores import reach_of
-from kafka_pipeline.streams.sql.joined import JoinText
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
@@ -58,20 +57,19 @@ _RELEASED, _PAIRED, _ALONE = range(3)
 """The order of the results that come with a record."""
 
 
-def require_join_as_planned(found: JoinText, join: JoinSpec) -> None:
+def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
     """Raise `QueryError` if Spark reads a query in another way than its text was read."""
-    wanted = JoinText(join.left, join.right, join.keeps, join.before_ms, join.after_ms)
-    if found != wanted:
+    if found != replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
         raise QueryError(
-            f"for Spark, the query joins {_said(found)}, and its text was read as {_said(wanted)}: "
+            f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
             "write the join as in docs/reference/spark_sql.md"
         )
 
 
-def _said(text: JoinText) -> str:
-    kept = " and ".join(text.keeps) or "no side"
+def _said(join: JoinSpec) -> str:
+    kept = " and ".join(join.keeps) or "no side"
     return (
-        f"{text.left} with {text.right} from {-text.before_ms} to {text.after_ms} ms and keeps "
+        f"{join.left} with {join.right} from {-join.before_ms} to {join.after_ms} ms and keeps "
         f"{kept}"
     )
 
@@ -139,7 +137,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         self._name, self._partition = task.processor, task.partition
         self._query = self._open(self._spec)
         self._shape = self._query.shape
-        require_join_as_planned(self._shape.text, self._join)
+        require_join_as_planned(self._shape.join, self._join)
         self._lookup = Lookup(self._spec, self._query, context)
         self._state = JoinState(self._shape, self._join, context)
 

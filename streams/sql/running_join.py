@@ -90,8 +90,8 @@ class RunningJoin(Running[_Plan]):
         left, right = (self._side(query, side) for side in (0, 1))
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
-            query.text,
-            bool(query.others and query.text.keeps),
+            query.spec,
+            bool(query.others and query.spec.keeps),
             (_described(query, 0), _described(query, 1)),
         )
         pairs = work.empty(shape.pairs)

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format
+from kafka_pipeline.common.specs import (
+    DEFAULT_MAX_COLLECTED,
+    CalendarSpec,
+    Format,
+    SessionSpec,
+    WindowSpec,
+)
 from kafka_pipeline.streams.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -52,6 +58,19 @@ def no_rank(function: str) -> str:
         f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
         "use row_number(), for which the earlier record comes first"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
+
+    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    """
+
+    window: WindowSpec | CalendarSpec | SessionSpec | None
+    has_key: bool
+    columns: Sequence[str] = field(default=(), compare=False)
+    is_numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class Sql(Spark[SqlSpec]):
 
         join = queries.open_join(self.query(spec))
         try:
-            require_join_as_planned(join.shape.text, spec.join)
+            require_join_as_planned(join.shape.join, spec.join)
         finally:
             join.close()
 

@@ -13,8 +13,8 @@ import pytest
 from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.references import HostReferences
 from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.specs import JoinSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
-from kafka_pipeline.streams.sql.joined import JoinText
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.state_shape import StateShape, Window
 from kafka_pipeline.taskmanager import query_channel
@@ -98,7 +98,7 @@ class Grouping(Doubling):
 
 JOIN_SHAPE = JoinShape(
     rows=(pa.schema([("left0", pa.string())]), pa.schema([("right0", pa.int64())])),
-    text=JoinText("a", "b", ("left",), 5, -3),
+    join=JoinSpec(left="a", right="b", keeps=("left",), before_ms=5, after_ms=-3),
     is_checked=True,
     columns=(["key string"], ["n bigint"]),
 )
