@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.best_plan import BestRows, best_rows, require_row_number
 from kafka_pipeline.streams.sql.calendar_plan import require_one_window, with_periods
 from kafka_pipeline.streams.sql.distinct_plan import collecting
@@ -32,9 +33,9 @@ from kafka_pipeline.streams.sql.plan import (
     step_to_input,
     with_column,
 )
-from kafka_pipeline.streams.sql.session_plan import is_session, session_of, with_order
+from kafka_pipeline.streams.sql.session_plan import is_session, session_of, whole_ms, with_order
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, NO_NUMBERED_SESSIONS, QueryError
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, AnyWindow, Periods, Window
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
 
 TIME = "timestamp"
 LAST_TIME = "__last_time"
@@ -50,7 +51,7 @@ class QueryGroups:
     """What an analyzed query groups by; `above` are the operators above the Aggregate.
 
     `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
-    that `window` describes. `key_column` is the grouping column that is the key of the records, if
+    with the `window`. `key_column` is the grouping column that is the key of the records, if
     one is, and `is_distinct` says that the query removes duplicates. `best` describes the rows of a
     `row_number()`.
     """
@@ -74,8 +75,8 @@ class QueryGroups:
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    Rows of a `Window` or of `Periods` that start before the `OPEN_FROM` of their record are left
-    out. With `Sessions`, the last grouping column is the `ORDER` of records. `time_id` is the id of
+    Rows of windows that start before the `OPEN_FROM` of their record are left out. With sessions,
+    the last grouping column is the `ORDER` of records instead. `time_id` is the id of
     the `timestamp` of a group, if the query gives none, or else of its last record's time. `added`
     are columns that are not part of the result.
     """
@@ -149,21 +150,21 @@ def grouped_query(
     window, is_distinct = groups.window, groups.is_distinct
     aggregate = collecting(groups.aggregate, max_collected, jvm)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
-    if isinstance(window, Window | Periods):
+    if isinstance(window, SessionSpec):
+        aggregate = with_order(aggregate, rdd_id, jvm)
+    elif window is not None:
         child = items(aggregate.children())[0]
-        if isinstance(window, Periods):
+        if isinstance(window, CalendarSpec):
             child = with_periods(child, rdd_id, jvm)
         child = _with_open_windows(groups.window_column, child, rdd_id, jvm)
         aggregate = aggregate.withNewChildren(seq(jvm, [child]))
-    elif window is not None:
-        aggregate = with_order(aggregate, rdd_id, jvm)
     times = list[Any]()
     if not has_time:
         # A row that is given once has the time of its first record.
         function = "First" if is_distinct else "Max"
         aggregate, column = _with_time(aggregate, TIME, function, rdd_id, jvm)
         times.append(column)
-    if isinstance(window, Window | Periods) and (has_time or is_distinct):
+    if isinstance(window, WindowSpec | CalendarSpec) and (has_time or is_distinct):
         aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, jvm)
         times.append(column)
     return GroupedQuery(
@@ -271,17 +272,16 @@ def _window(
         raise QueryError(f"{column.name()}: write {name}(…) into GROUP BY itself, not into a CUBE")
     _require_record_time(name, items(found.children())[1], child, time_id, rdd_id)
     if is_session(column):
-        return session_of(column, found, jvm)
+        return session_of(found, jvm)
     if calendar:
-        return Periods(str(column.name()), *calendar)
+        period, zone = calendar
+        return CalendarSpec(period=period, zone=zone)
     end = items(found.children())[3]
-    add = _first(end, "Add")
     remainder = _first(end, "Remainder")
-    return Window(
-        column=str(column.name()),
-        size_us=int(add.right().value()),
-        slide_us=int(remainder.right().value()),
-        start_us=int(remainder.left().right().value()),
+    return WindowSpec(
+        size_ms=whole_ms(_first(end, "Add").right().value()),
+        slide_ms=whole_ms(remainder.right().value()),
+        start_ms=whole_ms(remainder.left().right().value()),
     )
 
 

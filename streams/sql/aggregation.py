@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
+from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.aggregate_plan import (
     AGGREGATES,
     AggregateParts,
@@ -41,11 +42,7 @@ from kafka_pipeline.streams.sql.state_shape import (
     ORDER,
     PERIOD,
     PLACE,
-    AnyWindow,
-    Periods,
-    Sessions,
     StateShape,
-    Window,
     difference,
 )
 from kafka_pipeline.streams.sql.tables import Rows
@@ -144,15 +141,15 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
     query_groups = query.groups
-    window, key_column = query_groups.window, ""
-    kept = list(parts.groups)
-    for column, field in zip(parts.groups, groups, strict=True):
-        if window is not None and id_of(column) == id_of(query_groups.window_column):
-            window = replace(window, column=field.name)
-        if query_groups.has_key and id_of(column) == id_of(query_groups.key_column):
-            key_column = field.name
-    if isinstance(window, Sessions):
-        window = replace(window, order=groups.names[-1])
+    window, kept = query_groups.window, list(parts.groups)
+    names = dict(zip(map(id_of, parts.groups), groups.names, strict=True))
+    window_column, key_column = (
+        "" if column is None else names.get(id_of(column), "")
+        for column in (query_groups.window_column, query_groups.key_column)
+    )
+    order_column = ""
+    if isinstance(window, SessionSpec):
+        order_column = groups.names[-1]
         kept.pop()
     content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
@@ -170,8 +167,10 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         buffers,
         output,
         window,
+        window_column,
+        order_column,
         buffers[_place_of_last_time(parts, query)].name
-        if isinstance(window, Window | Periods)
+        if isinstance(window, WindowSpec | CalendarSpec)
         else "",
         key_column,
         query_groups.is_distinct,
@@ -183,12 +182,12 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
 
 def _times(window: AnyWindow | None) -> list[int | str]:
     match window:
-        case Window():
-            return [window.size_us, window.slide_us, window.start_us]
-        case Periods():
+        case WindowSpec():
+            return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]
+        case CalendarSpec():
             return [window.period, window.zone]
-        case Sessions():
-            return ["sessions", window.gap_us]
+        case SessionSpec():
+            return ["sessions", 1000 * window.gap_ms]
     return []
 
 

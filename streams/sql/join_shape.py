@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 RECORD = "__record"
@@ -56,7 +57,7 @@ class JoinShape:
         """Return JSON values."""
         return {
             "rows": [packed(each) for each in self.rows],
-            "join": asdict(self.join),
+            "join": as_json(self.join),
             "is_checked": self.is_checked,
             "columns": [list(each) for each in self.columns],
         }
@@ -65,7 +66,7 @@ class JoinShape:
     def from_json(cls, values: Mapping[str, Any]) -> JoinShape:
         """Read what `to_json` gave."""
         left, right = map(unpacked, values["rows"])
-        join = JoinSpec(**{**values["join"], "keeps": tuple(values["join"]["keeps"])})
+        join = from_json(JoinSpec, values["join"], "join")
         return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 

@@ -22,7 +22,7 @@ from kafka_pipeline.streams.sql.aggregating import FromRecords, Keeping, OfKeys,
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
 from kafka_pipeline.streams.sql.session_merging import RecordOrder
-from kafka_pipeline.streams.sql.state_shape import ORDER, Sessions
+from kafka_pipeline.streams.sql.state_shape import ORDER
 from kafka_pipeline.streams.sql.state_stores import sessions_of
 
 _Times = npt.NDArray[np.int64]
@@ -57,10 +57,9 @@ class _FromRecordsInSessions(FromRecords):
         order = RecordOrder.of(times, batch.clocks, self.now(), follows_records=follows_records)
         table = table.append_column(ORDER, pa.array(order.order)).filter(pa.array(is_taken))
         rows = self.rows(batch, table)
-        window = self.shape.window
-        assert isinstance(window, Sessions)
-        indexes = np.asarray(rows[window.order])
-        starts = np.asarray(pc.struct_field(rows[window.column], [0]).cast(pa.int64())) // 1000
+        indexes = np.asarray(rows[self.shape.order_column])
+        windows = rows[self.shape.window_column]
+        starts = np.asarray(pc.struct_field(windows, [0]).cast(pa.int64())) // 1000
         sorting = np.lexsort((starts, indexes))
         rows, starts, indexes = rows.take(sorting), starts[sorting], indexes[sorting]
         return _Rows(rows, self.codec.encode(rows), indexes, order.late_by(indexes, starts))

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_pipeline.common.specs import SessionSpec
 from kafka_pipeline.streams.sql.plan import expressions, input_column, items, kind, seq, with_column
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import ORDER, Sessions
+from kafka_pipeline.streams.sql.state_shape import ORDER
 
 _MARK = "spark.sessionWindow"
 
@@ -21,10 +22,10 @@ def is_session(column: Any) -> bool:
     return kind(column) == "AttributeReference" and _MARK in str(column.metadata().json())
 
 
-def session_of(column: Any, made: Any, jvm: Any) -> Sessions:
-    """Return a grouping column that `session_window(…)` gives, from the struct that it makes.
+def session_of(made: Any, jvm: Any) -> SessionSpec:
+    """Return the sessions of `session_window(…)`, from the struct that it makes.
 
-    Raises `QueryError` if the gap is not a constant, or has months.
+    Raises `QueryError` if the gap is not a constant number of milliseconds above 0.
     """
     end = items(made.children())[3]
     gap = next(each.right() for each in expressions([end]) if kind(each) == "TimestampAddInterval")
@@ -38,7 +39,16 @@ def session_of(column: Any, made: Any, jvm: Any) -> Sessions:
     )
     if gap_us != without_months_us:
         raise QueryError("the gap of session_window(…) has months, whose lengths differ: use days")
-    return Sessions(str(column.name()), ORDER, gap_us)
+    if gap_us <= 0:
+        raise QueryError("the gap of session_window(…) must be above 0")
+    return SessionSpec(gap_ms=whole_ms(gap_us))
+
+
+def whole_ms(time_us: int) -> int:
+    """Return a time of a window in ms. Raises `QueryError` unless it is whole milliseconds."""
+    if time_us % 1000:
+        raise QueryError("the times of windows must be whole milliseconds")
+    return int(time_us) // 1000
 
 
 def with_order(aggregate: Any, rdd_id: int, jvm: Any) -> Any:

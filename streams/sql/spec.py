@@ -8,13 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import (
-    DEFAULT_MAX_COLLECTED,
-    CalendarSpec,
-    Format,
-    SessionSpec,
-    WindowSpec,
-)
+from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, AnyWindow, Format
 from kafka_pipeline.streams.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -67,7 +61,7 @@ class GroupBy:
     `is_numbered` says that it is the PARTITION BY of `row_number()`.
     """
 
-    window: WindowSpec | CalendarSpec | SessionSpec | None
+    window: AnyWindow | None
     has_key: bool
     columns: Sequence[str] = field(default=(), compare=False)
     is_numbered: bool = False
