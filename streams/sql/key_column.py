@@ -11,10 +11,13 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_shape import StateShape, packed, unpacked
 
 
-def with_columns(content: str, shape: StateShape) -> str:
-    """Return the content of a state with what `KeyColumn` needs."""
-    keys = {"key_column": shape.key_column, "key_columns": packed(shape.keys)}
-    return json.dumps({**json.loads(content), **keys}, sort_keys=True)
+def kept_content(shape: StateShape, route: str) -> str:
+    """Return what a state is kept for, with what `KeyColumn` needs.
+
+    The `route` says how the records of a group meet.
+    """
+    keys = {"key_column": shape.key_column, "key_columns": packed(shape.keys), "route": route}
+    return json.dumps({**json.loads(shape.content), **keys}, sort_keys=True)
 
 
 class KeyColumn:

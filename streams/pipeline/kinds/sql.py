@@ -151,7 +151,7 @@ class Sql(Spark[SqlSpec]):
         if spec.join is None:
             super().try_out(spec, queries)
             return
-        from kafka_pipeline.streams.sql.joining import require_join_as_planned
+        from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
 
         join = queries.open_join(self.query(spec))
         try:
@@ -167,7 +167,7 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        from kafka_pipeline.streams.sql.joining import JoinProcessor
+        from kafka_pipeline.streams.sql.join_processor import JoinProcessor
 
         names = [name.lower() for name in unit.from_]
         right = unit.in_topics[names.index(join.right)]

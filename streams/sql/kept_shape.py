@@ -1,0 +1,40 @@
+"""What the state of a task was kept for, in a store of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kafka_pipeline.common.specs import SHAPE_STORE
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.stores import KeyValueStore
+
+_CONTENT = "content"
+
+
+class KeptShape:
+    """The content of a state: text that is the same for queries that can go on with it."""
+
+    def __init__(
+        self, content: str, difference: Callable[[str, str], str], context: ProcessorContext
+    ) -> None:
+        """Raise `QueryError` if the state was kept for a query with another content.
+
+        `difference` says what is another in the content that was kept, and in this one; "" if
+        nothing is.
+        """
+        self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
+        self._content = content
+        kept = self._store.get(_CONTENT)
+        changed = "" if kept is None else difference(kept, content)
+        if changed:
+            raise QueryError(
+                f"the state was kept for another query: {changed}. Go back to the former query, or "
+                "give the processor another id, with which it begins without state; see "
+                'docs/how-to/change_a_pipeline.md, "Change a query with GROUP BY"'
+            )
+
+    def keep(self) -> None:
+        """Record what the state is kept for, with the first change of the state after a start."""
+        if self._store.get(_CONTENT) != self._content:
+            self._store.put(_CONTENT, self._content)
