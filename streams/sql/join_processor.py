@@ -27,11 +27,11 @@ from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
 from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
-from kafka_pipeline.streams.sql.join_stores import reach_of
 from kafka_pipeline.streams.sql.late_records import LateRecords, Times
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import reach_of
 from kafka_pipeline.streams.sql.topic_tables import Lookup
 from kafka_pipeline.streams.windowed import Window
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.spec import Prepared
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 RECORD = "__record"
@@ -70,8 +71,8 @@ class JoinShape:
         return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
-class StreamJoin(Protocol):
-    """A query with a join of two inputs that is ready to run. One thread at a time.
+class StreamJoin(Prepared, Protocol):
+    """A query with a join of two inputs, ready to run.
 
     All calls raise `QueryError` if a record may be to blame, otherwise `SparkLostError`.
     """
@@ -98,9 +99,3 @@ class StreamJoin(Protocol):
 
         The columns of a side are null for a row that has no partner there.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-
-    def close(self) -> None:
-        """Release what the query holds."""

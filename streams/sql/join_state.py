@@ -22,9 +22,9 @@ from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_nam
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
 from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape
-from kafka_pipeline.streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS, UNMATCHED, reach_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 from kafka_pipeline.streams.stores.layout import MAX_TIME
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.environment import LOCAL, QUIET, set_environment
 from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.session import start_session
 from kafka_pipeline.streams.sql.spec import QuerySpec, SparkQuery

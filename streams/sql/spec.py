@@ -112,8 +112,22 @@ class QuerySpec:
         return cls(**{**values, **lists})
 
 
-class SparkQuery(Protocol):
+class Prepared(Protocol):
     """A query that is ready to run. One thread at a time."""
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Use these rows of a global table from the next call on; raises as the calls do.
+
+        They have the columns key, value and timestamp. The query is planned again, which takes
+        tenths of a second. At first, such a table is empty.
+        """
+
+    def close(self) -> None:
+        """Release what the query holds."""
+
+
+class SparkQuery(Prepared, Protocol):
+    """A query that turns each record into results of its own."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -131,16 +145,6 @@ class SparkQuery(Protocol):
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
         `SparkLostError`.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Use these rows of a global table from the next `run` on; raises as `run` does.
-
-        They have the columns key, value and timestamp. The query is planned again, which takes
-        tenths of a second. At first, such a table is empty.
-        """
-
-    def close(self) -> None:
-        """Release what the query holds."""
 
 
 class Queries(Protocol):

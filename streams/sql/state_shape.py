@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kafka_pipeline.common.specs import AnyWindow
 from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.spec import Prepared
 
 HAS_RESULT = "has_result"
 """The column of a merge that says whether HAVING keeps a group, or WHERE one of its best rows."""
@@ -184,8 +185,8 @@ class Merged:
         return cls(rows, results, has_result, places, marks)
 
 
-class Aggregation(Protocol):
-    """A query with GROUP BY that is ready to run. One thread at a time."""
+class Aggregation(Prepared, Protocol):
+    """A query with GROUP BY, ready to run."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -215,12 +216,6 @@ class Aggregation(Protocol):
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-
-    def close(self) -> None:
-        """Release what the query holds."""
 
 
 def packed(schema: pa.Schema) -> str:

@@ -41,9 +41,9 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     read_schema,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.join_stores import join_stores
 from kafka_pipeline.streams.sql.query_text import read_groups
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
