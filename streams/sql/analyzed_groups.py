@@ -71,11 +71,6 @@ class QueryGroups:
     is_distinct: bool
     best: BestRows | None
 
-    @property
-    def has_key(self) -> bool:
-        """Whether the records of a group have the same key."""
-        return self.key_column is not None
-
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:

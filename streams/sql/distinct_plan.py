@@ -14,7 +14,7 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 from kafka_pipeline.streams.sql.spec import QueryError
 
-_SAME_WITH_DUPLICATES = (
+SAME_WITH_DUPLICATES = (
     "AnyValue",
     "BitAndAgg",
     "BitOrAgg",
@@ -27,7 +27,9 @@ _SAME_WITH_DUPLICATES = (
     "Min",
     "MinBy",
 )
-_FOLDED = (
+"""The classes of functions that are the same of values and of the distinct ones."""
+
+FOLDED = (
     "Average",
     "BitXorAgg",
     "Corr",
@@ -84,12 +86,12 @@ class _Rewriting:
         if not expression.isDistinct():
             is_collecting = kind(function) in _COLLECTING
             return self._bounded(expression, f"{name}(…)") if is_collecting else None
-        if kind(function) in _SAME_WITH_DUPLICATES:
+        if kind(function) in SAME_WITH_DUPLICATES:
             return function.toAggregateExpression(False, expression.filter())
         if kind(function) == "CollectSet":
             plain = function.toAggregateExpression(False, expression.filter())
             return self._bounded(plain, f"{name}(…)")
-        if kind(function) not in _FOLDED:
+        if kind(function) not in FOLDED:
             raise QueryError(
                 f"{name}(DISTINCT …) cannot be computed from the distinct values of a group: use "
                 "another function, or collect_set(…)"

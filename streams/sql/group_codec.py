@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
-from kafka_pipeline.streams.sql.periods import Times, spans
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape
+
+Times = npt.NDArray[np.int64]
 
 _HEAD = struct.Struct(">8sq")
 
@@ -138,3 +140,18 @@ class GroupCodec:
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def spans(calendar: Calendar, times_ms: Times) -> tuple[Times, Times]:
+    """Return the starts and the ends in ms of the periods that times are in; see `Calendar.span`.
+
+    That takes a call for each period, not for each time.
+    """
+    times = np.maximum(times_ms, 0)
+    ordered, found, at = np.sort(times), [], 0
+    while at < len(ordered):
+        found.append(calendar.span(int(ordered[at])))
+        at = int(np.searchsorted(ordered, found[-1][1]))
+    starts, ends = np.array(found, np.int64).reshape(-1, 2).T
+    periods = np.searchsorted(starts, times, "right") - 1
+    return starts[periods], ends[periods]

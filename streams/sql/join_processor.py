@@ -25,9 +25,10 @@ from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
+from kafka_pipeline.streams.sql.group_codec import Times
 from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
 from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
-from kafka_pipeline.streams.sql.late_records import LateRecords, Times
+from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec

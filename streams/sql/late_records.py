@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.specs import GroupingSpec, WindowSpec
@@ -14,12 +13,10 @@ from kafka_pipeline.streams.event_time.step_time import SENT_ON, late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record
 from kafka_pipeline.streams.sql.columns import MOMENT
-from kafka_pipeline.streams.sql.periods import spans
+from kafka_pipeline.streams.sql.group_codec import Times, spans
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, PERIOD
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.windowed import Window
-
-Times = npt.NDArray[np.int64]
 
 
 class LateRecords:

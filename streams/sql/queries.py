@@ -131,7 +131,9 @@ class RunningQuery(Running[_Plan]):
         require_all_inputs(analyzed, query.inputs)
         if work.spec.function and is_grouped(analyzed, rdd_id):
             groups = groups_of(analyzed, rdd_id, work.spec.max_collected, work.make)
-            raise undeclared(work.spec.function, groups.window, has_key=groups.has_key)
+            raise undeclared(
+                work.spec.function, groups.window, has_key=groups.key_column is not None
+            )
         require_narrow(analyzed, rdd_id)
         require_keyed_joins(analyzed, rdd_id, query.tables)
         analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)

@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 
 from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.record import Batch, items_of
-from kafka_pipeline.streams.sql.group_codec import Groups
+from kafka_pipeline.streams.sql.group_codec import Groups, Times
 from kafka_pipeline.streams.sql.group_processor import GroupProcessor
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
-from kafka_pipeline.streams.sql.late_records import Times
 from kafka_pipeline.streams.sql.session_merging import RecordOrder
 from kafka_pipeline.streams.sql.state_shape import ORDER
 from kafka_pipeline.streams.sql.state_stores import sessions_of

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
@@ -20,31 +21,7 @@ from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""
 
-_BY_EXPRESSION = frozenset(
-    {
-        "Average",
-        "BitAndAgg",
-        "BitOrAgg",
-        "BitXorAgg",
-        "Corr",
-        "Count",
-        "CovPopulation",
-        "CovSample",
-        "First",
-        "Kurtosis",
-        "Last",
-        "Max",
-        "MaxBy",
-        "Min",
-        "MinBy",
-        "Skewness",
-        "StddevPop",
-        "StddevSamp",
-        "Sum",
-        "VariancePop",
-        "VarianceSamp",
-    }
-)
+_BY_EXPRESSION = frozenset({*FOLDED, *SAME_WITH_DUPLICATES})
 """The classes of functions whose result is an expression of their buffers.
 
 Many names in SQL become one of these: any_value, bool_and, count_if, every, some, try_sum …

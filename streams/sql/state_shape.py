@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
@@ -46,6 +46,7 @@ _MEANINGS = {
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
+_SCHEMAS = ("groups", "buffers", "output")
 _PLURALS = ("groups", "functions", "best")
 
 
@@ -104,34 +105,16 @@ class StateShape:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {
-            **{name: packed(getattr(self, name)) for name in ("groups", "buffers", "output")},
-            "window": as_json(self.window),
-            "window_column": self.window_column,
-            "order_column": self.order_column,
-            "last_time": self.last_time,
-            "key_column": self.key_column,
-            "is_distinct": self.is_distinct,
-            "best": self.best,
-            "loses_rows": self.loses_rows,
-            "content": self.content,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        schemas = {name: packed(values[name]) for name in _SCHEMAS}
+        return {**values, **schemas, "window": as_json(self.window)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StateShape:
         """Read what `to_json` gave."""
-        return cls(
-            **{name: unpacked(values[name]) for name in ("groups", "buffers", "output")},
-            window=from_json(AnyWindow | None, values["window"], "window"),
-            window_column=values["window_column"],
-            order_column=values["order_column"],
-            last_time=values["last_time"],
-            key_column=values["key_column"],
-            is_distinct=values["is_distinct"],
-            best=values["best"],
-            loses_rows=values["loses_rows"],
-            content=values["content"],
-        )
+        schemas = {name: unpacked(values[name]) for name in _SCHEMAS}
+        window = from_json(AnyWindow | None, values["window"], "window")
+        return cls(**{**values, **schemas, "window": window})
 
 
 def difference(kept: str, wanted: str) -> str:
