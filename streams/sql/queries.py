@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.kept_plan import KeptPlan
@@ -33,7 +34,6 @@ from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostErro
 from kafka_pipeline.streams.sql.table_files import opened_tables
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
-from kafka_pipeline.streams.sql.zone import TIME_ZONE
 
 T = TypeVar("T")
 

@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.access import quotes_no_value
 from kafka_pipeline.streams.sql.columns import lookup_schema
 from kafka_pipeline.streams.sql.messages import is_mistake, one_line, without_values
 from kafka_pipeline.streams.sql.output import require_plain_types
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.zone import new_session
 
 ROWS_IN_MEMORY = {"spark.sql.execution.arrow.localRelationThreshold": str(2**40)}
 """Settings of sessions whose DataFrames hold their rows, so that a join needs no Spark job."""
