@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, AnyWindow, Format
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,20 +111,6 @@ class QuerySpec:
         values = json.loads(text)
         lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables", "calendar")}
         return cls(**{**values, **lists})
-
-
-class Prepared(Protocol):
-    """A query that is ready to run. One thread at a time."""
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Use these rows of a global table from the next call on; raises as the calls do.
-
-        They have the columns key, value and timestamp. The query is planned again, which takes
-        tenths of a second. At first, such a table is empty.
-        """
-
-    def close(self) -> None:
-        """Release what the query holds."""
 
 
 class SparkQuery(Prepared, Protocol):
