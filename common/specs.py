@@ -265,6 +265,10 @@ class SessionSpec:
     gap_ms: Annotated[int, AtLeast(1)]
 
 
+AnyWindow = WindowSpec | CalendarSpec | SessionSpec
+"""How a query divides time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupingSpec:
     """How the state of a query with GROUP BY is kept.
@@ -278,7 +282,7 @@ class GroupingSpec:
     `groups`.
     """
 
-    window: WindowSpec | CalendarSpec | SessionSpec | None = None
+    window: AnyWindow | None = None
     emit: EmitTime = "on_update"
     grace_ms: Annotated[int, AtLeast(0)] = 0
     late_to: Name | None = None

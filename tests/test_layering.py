@@ -31,7 +31,9 @@ MAY_IMPORT = {
     "streams/stores": ("streams", "common"),
     "streams/engine": ("streams/event_time", "streams", "streams/stores", "common"),
     "streams/builtin": ("streams", "streams/stores", "common"),
+    "streams/spark": ("streams/engine", "common"),
     "streams/sql": (
+        "streams/spark",
         "streams/event_time",
         "streams",
         "streams/dsl",
@@ -70,6 +72,7 @@ MAY_IMPORT = {
         "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
+        "streams/spark",
         "streams/sql",
         "streams/stores",
         "common",
@@ -94,6 +97,7 @@ MAY_IMPORT = {
         "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
+        "streams/spark",
         "streams/sql",
         "streams/stores",
         "common",
@@ -290,9 +294,9 @@ def test_only_common_monitoring_imports_prometheus_client() -> None:
 
 
 def test_only_those_who_run_spark_import_pyspark() -> None:
-    users = importers("pyspark") - {"taskmanager/spark.py"}
+    users = importers("pyspark") - {"taskmanager/spark.py", "streams/backfill/spark_jobs.py"}
     assert users
-    assert all(user.startswith("streams/sql/") for user in users), users
+    assert all(user.startswith(("streams/spark/", "streams/sql/")) for user in users), users
 
 
 def test_what_needs_no_spark_starts_without_slow_libraries() -> None:

@@ -22,7 +22,7 @@ from kafka_pipeline.streams.rescaling.subscriptions import RowPartitions
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.rescaling.unmatched import spread_unmatched
 from kafka_pipeline.streams.sql.join_state import Renumbering, merged_numbered_times
-from kafka_pipeline.streams.sql.key_column import KeyColumn
+from kafka_pipeline.streams.sql.kept_shape import KeyColumn
 from kafka_pipeline.streams.stores.layout import (
     TIME_OF,
     is_time_mark,

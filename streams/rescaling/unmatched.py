@@ -8,7 +8,7 @@ from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.saved import SavedState, SpreadRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.sql.join_state import Renumbering, number_of_place, number_of_row
-from kafka_pipeline.streams.sql.join_stores import ROWS
+from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import without_time
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format
+from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, AnyWindow, Format
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,6 +53,19 @@ def no_rank(function: str) -> str:
         f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
         "use row_number(), for which the earlier record comes first"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
+
+    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    """
+
+    window: AnyWindow | None
+    has_key: bool
+    columns: Sequence[str] = field(default=(), compare=False)
+    is_numbered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +113,8 @@ class QuerySpec:
         return cls(**{**values, **lists})
 
 
-class SparkQuery(Protocol):
-    """A query that is ready to run. One thread at a time."""
+class SparkQuery(Prepared, Protocol):
+    """A query that turns each record into results of its own."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -118,16 +132,6 @@ class SparkQuery(Protocol):
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
         `SparkLostError`.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Use these rows of a global table from the next `run` on; raises as `run` does.
-
-        They have the columns key, value and timestamp. The query is planned again, which takes
-        tenths of a second. At first, such a table is empty.
-        """
-
-    def close(self) -> None:
-        """Release what the query holds."""
 
 
 class Queries(Protocol):

@@ -28,8 +28,8 @@ from kafka_pipeline.common.specs import (
 )
 from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.kind import NO_LIMIT
-from kafka_pipeline.streams.sql.query_text import GroupBy, read_groups
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.spec import GroupBy, QueryError
 
 DEFAULT_GRACE_MS = 86_400_000
 """For results on update. They are not delayed by it, so a late record is better counted."""

@@ -253,18 +253,12 @@ def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
 
 def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries) -> Supplier:
     """Return what makes the processor of a stage of a grouping."""
-    from kafka_pipeline.streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
-    from kafka_pipeline.streams.sql.session_aggregating import (
-        MergedSessions,
-        RowsOfSessions,
-        WholeSessions,
-    )
+    from kafka_pipeline.streams.sql.group_processor import WindowProcessor
+    from kafka_pipeline.streams.sql.session_processor import SessionProcessor
 
-    made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
-    if isinstance(grouping.window, SessionSpec):
-        made = {"whole": WholeSessions, "rows": RowsOfSessions, "groups": MergedSessions}
+    make = SessionProcessor if isinstance(grouping.window, SessionSpec) else WindowProcessor
     results = tuple(target for target in unit.to if target != grouping.late_to)
-    return partial(made[grouping.stage], query, grouping, results, queries.open_aggregation)
+    return partial(make, query, grouping, results, queries.open_aggregation)
 
 
 def _keyed(spec: SparkSpec) -> dict[str, TopicTableSpec]:

@@ -41,9 +41,9 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     read_schema,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.join_stores import join_stores
 from kafka_pipeline.streams.sql.query_text import read_groups
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -151,11 +151,11 @@ class Sql(Spark[SqlSpec]):
         if spec.join is None:
             super().try_out(spec, queries)
             return
-        from kafka_pipeline.streams.sql.joining import require_join_as_planned
+        from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
 
         join = queries.open_join(self.query(spec))
         try:
-            require_join_as_planned(join.shape.text, spec.join)
+            require_join_as_planned(join.shape.join, spec.join)
         finally:
             join.close()
 
@@ -167,7 +167,7 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        from kafka_pipeline.streams.sql.joining import JoinProcessor
+        from kafka_pipeline.streams.sql.join_processor import JoinProcessor
 
         names = [name.lower() for name in unit.from_]
         right = unit.in_topics[names.index(join.right)]

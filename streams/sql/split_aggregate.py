@@ -12,39 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.streams.sql.origins import id_of
-from kafka_pipeline.streams.sql.plan import alias, items, kind, literal, seq, step_to_input
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
+from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
 
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""
 
-_BY_EXPRESSION = frozenset(
-    {
-        "Average",
-        "BitAndAgg",
-        "BitOrAgg",
-        "BitXorAgg",
-        "Corr",
-        "Count",
-        "CovPopulation",
-        "CovSample",
-        "First",
-        "Kurtosis",
-        "Last",
-        "Max",
-        "MaxBy",
-        "Min",
-        "MinBy",
-        "Skewness",
-        "StddevPop",
-        "StddevSamp",
-        "Sum",
-        "VariancePop",
-        "VarianceSamp",
-    }
-)
+_BY_EXPRESSION = frozenset({*FOLDED, *SAME_WITH_DUPLICATES})
 """The classes of functions whose result is an expression of their buffers.
 
 Many names in SQL become one of these: any_value, bool_and, count_if, every, some, try_sum …
@@ -114,13 +91,13 @@ def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
     return AggregateParts(above, plan, partial, columns[:count], columns[count:])
 
 
-def partial_plan(parts: AggregateParts, jvm: Any) -> Any:
+def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
     """Return the physical plan that turns records into groups and buffers."""
     node = parts.partial
     if kind(node) != "SortAggregateExec":
         return node
     return _hashed(
-        jvm,
+        make,
         node.requiredChildDistributionExpressions(),
         node.groupingExpressions(),
         node.aggregateExpressions(),
@@ -131,26 +108,26 @@ def partial_plan(parts: AggregateParts, jvm: Any) -> Any:
     )
 
 
-def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, jvm: Any) -> Any:
+def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, make: Catalyst) -> Any:
     """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
 
     Its columns are the groups, the buffers, whether HAVING keeps the row (`has_result`), for best
     rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
     the buffers. `time_id` is the id of the time that was added to the query.
     """
-    return _Merging(parts, time_id, jvm).plan(leaf)
+    return _Merging(parts, time_id, make).plan(leaf)
 
 
 class _Merging:
     """Builds the plan over buffers, from the leaf up."""
 
-    def __init__(self, parts: AggregateParts, time_id: int | None, jvm: Any) -> None:
+    def __init__(self, parts: AggregateParts, time_id: int | None, make: Catalyst) -> None:
         self._parts = parts
-        self._jvm = jvm
-        self._expressions = jvm.org.apache.spark.sql.catalyst.expressions
+        self._make = make
+        self._expressions = make.expressions
         self._state = [*parts.groups, *parts.buffers]
         # Columns that are defined for each group, whether HAVING keeps it or not.
-        self._always = {column.exprId().id() for column in parts.groups}
+        self._always = {id_of(column) for column in parts.groups}
         if time_id is not None:
             self._always.add(time_id)
         self._kept: Any = None
@@ -166,29 +143,29 @@ class _Merging:
             else:
                 node = self._selected(items(operator.projectList()), node)
         top = self._parts.above[0] if self._parts.above else self._parts.final
-        kept = self._kept or self._alias(literal(True, "boolean", self._jvm), HAS_RESULT)
+        kept = self._kept or self._make.alias(self._make.literal(True, "boolean"), HAS_RESULT)
         return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
 
     def _merged(self, leaf: Any) -> Any:
         """Merge the buffers of each group; first and last follow the order of the rows."""
-        final, aggregates = self._parts.final, self._expressions.aggregate
+        final, aggregates = self._parts.final, self._make.aggregates
         mode = getattr(getattr(aggregates, "PartialMerge$"), "MODULE$")
         merging = [
-            each.copy(each.aggregateFunction(), mode, False, self._none(), each.resultId())
+            each.copy(each.aggregateFunction(), mode, False, self._make.none, each.resultId())
             for each in items(final.aggregateExpressions())
         ]
         arguments = (
             final.groupingExpressions(),
-            seq(self._jvm, merging),
+            self._make.seq(merging),
             final.aggregateAttributes(),
             final.initialInputBufferOffset(),
             self._parts.partial.resultExpressions(),
             leaf,
         )
         if kind(final) != "HashAggregateExec":
-            return _hashed(self._jvm, self._none(), *arguments)
-        make = self._jvm.org.apache.spark.sql.execution.aggregate.HashAggregateExec
-        return make(self._none(), False, self._none(), *arguments)
+            return _hashed(self._make, self._make.none, *arguments)
+        none, execution = self._make.none, self._make.spark.execution
+        return execution.aggregate.HashAggregateExec(none, False, none, *arguments)
 
     def _evaluated(self, merged: Any) -> Any:
         """Add what the final aggregate gives to the merged buffers."""
@@ -201,12 +178,12 @@ class _Merging:
             each for function in functions for each in items(function.aggBufferAttributes())
         ]
         renamed = [
-            self._alias(given, column.name(), column.exprId())
+            self._make.alias(given, column.name(), column.exprId())
             for given, column in zip(self._parts.buffers, internal, strict=True)
         ]
         node = self._project([*self._state, *renamed], merged)
         values = [
-            self._alias(function.evaluateExpression(), column.name(), column.exprId())
+            self._make.alias(function.evaluateExpression(), column.name(), column.exprId())
             for function, column in zip(
                 functions, items(self._parts.final.aggregateAttributes()), strict=True
             )
@@ -219,53 +196,48 @@ class _Merging:
 
         Its buffers are passed on as the first, and only, ones of the group.
         """
-        final, aggregates = self._parts.final, self._expressions.aggregate
+        final, aggregates = self._parts.final, self._make.aggregates
         firsts = [
             aggregates.First(buffer, False).toAggregateExpression()
             for buffer in self._parts.buffers
         ]
         passed = [
-            self._alias(first.resultAttribute(), buffer.name(), buffer.exprId())
+            self._make.alias(first.resultAttribute(), buffer.name(), buffer.exprId())
             for first, buffer in zip(firsts, self._parts.buffers, strict=True)
         ]
-        own = {column.exprId().id() for column in self._state}
-        others = [column for column in results if column.exprId().id() not in own]
+        own = {id_of(column) for column in self._state}
+        others = [column for column in results if id_of(column) not in own]
         return _hashed(
-            self._jvm,
-            self._none(),
+            self._make,
+            self._make.none,
             final.groupingExpressions(),
-            seq(self._jvm, [*items(final.aggregateExpressions()), *firsts]),
-            seq(
-                self._jvm,
+            self._make.seq([*items(final.aggregateExpressions()), *firsts]),
+            self._make.seq(
                 [
                     *items(final.aggregateAttributes()),
                     *(first.resultAttribute() for first in firsts),
                 ],
             ),
             final.initialInputBufferOffset(),
-            seq(self._jvm, [*self._parts.groups, *passed, *others]),
+            self._make.seq([*self._parts.groups, *passed, *others]),
             merged,
         )
 
     def _exploded(self, operator: Any, node: Any) -> Any:
         """Make several rows of each group: those of the array of its best rows."""
         place, row = items(operator.generatorOutput())
-        make = self._jvm.org.apache.spark.sql.execution.GenerateExec
+        output = operator.generatorOutput()
         node = self._linked(
-            make(
-                operator.generator(),
-                seq(self._jvm, items(node.output())),
-                operator.outer(),
-                operator.generatorOutput(),
-                node,
+            self._make.spark.execution.GenerateExec(
+                operator.generator(), node.output(), operator.outer(), output, node
             )
         )
-        is_first = self._expressions.EqualTo(place, literal(0, "int", self._jvm))
-        hashed = self._expressions.XxHash64(seq(self._jvm, [row]))
-        own = [self._alias(place, PLACE), self._alias(hashed, MARK)]
+        is_first = self._expressions.EqualTo(place, self._make.literal(0, "int"))
+        hashed = self._expressions.XxHash64(self._make.seq([row]))
+        own = [self._make.alias(place, PLACE), self._make.alias(hashed, MARK)]
         buffers = {id_of(column) for column in self._parts.buffers}
         columns = [
-            self._alias(self._only_if(is_first, column), column.name(), column.exprId())
+            self._make.alias(self._only_if(is_first, column), column.name(), column.exprId())
             if id_of(column) in buffers
             else column
             for column in items(node.output())
@@ -278,7 +250,7 @@ class _Merging:
         """Mark the groups that a filter keeps, rather than drop the others."""
         if self._kept is not None:
             condition = self._expressions.And(self._kept, condition)
-        kept = self._alias(condition, HAS_RESULT)
+        kept = self._make.alias(condition, HAS_RESULT)
         self._kept = kept.toAttribute()
         return self._project([*items(node.output()), kept], node)
 
@@ -290,10 +262,10 @@ class _Merging:
         return self._project(self._with_state([*columns, *self._of_rows]), node)
 
     def _guarded(self, column: Any) -> Any:
-        if kind(column) != "Alias" or column.exprId().id() in self._always:
+        if kind(column) != "Alias" or id_of(column) in self._always:
             return column
         guarded = self._only_if(self._kept, column.child())
-        return column.withNewChildren(seq(self._jvm, [guarded]))
+        return self._make.with_children(column, [guarded])
 
     def _only_if(self, condition: Any, value: Any) -> Any:
         nothing = self._expressions.Literal.create(None, value.dataType())
@@ -301,38 +273,31 @@ class _Merging:
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:
-            used = {each.exprId().id() for each in items(column.references().toSeq())}
+            used = {id_of(each) for each in items(column.references().toSeq())}
             if used <= self._always:
-                self._always.add(column.exprId().id())
+                self._always.add(id_of(column))
 
     def _with_state(self, columns: list[Any]) -> list[Any]:
-        given = {column.exprId().id() for column in columns}
-        return [each for each in self._state if each.exprId().id() not in given] + columns
+        given = {id_of(column) for column in columns}
+        return [each for each in self._state if id_of(each) not in given] + columns
 
     def _project(self, columns: list[Any], node: Any) -> Any:
-        make = self._jvm.org.apache.spark.sql.execution.ProjectExec
-        return self._linked(make(seq(self._jvm, columns), node))
+        return self._linked(self._make.spark.execution.ProjectExec(self._make.seq(columns), node))
 
     def _linked(self, made: Any) -> Any:
         # Spark's rules ask each operator of the planner which logical one it comes from.
         made.setLogicalLink(self._parts.final.logicalLink().get())
         return made
 
-    def _alias(self, value: Any, name: str, id_: Any = None) -> Any:
-        return alias(value, name, self._jvm, id_)
 
-    def _none(self) -> Any:
-        return self._jvm.scala.Option.empty()
-
-
-def _hashed(jvm: Any, distribution: Any, *arguments: Any) -> Any:
+def _hashed(make: Catalyst, distribution: Any, *arguments: Any) -> Any:
     """Return an aggregate by a hash table, whatever the types of its buffers.
 
     Spark would sort the rows where a buffer has no fixed length, such as max of a string. The table
     of objects takes any type, needs no sort, and keeps the order of the rows of a group.
     """
-    make = jvm.org.apache.spark.sql.execution.aggregate.ObjectHashAggregateExec
-    return make(distribution, False, jvm.scala.Option.empty(), *arguments)
+    aggregates = make.spark.execution.aggregate
+    return aggregates.ObjectHashAggregateExec(distribution, False, make.none, *arguments)
 
 
 def _not_split(node: Any) -> QueryError:

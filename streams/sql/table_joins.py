@@ -1,7 +1,9 @@
-"""Decides which joins with tables that follow topics can run batch by batch.
+"""Decides which joins with tables that follow topics can run batch by batch, and how.
 
 A task has the rows of its partitions of such a topic, and Spark gets those with the keys of a
-batch. So only a join by the key of the records finds all rows that it needs.
+batch. So only a join by the key of the records finds all rows that it needs. Of a table with a
+history, a batch has all versions that its records may see, each with the times at which they may.
+These are hidden columns, which this module brings to the join, with the time of the records.
 """
 
 from __future__ import annotations
@@ -9,17 +11,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kafka_pipeline.streams.sql.origins import id_of, is_column
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import (
+    Step,
     all_nodes,
+    demands,
+    id_of,
     input_column,
+    is_column,
     is_input,
     items,
     kind,
     reads_input,
     step_to_input,
+    with_column,
 )
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QueryError
 
 HASH_JOIN = "ShuffledHashJoinExec"
 """The operator that joins `input` with such a table."""
@@ -71,20 +78,62 @@ def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> No
                 )
 
 
-def joined_in_place(join: Any, jvm: Any) -> Any:
+def joined_in_place(join: Any, make: Catalyst) -> Any:
     """Return a `HASH_JOIN` that takes its two sides as they are: one partition each.
 
     Otherwise, Spark would move the rows of both by a hash of their keys. It does not if told that
     it has moved them already, to deal with keys that have many rows.
     """
-    make = jvm.org.apache.spark.sql.execution.joins.ShuffledHashJoinExec
     keys = join.leftKeys(), join.rightKeys()
-    made = make(
+    made = make.spark.execution.joins.ShuffledHashJoinExec(
         *keys, join.joinType(), join.buildSide(), join.condition(), *items(join.children()), True
     )
     # Spark's rules ask each operator of the planner which logical one it comes from.
     made.setLogicalLink(join.logicalLink().get())
     return made
+
+
+def at_record_times(plan: Any, rdd_id: int, tables: Collection[int], make: Catalyst) -> Any:
+    """Return an analyzed plan that joins each record with the versions of its time.
+
+    `rdd_id` is the id of the RDD `input`, and `tables` are those of the tables with a history. The
+    plan has no other joins with them than `require_keyed_joins` allows. Its output stays the same.
+    Raises `QueryError` if an operator hides the time of records.
+    """
+    if not tables or is_input(plan, rdd_id):
+        return plan
+    step = step_to_input(plan, rdd_id)
+    assert step is not None, "the query reads input"
+    child = at_record_times(step.children[step.index], rdd_id, tables, make)
+    for index, side in enumerate(step.children):
+        for table in tables:
+            if index != step.index and reads_input(side, table):
+                return _joined(step, child, rdd_id, side, table, make)
+    return step.over(child, make)
+
+
+def _joined(step: Step, child: Any, rdd_id: int, side: Any, table: int, make: Catalyst) -> Any:
+    """Return a join of `child`, which reads the records, with one side, which reads a table."""
+    expressions = make.expressions
+    time = input_column(child, "timestamp", rdd_id)
+    start, end = (input_column(side, name, table) for name in (VISIBLE_FROM, VISIBLE_UNTIL))
+    for name in (VISIBLE_FROM, VISIBLE_UNTIL):
+        side = with_column(side, name, table, make)
+    try:
+        child = with_column(child, "timestamp", rdd_id, make)
+    except QueryError as error:
+        raise QueryError(
+            "a table with a history is joined by the time of the records, which is not known any "
+            f"more: {error}; or join the table below that"
+        ) from error
+    has_begun = expressions.GreaterThanOrEqual(time, start)
+    has_not_ended = expressions.Or(expressions.IsNull(end), expressions.LessThan(time, end))
+    is_visible = expressions.And(has_begun, has_not_ended)
+    join = step.node
+    condition = expressions.And(join.condition().get(), is_visible)
+    sides = (child, side) if step.index == 0 else (side, child)
+    made = make.logical.Join(*sides, join.joinType(), make.some(condition), join.hint())
+    return make.project(items(join.output()), made)
 
 
 def _require_by_key(
@@ -130,15 +179,3 @@ def _equal_columns(join: Any) -> Iterator[tuple[Any, Any]]:
     for expression in demands(join):
         if kind(expression) == "EqualTo":
             yield expression.left(), expression.right()
-
-
-def demands(join: Any) -> Iterator[Any]:
-    """Yield the parts of the condition of a join, which are all demanded."""
-    condition = join.condition()
-    waiting = [condition.get()] if condition.isDefined() else []
-    while waiting:
-        expression = waiting.pop()
-        if kind(expression) == "And":
-            waiting += [expression.left(), expression.right()]
-        else:
-            yield expression

@@ -9,40 +9,32 @@ row stems from, and not the one that moves time on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY
-from kafka_pipeline.streams.dsl.window_aggregates import late_headers
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.clocks import late_by
-from kafka_pipeline.streams.event_time.step_time import (
-    EXPIRED,
-    EXPIRED_AFTER_IDLE,
-    SENT_ON,
-    FollowsTime,
-)
+from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
-from kafka_pipeline.streams.record import Batch, Record
-from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, table_of
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
+from kafka_pipeline.streams.sql.group_codec import Times
 from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
 from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
-from kafka_pipeline.streams.sql.join_stores import reach_of
-from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import reach_of
 from kafka_pipeline.streams.sql.topic_tables import Lookup
 from kafka_pipeline.streams.windowed import Window
-
-_Times = npt.NDArray[np.int64]
 
 _RESULTS = pa.schema(
     [
@@ -54,24 +46,25 @@ _RESULTS = pa.schema(
 )
 """The types of results, with all that a query may give."""
 
+_RESULTS_OF_PAIRS = _RESULTS.append(pa.field(PAIR, pa.int64()))
+
 _RELEASED, _PAIRED, _ALONE = range(3)
 """The order of the results that come with a record."""
 
 
-def require_join_as_planned(found: JoinText, join: JoinSpec) -> None:
+def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
     """Raise `QueryError` if Spark reads a query in another way than its text was read."""
-    wanted = JoinText(join.left, join.right, join.keeps, join.before_ms, join.after_ms)
-    if found != wanted:
+    if found != replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
         raise QueryError(
-            f"for Spark, the query joins {_said(found)}, and its text was read as {_said(wanted)}: "
+            f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
             "write the join as in docs/reference/spark_sql.md"
         )
 
 
-def _said(text: JoinText) -> str:
-    kept = " and ".join(text.keeps) or "no side"
+def _said(join: JoinSpec) -> str:
+    kept = " and ".join(join.keeps) or "no side"
     return (
-        f"{text.left} with {text.right} from {-text.before_ms} to {text.after_ms} ms and keeps "
+        f"{join.left} with {join.right} from {-join.before_ms} to {join.after_ms} ms and keeps "
         f"{kept}"
     )
 
@@ -87,8 +80,8 @@ class _Taken:
 
     tables: list[pa.Table]
     stop: int
-    now: _Times
-    late_by: _Times
+    now: Times
+    late_by: Times
     late: list[int]
     keyless: list[int]
     wrong: str
@@ -135,13 +128,13 @@ class JoinProcessor(MixedProcessor, FollowsTime):
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
-        task = TaskId.parse(context.task_id)
-        self._name, self._partition = task.processor, task.partition
+        self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
         self._shape = self._query.shape
-        require_join_as_planned(self._shape.text, self._join)
+        require_join_as_planned(self._shape.join, self._join)
         self._lookup = Lookup(self._spec, self._query, context)
         self._state = JoinState(self._shape, self._join, context)
+        self._late = LateRecords(self._join.late_to, context)
 
     def process(self, batch: Batch) -> None:
         """Do all for the records before the first that is not text, and reject that one."""
@@ -177,11 +170,11 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         is_taken = ~(is_late | np.asarray(is_dropped))
         places, tables, stop, wrong = [], [], len(batch), ""
         for side, columns in enumerate(self._query.columns):
-            chosen = np.flatnonzero(is_taken & (np.asarray(sides) == side))
+            is_chosen = is_taken & (np.asarray(sides) == side)
+            chosen = np.flatnonzero(is_chosen)
             needed = [name for name in columns if name != RECORD] or ["timestamp"]
-            part = _selected(batch, chosen.tolist())
             table, problem = table_of(
-                part,
+                selected(batch, is_chosen.tolist()),
                 self._partition,
                 needed,
                 self._spec.format,
@@ -203,21 +196,11 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         for _ in taken.keyless:
             self.context.drop(NULL_KEY)
         for index in taken.late:
-            until = batch.timestamps[index] + self._join.grace_ms
-            own = (batch.clocks or batch.timestamps)[index]
-            is_behind = self.context.task_time.follows_records or own > until
-            reason = EXPIRED if is_behind else EXPIRED_AFTER_IDLE
-            if self._join.late_to is None:
-                self.context.drop(reason)
-                continue
-            self.context.drop(SENT_ON[reason])
             older, younger = reach_of(self._join, sides[index])
             time = batch.timestamps[index]
             window = Window(max(time - older, 0), time + younger)
-            given = () if batch.headers is None else batch.headers[index] or ()
-            headers = [*given, *late_headers(self._name, window, int(taken.late_by[index]))]
-            record = Record(batch.keys[index], batch.values[index], time, headers)
-            self.context.forward(record, self._join.late_to)
+            closes_at = time + self._join.grace_ms + 1
+            self._late.take(batch, index, window, int(taken.late_by[index]), closes_at)
 
     def _process(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
         rows: list[Row] = []
@@ -235,17 +218,14 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         if self._join.keeps:
             alone = [key is None for key in batch.keys]
             results = self._ordered(pairs, results, taken.now[: taken.stop], alone)
-        if len(results):
-            found_batch = batch_of(results.drop_columns([PAIR]))
-            for child in self._results:
-                self.context.forward(found_batch, child)
+        self._forward(results)
 
     # Pairs to results
 
     def _results_of(self, pairs: Pairs, *, is_alone: bool) -> pa.Table:
         """Return the results of pairs and of rows alone, with their `PAIR`."""
         if not len(pairs):
-            return _RESULTS.append(pa.field(PAIR, pa.int64())).empty_table()
+            return _RESULTS_OF_PAIRS.empty_table()
         table = pairs.table(self._shape, self._state.codecs)
         if self._shape.is_checked:
             matches = run_carefully(self._query.matches, table, is_alone=is_alone)[MATCHES]
@@ -262,10 +242,10 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         return results
 
     def _ordered(
-        self, pairs: Pairs, results: pa.Table, now: _Times, keyless: Sequence[bool]
+        self, pairs: Pairs, results: pa.Table, now: Times, keyless: Sequence[bool]
     ) -> pa.Table:
         """Return the results that come now, in order, and keep those of rows that wait."""
-        results = _completed(results)
+        results = completed(results, _RESULTS_OF_PAIRS)
         encoded = self._codec.encode(results)
         matched = {row for pair in pairs.matched() for row in pair}
         self._state.found_partners([*matched])
@@ -292,7 +272,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
                 (_Result(at, _RELEASED, *released), item) for item in items if item is not None
             ]
         order.sort(key=lambda result: result[0])
-        return self._in_columns([data for _, data in order])
+        return self._codec.decode([data for _, data in order])
 
     def time_passed(self, time: int) -> None:
         now = time - self.context.hold_ms
@@ -302,34 +282,10 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         if not self._join.keeps:
             return
         items = [item for _, found in self._state.released(now) for item in found]
-        results = self._in_columns([item for item in items if item is not None])
+        self._forward(self._codec.decode([item for item in items if item is not None]))
+
+    def _forward(self, results: pa.Table) -> None:
         if len(results):
-            found = batch_of(results.drop_columns([PAIR]))
+            found = batch_of(results)
             for child in self._results:
                 self.context.forward(found, child)
-
-    def _in_columns(self, data: Sequence[bytes]) -> pa.Table:
-        found = self._codec.decode(data)
-        return found.append_column(PAIR, pa.nulls(len(found), pa.int64()))
-
-
-def _selected(batch: MixedBatch, indices: Sequence[int]) -> Batch:
-    headers, offsets = batch.headers, batch.offsets
-    return Batch(
-        [batch.keys[index] for index in indices],
-        [batch.values[index] for index in indices],
-        [batch.timestamps[index] for index in indices],
-        None if headers is None else [headers[index] for index in indices],
-        None if offsets is None else [offsets[index] for index in indices],
-    )
-
-
-def _completed(results: pa.Table) -> pa.Table:
-    """Return results with all columns that a query may give, and their `PAIR`."""
-    size = len(results)
-    columns = [
-        results[field.name] if field.name in results.column_names else pa.nulls(size, field.type)
-        for field in _RESULTS
-    ]
-    table = pa.Table.from_arrays(columns, schema=_RESULTS)
-    return table.append_column(PAIR, results[PAIR])

@@ -14,12 +14,12 @@ from pyspark.serializers import ChunkedStream, Serializer
 from pyspark.sql import SparkSession
 from pyspark.util import local_connect_and_auth
 
-from kafka_pipeline.streams.sql.environment import (
+from kafka_pipeline.streams.spark.environment import (
     NO_EXTERNAL_DTD,
     without_incubator_module,
     without_secrets,
 )
-from kafka_pipeline.streams.sql.zone import enter_zone, zoned
+from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _CHUNK_BYTES = 65536

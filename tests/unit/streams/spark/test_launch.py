@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.streams.sql.environment import without_incubator_module
+from kafka_pipeline.streams.spark.environment import without_incubator_module
 
 MODULE = "--add-modules=jdk.incubator.vector"
 SUBMIT = """#!/usr/bin/env bash

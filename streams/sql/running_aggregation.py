@@ -9,31 +9,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-from kafka_pipeline.streams.sql.aggregate_plan import (
+from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
+from kafka_pipeline.streams.sql.columns import MOMENT
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
+from kafka_pipeline.streams.sql.output import require_plain_type, shaped
+from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
+from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.split_aggregate import (
     AGGREGATES,
     AggregateParts,
     aggregate_parts,
     merging_plan,
     partial_plan,
 )
-from kafka_pipeline.streams.sql.aggregate_query import GroupedQuery, grouped_query
-from kafka_pipeline.streams.sql.columns import MOMENT
-from kafka_pipeline.streams.sql.history_joins import at_record_times
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
-from kafka_pipeline.streams.sql.keyed_joins import require_keyed_joins
-from kafka_pipeline.streams.sql.origins import id_of
-from kafka_pipeline.streams.sql.output import require_plain_type, shaped
-from kafka_pipeline.streams.sql.plan import items, kind, require_all_inputs
-from kafka_pipeline.streams.sql.query_session import translated
-from kafka_pipeline.streams.sql.running import Running
-from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     MARK,
@@ -41,13 +39,10 @@ from kafka_pipeline.streams.sql.state_shape import (
     ORDER,
     PERIOD,
     PLACE,
-    AnyWindow,
-    Periods,
-    Sessions,
     StateShape,
-    Window,
     difference,
 )
+from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows
 
 
@@ -113,26 +108,26 @@ class RunningAggregation(Running[_Plan]):
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)
         spec = work.spec
-        query = grouped_query(found.plan, rdd_id, spec.max_collected, work.jvm, spec.calendar)
+        query = grouped_query(found.plan, rdd_id, spec.max_collected, work.make, spec.calendar)
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
             raise QueryError(
                 "random numbers and the current time would make state depend on when a batch ran: "
                 "use timestamp, or compute them in a processor before or after this one"
             )
-        plan = at_record_times(query.plan, rdd_id, found.versioned, work.jvm)
+        plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec.format, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version))
         empty = work.empty(shape.rows)
-        partial = work.kept(empty, partial_plan(parts, work.jvm), work.leaves(found), AGGREGATES)
+        partial = work.kept(empty, partial_plan(parts, work.make), work.leaves(found), AGGREGATES)
         given = empty._jdf.queryExecution().sparkPlan()
         leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
         merge = work.kept(
             work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
-            merging_plan(parts, leaf, query.time_id, work.jvm),
+            merging_plan(parts, leaf, query.time_id, work.make),
             {int(given.rdd().id()): (INPUT, shape.rows)},
             AGGREGATES,
         )
@@ -144,15 +139,15 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
     query_groups = query.groups
-    window, key_column = query_groups.window, ""
-    kept = list(parts.groups)
-    for column, field in zip(parts.groups, groups, strict=True):
-        if window is not None and id_of(column) == id_of(query_groups.window_column):
-            window = replace(window, column=field.name)
-        if query_groups.has_key and id_of(column) == id_of(query_groups.key_column):
-            key_column = field.name
-    if isinstance(window, Sessions):
-        window = replace(window, order=groups.names[-1])
+    window, kept = query_groups.window, list(parts.groups)
+    names = dict(zip(map(id_of, parts.groups), groups.names, strict=True))
+    window_column, key_column = (
+        "" if column is None else names.get(id_of(column), "")
+        for column in (query_groups.window_column, query_groups.key_column)
+    )
+    order_column = ""
+    if isinstance(window, SessionSpec):
+        order_column = groups.names[-1]
         kept.pop()
     content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
@@ -170,8 +165,10 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         buffers,
         output,
         window,
+        window_column,
+        order_column,
         buffers[_place_of_last_time(parts, query)].name
-        if isinstance(window, Window | Periods)
+        if isinstance(window, WindowSpec | CalendarSpec)
         else "",
         key_column,
         query_groups.is_distinct,
@@ -183,12 +180,12 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
 
 def _times(window: AnyWindow | None) -> list[int | str]:
     match window:
-        case Window():
-            return [window.size_us, window.slide_us, window.start_us]
-        case Periods():
+        case WindowSpec():
+            return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]
+        case CalendarSpec():
             return [window.period, window.zone]
-        case Sessions():
-            return ["sessions", window.gap_us]
+        case SessionSpec():
+            return ["sessions", 1000 * window.gap_ms]
     return []
 
 

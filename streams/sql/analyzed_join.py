@@ -6,28 +6,28 @@ results, one by one too. Which rows meet is not Spark's task: they come at diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.specs import JoinSide
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
-from kafka_pipeline.streams.sql.joined import JoinText
-from kafka_pipeline.streams.sql.keyed_joins import demands
-from kafka_pipeline.streams.sql.origins import id_of, is_column
 from kafka_pipeline.streams.sql.plan import (
     Step,
-    alias,
     all_nodes,
+    compared,
+    demands,
+    id_of,
     input_column,
+    is_column,
     is_input,
     items,
     kind,
     reads_input,
     refusal,
     require_narrow,
-    seq,
     with_column,
 )
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -38,13 +38,6 @@ _KEEPS: dict[str, tuple[JoinSide, ...]] = {
     "RightOuter": ("right",),
     "FullOuter": ("left", "right"),
 }
-_OPERATORS: dict[str, Comparing] = {
-    "LessThan": "<",
-    "LessThanOrEqual": "<=",
-    "EqualTo": "=",
-    "GreaterThanOrEqual": ">=",
-    "GreaterThan": ">",
-}
 _SUMS = ("TimestampAddInterval", "TimeAdd")
 """A time and an interval, in Spark 4.1 and before."""
 
@@ -54,62 +47,57 @@ class JoinedQuery:
     """An analyzed query that joins two inputs.
 
     `above` are the operators from the result down to the `join`. `rdd_ids` are those of the inputs,
-    left and right. `others` is what the condition demands in addition to the keys and the bounds,
-    and `kept` has the columns of each side that this and `above` use.
+    left and right, and `spec` says how they meet. `others` is what the condition demands in
+    addition to the keys and the bounds, and `kept` has the columns of each side that this and
+    `above` use.
     """
 
     above: list[Step]
     join: Any
     rdd_ids: tuple[int, int]
     kept: tuple[list[Any], list[Any]]
-    text: JoinText
+    spec: JoinSpec
     others: list[Any]
 
-    def rows(self, side: int, jvm: Any) -> Any:
+    def rows(self, side: int, make: Catalyst) -> Any:
         """Return the plan of a side: its kept columns, under other names, and `RECORD`."""
         rdd_id = self.rdd_ids[side]
-        plan = with_column(items(self.join.children())[side], RECORD, rdd_id, jvm)
+        plan = with_column(items(self.join.children())[side], RECORD, rdd_id, make)
         named = [
-            alias(column, name_of(side, index), jvm) for index, column in enumerate(self.kept[side])
+            make.alias(column, name_of(side, index)) for index, column in enumerate(self.kept[side])
         ]
         number = input_column(plan, RECORD, rdd_id)
-        return jvm.org.apache.spark.sql.catalyst.plans.logical.Project(
-            seq(jvm, [*named, number]), plan
-        )
+        return make.project([*named, number], plan)
 
-    def matches(self, pairs: Any, jvm: Any) -> Any:
+    def matches(self, pairs: Any, make: Catalyst) -> Any:
         """Return the plan that computes `MATCHES` of pairs: whether `others` hold."""
-        expressions = jvm.org.apache.spark.sql.catalyst.expressions
-        condition = expressions.Literal.TrueLiteral()
+        condition = make.literal(True, "boolean")
         for demand in self.others:
-            condition = expressions.And(condition, demand)
-        named = alias(condition, MATCHES, jvm)
-        logical = jvm.org.apache.spark.sql.catalyst.plans.logical
-        return logical.Project(seq(jvm, [named]), self._joined(pairs, jvm))
+            condition = make.expressions.And(condition, demand)
+        return make.project([make.alias(condition, MATCHES)], self._joined(pairs, make))
 
-    def results(self, pairs: Any, jvm: Any) -> Any:
+    def results(self, pairs: Any, make: Catalyst) -> Any:
         """Return the plan above the join, over pairs.
 
         In an inner join, it leaves out pairs for which `others` do not hold. In outer joins, the
         caller must have left them out: their rows may have no partner.
         """
-        plan = self._joined(pairs, jvm)
-        for demand in () if self.text.keeps else self.others:
-            plan = jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(demand, plan)
+        plan = self._joined(pairs, make)
+        for demand in () if self.spec.keeps else self.others:
+            plan = make.filter(demand, plan)
         for step in reversed(self.above):
-            plan = step.over(plan, jvm)
+            plan = step.over(plan, make)
         return plan
 
-    def _joined(self, pairs: Any, jvm: Any) -> Any:
+    def _joined(self, pairs: Any, make: Catalyst) -> Any:
         """Return the columns of pairs as those of the join, with their names and ids."""
         given = {str(column.name()): column for column in items(pairs.output())}
         columns = [
-            alias(given[name_of(side, index)], column.name(), jvm, column.exprId())
+            make.alias(given[name_of(side, index)], column.name(), column.exprId())
             for side in (0, 1)
             for index, column in enumerate(self.kept[side])
         ]
-        logical = jvm.org.apache.spark.sql.catalyst.plans.logical
-        return logical.Project(seq(jvm, columns), pairs)
+        return make.project(columns, pairs)
 
 
 def name_of(side: int, index: int) -> str:
@@ -153,7 +141,7 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
         join,
         rdd_ids,
         (first, second),
-        JoinText(left, right, keeps, before_ms, after_ms),
+        JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms),
         others,
     )
 
@@ -234,12 +222,12 @@ def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeCompa
                 continue
         found = [
             TimeComparison.of_sides(before, operator, after)
-            for first, operator, second in _compared(demand)
+            for first, operator, second in compared(demand)
             if (before := time_of(first)) is not None and (after := time_of(second)) is not None
         ]
         known = [each for each in found if each is not None]
         comparisons += known
-        if not known or len(known) < len([*_compared(demand)]):
+        if not known or len(known) < len([*compared(demand)]):
             others.append(demand)
     if not has_keys:
         raise QueryError(
@@ -248,14 +236,6 @@ def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeCompa
             "another column as key"
         )
     return comparisons, others
-
-
-def _compared(demand: Any) -> Iterator[tuple[Any, Comparing, Any]]:
-    if kind(demand) == "Between":
-        yield demand.input(), ">=", demand.lower()
-        yield demand.input(), "<=", demand.upper()
-    elif kind(demand) in _OPERATORS:
-        yield demand.left(), _OPERATORS[kind(demand)], demand.right()
 
 
 def _time_and_interval(expression: Any) -> tuple[Any, int | None]:

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.streams.sql.archive import write_archive
-from kafka_pipeline.streams.sql.environment import set_environment
-from kafka_pipeline.streams.sql.session import start_session
+from kafka_pipeline.streams.spark.archive import write_archive
+from kafka_pipeline.streams.spark.environment import set_environment
+from kafka_pipeline.streams.spark.session import start_session
 
 _PYTHON = "spark.pyspark.python"
 

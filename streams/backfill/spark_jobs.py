@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.spark.environment import EXECUTOR_JVM, LOCAL, QUIET
+from kafka_pipeline.streams.spark.start import ship_code, start_spark
+from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.environment import EXECUTOR_JVM, LOCAL, QUIET
 from kafka_pipeline.streams.sql.queries import SparkQueries
-from kafka_pipeline.streams.sql.start import ship_code, start_spark
-from kafka_pipeline.streams.sql.zone import adopted
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -11,30 +11,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.streams.sql.best_plan import BestRows, best_rows, require_row_number
-from kafka_pipeline.streams.sql.calendar_plan import require_one_window, with_periods
+from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, require_row_number
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import collecting
-from kafka_pipeline.streams.sql.origins import id_of, is_column, nodes_to_input, origin
 from kafka_pipeline.streams.sql.plan import (
     Step,
-    alias,
     expressions,
+    id_of,
     input_column,
+    is_column,
     is_input,
     is_window,
     items,
     kind,
+    nodes_to_input,
     refusal,
     require_lookup,
     require_narrow,
     require_one_input,
-    seq,
     step_to_input,
     with_column,
 )
-from kafka_pipeline.streams.sql.session_plan import is_session, session_of, with_order
-from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, NO_NUMBERED_SESSIONS, QueryError
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, AnyWindow, Periods, Window
+from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.streams.sql.window_plan import (
+    is_session,
+    require_one_window,
+    window_of,
+    with_open_windows,
+    with_order,
+    with_periods,
+)
 
 TIME = "timestamp"
 LAST_TIME = "__last_time"
@@ -50,7 +57,7 @@ class QueryGroups:
     """What an analyzed query groups by; `above` are the operators above the Aggregate.
 
     `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
-    that `window` describes. `key_column` is the grouping column that is the key of the records, if
+    with the `window`. `key_column` is the grouping column that is the key of the records, if
     one is, and `is_distinct` says that the query removes duplicates. `best` describes the rows of a
     `row_number()`.
     """
@@ -64,18 +71,13 @@ class QueryGroups:
     is_distinct: bool
     best: BestRows | None
 
-    @property
-    def has_key(self) -> bool:
-        """Whether the records of a group have the same key."""
-        return self.key_column is not None
-
 
 @dataclass(frozen=True, slots=True)
 class GroupedQuery:
     """An analyzed query with one Aggregate, whose output has a column `timestamp`.
 
-    Rows of a `Window` or of `Periods` that start before the `OPEN_FROM` of their record are left
-    out. With `Sessions`, the last grouping column is the `ORDER` of records. `time_id` is the id of
+    Rows of windows that start before the `OPEN_FROM` of their record are left out. With sessions,
+    the last grouping column is the `ORDER` of records instead. `time_id` is the id of
     the `timestamp` of a group, if the query gives none, or else of its last record's time. `added`
     are columns that are not part of the result.
     """
@@ -92,7 +94,7 @@ def is_grouped(analyzed: Any, rdd_id: int) -> bool:
 
 
 def groups_of(
-    analyzed: Any, rdd_id: int, max_collected: int, jvm: Any, calendar: Sequence[str] = ()
+    analyzed: Any, rdd_id: int, max_collected: int, make: Catalyst, calendar: Sequence[str] = ()
 ) -> QueryGroups:
     """Return what an analyzed query groups by.
 
@@ -103,7 +105,7 @@ def groups_of(
     above, aggregate = _way_to_aggregate(analyzed, rdd_id)
     is_distinct = kind(aggregate) in ("Distinct", "Deduplicate")
     if is_distinct:
-        aggregate = _as_aggregate(aggregate, jvm)
+        aggregate = _as_aggregate(aggregate, make)
     is_numbered = kind(aggregate) == "Window"
     if is_numbered:
         require_row_number(aggregate)
@@ -112,7 +114,7 @@ def groups_of(
     require_narrow(child, rdd_id)
     best = None
     if is_numbered:
-        best = best_rows(above, aggregate, rdd_id, max_collected, jvm)
+        best = best_rows(above, aggregate, rdd_id, max_collected, make)
         above, aggregate = best.above, best.aggregate
         child = items(aggregate.children())[0]
     grouping = items(aggregate.groupingExpressions())
@@ -121,14 +123,15 @@ def groups_of(
         raise QueryError(NO_NUMBERED_SESSIONS)
     _require_functions(items(aggregate.aggregateExpressions()))
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", TIME))
-    windows = [column for column in grouping if _is_window(column) or is_session(column)]
+    attributes = [column for column in grouping if kind(column) == "AttributeReference"]
+    windows = [column for column in attributes if is_window(column) or is_session(column)]
     if calendar:
         require_one_window(analyzed)
     return QueryGroups(
         above=above,
         aggregate=aggregate,
         record_time_id=time,
-        window=_window(windows[0], child, time, rdd_id, jvm, calendar) if windows else None,
+        window=window_of(windows[0], child, time, rdd_id, make, calendar) if windows else None,
         window_column=windows[0] if windows else None,
         key_column=next((c for c in grouping if is_column(c, key, child, rdd_id)), None),
         is_distinct=is_distinct,
@@ -137,7 +140,7 @@ def groups_of(
 
 
 def grouped_query(
-    analyzed: Any, rdd_id: int, max_collected: int, jvm: Any, calendar: Sequence[str] = ()
+    analyzed: Any, rdd_id: int, max_collected: int, make: Catalyst, calendar: Sequence[str] = ()
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
@@ -145,36 +148,36 @@ def grouped_query(
     `QueryError` with the reason if no state can be kept for the query. See `groups_of` for the
     `calendar`.
     """
-    groups = groups_of(analyzed, rdd_id, max_collected, jvm, calendar)
+    groups = groups_of(analyzed, rdd_id, max_collected, make, calendar)
     window, is_distinct = groups.window, groups.is_distinct
-    aggregate = collecting(groups.aggregate, max_collected, jvm)
+    aggregate = collecting(groups.aggregate, max_collected, make)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
-    if isinstance(window, Window | Periods):
-        child = items(aggregate.children())[0]
-        if isinstance(window, Periods):
-            child = with_periods(child, rdd_id, jvm)
-        child = _with_open_windows(groups.window_column, child, rdd_id, jvm)
-        aggregate = aggregate.withNewChildren(seq(jvm, [child]))
+    if isinstance(window, SessionSpec):
+        aggregate = with_order(aggregate, rdd_id, make)
     elif window is not None:
-        aggregate = with_order(aggregate, rdd_id, jvm)
+        child = items(aggregate.children())[0]
+        if isinstance(window, CalendarSpec):
+            child = with_periods(child, rdd_id, make)
+        child = with_open_windows(groups.window_column, child, rdd_id, make)
+        aggregate = make.with_children(aggregate, [child])
     times = list[Any]()
     if not has_time:
         # A row that is given once has the time of its first record.
         function = "First" if is_distinct else "Max"
-        aggregate, column = _with_time(aggregate, TIME, function, rdd_id, jvm)
+        aggregate, column = _with_time(aggregate, TIME, function, rdd_id, make)
         times.append(column)
-    if isinstance(window, Window | Periods) and (has_time or is_distinct):
-        aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, jvm)
+    if isinstance(window, WindowSpec | CalendarSpec) and (has_time or is_distinct):
+        aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, make)
         times.append(column)
     return GroupedQuery(
         groups=groups,
-        plan=_over(groups.above, aggregate, times, jvm),
+        plan=_over(groups.above, aggregate, times, make),
         time_id=id_of(times[0]) if times else None,
         added=[LAST_TIME for column in times if column.name() == LAST_TIME],
     )
 
 
-def _as_aggregate(distinct: Any, jvm: Any) -> Any:
+def _as_aggregate(distinct: Any, make: Catalyst) -> Any:
     """Return an Aggregate by all columns for an operator that removes duplicates."""
     child = distinct.child()
     if any(map(is_session, items(child.output()))):
@@ -186,8 +189,7 @@ def _as_aggregate(distinct: Any, jvm: Any) -> Any:
                 "dropDuplicates by some of the columns keeps any one of their rows: select these "
                 "columns first, or use groupBy(…) with an aggregate such as F.first(…)"
             )
-    make = jvm.org.apache.spark.sql.catalyst.plans.logical.Aggregate
-    return make(child.output(), child.output(), child, jvm.scala.Option.empty())
+    return make.logical.Aggregate(child.output(), child.output(), child, make.none)
 
 
 def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
@@ -257,95 +259,28 @@ def _require_functions(columns: list[Any]) -> None:
             )
 
 
-def _is_window(column: Any) -> bool:
-    return kind(column) == "AttributeReference" and is_window(column)
-
-
-def _window(
-    column: Any, child: Any, time_id: int, rdd_id: int, jvm: Any, calendar: Sequence[str]
-) -> AnyWindow:
-    """Return a window, from the expression that Spark's analysis made for it."""
-    found = origin(column, child, rdd_id)
-    name = "session_window" if is_session(column) else CALENDAR_WINDOW if calendar else "window"
-    if kind(found) != "CreateNamedStruct":
-        raise QueryError(f"{column.name()}: write {name}(…) into GROUP BY itself, not into a CUBE")
-    _require_record_time(name, items(found.children())[1], child, time_id, rdd_id)
-    if is_session(column):
-        return session_of(column, found, jvm)
-    if calendar:
-        return Periods(str(column.name()), *calendar)
-    end = items(found.children())[3]
-    add = _first(end, "Add")
-    remainder = _first(end, "Remainder")
-    return Window(
-        column=str(column.name()),
-        size_us=int(add.right().value()),
-        slide_us=int(remainder.right().value()),
-        start_us=int(remainder.left().right().value()),
-    )
-
-
-def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id: int) -> None:
-    """Raise the error for a window whose start is not made of the `timestamp` of records."""
-    for expression in expressions([start]):
-        if kind(expression) != "PreciseTimestampConversion":
-            continue
-        time = expression.child()
-        if "timestamp" not in str(time.dataType().catalogString()):
-            continue  # from microseconds back to a time
-        if kind(time) != "AttributeReference" or not is_column(time, time_id, child, rdd_id):
-            raise QueryError(
-                f"{name}(…) is over {time.sql()}: it must be over timestamp, the time of the "
-                "record, which says what comes late and when windows close. Let a sql processor "
-                f"before this one give {time.sql()} AS timestamp"
-            )
-
-
-def _with_open_windows(window: Any, child: Any, rdd_id: int, jvm: Any) -> Any:
-    """Return the rows below an Aggregate without those for windows that have closed."""
-    carried = with_column(child, OPEN_FROM, rdd_id, jvm)
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    start = expressions.GetStructField(window, 0, jvm.scala.Option.empty())
-    is_open = expressions.GreaterThanOrEqual(start, input_column(child, OPEN_FROM, rdd_id))
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Filter(is_open, carried)
-
-
-def _first(expression: Any, name: str) -> Any:
-    """Return the outermost expression of a kind."""
-    if kind(expression) == name:
-        return expression
-    for child in items(expression.children()):
-        found = _first(child, name)
-        if found is not None:
-            return found
-    return None
-
-
-def _with_time(aggregate: Any, name: str, function: str, rdd_id: int, jvm: Any) -> tuple[Any, Any]:
+def _with_time(
+    aggregate: Any, name: str, function: str, rdd_id: int, make: Catalyst
+) -> tuple[Any, Any]:
     """Return an aggregate with the time of the first or last record of each group, and the column.
 
     `function` is First, the first one that was read, or Max.
     """
-    child = with_column(items(aggregate.children())[0], TIME, rdd_id, jvm)
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    record_time = input_column(child, TIME, rdd_id)
-    found = getattr(expressions.aggregate, function)
+    child = with_column(items(aggregate.children())[0], TIME, rdd_id, make)
+    record_time, found = input_column(child, TIME, rdd_id), getattr(make.aggregates, function)
     made = found(record_time, False) if function == "First" else found(record_time)
-    time = alias(made.toAggregateExpression(), name, jvm)
-    columns = seq(jvm, [*items(aggregate.aggregateExpressions()), time])
-    make = jvm.org.apache.spark.sql.catalyst.plans.logical.Aggregate
-    with_time = make(aggregate.groupingExpressions(), columns, child, aggregate.hint())
+    time = make.alias(made.toAggregateExpression(), name)
+    groups, columns = items(aggregate.groupingExpressions()), aggregate.aggregateExpressions()
+    with_time = make.aggregate(groups, [*items(columns), time], child, aggregate.hint())
     return with_time, time.toAttribute()
 
 
-def _over(above: list[Step], aggregate: Any, added: list[Any], jvm: Any) -> Any:
+def _over(above: list[Step], aggregate: Any, added: list[Any], make: Catalyst) -> Any:
     """Return operators over an aggregate; they pass the columns on that were added to it."""
-    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
     plan = aggregate
     for step in reversed(above):
         if kind(step.node) == "Project":
-            columns = [*items(step.node.projectList()), *added]
-            plan = logical.Project(seq(jvm, columns), plan)
+            plan = make.project([*items(step.node.projectList()), *added], plan)
         else:
-            plan = step.over(plan, jvm)
+            plan = step.over(plan, make)
     return plan
