@@ -24,7 +24,7 @@ from kafka_pipeline.common.cluster_status import (
     TaskManagerInfo,
 )
 from kafka_pipeline.common.code_versions import described, differing
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId

@@ -15,9 +15,11 @@ from tests.folders import parsed
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
-    "common": (),
-    "common/kafka": ("common",),
-    "common/monitoring": ("common",),
+    "common": ("common/config", "common/monitoring", "common/security"),
+    "common/config": ("common", "common/security"),
+    "common/security": ("common",),
+    "common/kafka": ("common", "common/config", "common/monitoring", "common/security"),
+    "common/monitoring": ("common", "common/config"),
     "streams": (
         "streams/event_time",
         "streams/dsl",
@@ -38,6 +40,8 @@ MAY_IMPORT = {
         "streams/engine",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/pipeline": (
         "streams",
@@ -45,6 +49,7 @@ MAY_IMPORT = {
         "streams/pipeline/kinds",
         "streams/sql",
         "common",
+        "common/config",
     ),
     "streams/pipeline/kinds": (
         "streams/dsl",
@@ -54,6 +59,8 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/testing": (
         "streams",
@@ -64,6 +71,7 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
     ),
     "streams/backfill": (
         "streams",
@@ -74,6 +82,7 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "streams/rescaling": (
         "streams/event_time",
@@ -84,10 +93,17 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
     ),
-    "console": ("console/views", "operations", "common"),
+    "console": ("console/views", "operations", "common", "common/config"),
     "console/views": ("console", "operations", "streams", "common"),
-    "operations": ("streams", "common", "common/kafka"),
-    "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
+    "operations": ("streams", "common", "common/kafka", "common/config"),
+    "jobmanager": (
+        "console",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/monitoring",
+        "common/config",
+    ),
     "taskmanager": (
         "streams/event_time",
         "streams",
@@ -99,6 +115,7 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
         "common/monitoring",
+        "common/config",
     ),
     "admin": (
         "admin/savepoints",
@@ -109,8 +126,11 @@ MAY_IMPORT = {
         "streams/testing",
         "common",
         "common/kafka",
+        "common/config",
+        "common/monitoring",
+        "common/security",
     ),
-    "admin/acls": ("common",),
+    "admin/acls": ("common", "common/config"),
     "admin/savepoints": (
         "admin",
         "jobmanager",
@@ -118,6 +138,7 @@ MAY_IMPORT = {
         "streams/rescaling",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "admin/commands": (
         "admin",
@@ -132,10 +153,25 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/testing",
         "common",
+        "common/config",
     ),
     "admin/broker": ("admin", "common"),
-    "admin/dev": ("admin", "admin/broker", "streams/engine", "streams/pipeline", "common"),
-    "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
+    "admin/dev": (
+        "admin",
+        "admin/broker",
+        "streams/engine",
+        "streams/pipeline",
+        "common",
+        "common/config",
+    ),
+    "admin/quickstart": (
+        "admin",
+        "admin/broker",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/config",
+    ),
 }
 """The folders that the files of a folder may import, in addition to their own.
 

@@ -21,7 +21,7 @@ from kafka_pipeline.admin.savepoints.saved_state import Spreads
 from kafka_pipeline.admin.savepoints.sharding import spread_position, with_parallelism
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import PipelineVersion, Stop, is_same, require_no_stop
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.bulk import read_range
 from kafka_pipeline.common.kafka.clients import TransactionFailedError

@@ -6,7 +6,7 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 
 from __future__ import annotations
 
-from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 from kafka_pipeline.streams.sql.state_shape import AnyWindow, Periods, Sessions, StateShape, Window

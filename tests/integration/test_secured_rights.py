@@ -15,7 +15,7 @@ from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
 from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
