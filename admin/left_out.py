@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from rich.text import Text
 
+from kafka_pipeline.common.by_processor import LeftOut, left_out
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.left_out import LeftOut, left_out
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.suggest import counted

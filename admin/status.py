@@ -14,6 +14,7 @@ from kafka_pipeline.admin import event_times, left_out
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.tables import colored, duration, make_table
 from kafka_pipeline.admin.terminal import Harmless
+from kafka_pipeline.common.by_processor import unmet_keys
 from kafka_pipeline.common.cluster_status import (
     HELD,
     ClusterStatus,
@@ -23,11 +24,10 @@ from kafka_pipeline.common.cluster_status import (
     TaskManagerInfo,
 )
 from kafka_pipeline.common.code_versions import described, differing
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.unmet_keys import unmet_keys
 
 _REFRESH_S = 0.5
 _OLDEST = "oldest"

@@ -15,7 +15,7 @@ from kafka_pipeline.admin.status import findings, job_manager_line, key_warnings
 from kafka_pipeline.admin.tables import duration, make_table
 from kafka_pipeline.admin.task_rates import LEAST_S, TaskRates
 from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.status import TaskState
 
 _BEATS = 2.5

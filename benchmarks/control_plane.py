@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
@@ -24,7 +23,8 @@ from kafka_pipeline.common.messages import (
 )
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import require_signed, signed
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId

@@ -18,7 +18,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.messages import (
     JOB_MANAGER,
     ControlRecord,
@@ -43,7 +42,8 @@ from kafka_pipeline.common.reports import (
     encode_owners,
     encode_report,
 )
-from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import require_signed, signed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.wire import JsonObject, require_shallow

@@ -14,12 +14,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
-from kafka_pipeline.common.signing import SIGNATURE, BadSignatureError, require_signed, signed
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import (
+    SIGNATURE,
+    BadSignatureError,
+    require_signed,
+    signed,
+)
 from kafka_pipeline.common.specs import SPECS, Name, SourceSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames

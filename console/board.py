@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History

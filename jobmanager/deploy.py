@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Stop, Wish
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin

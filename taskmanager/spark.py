@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 from pyspark import TaskContext
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.start import ship_code, start_spark

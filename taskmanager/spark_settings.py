@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.config import SparkConfig
+from kafka_pipeline.common.config.config import SparkConfig
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.spark.environment import EXECUTOR_JVM, GUARDED, LOCAL, QUIET

@@ -15,9 +15,11 @@ from tests.folders import parsed
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
-    "common": (),
-    "common/kafka": ("common",),
-    "common/monitoring": ("common",),
+    "common": ("common/config", "common/monitoring", "common/security"),
+    "common/config": ("common", "common/security"),
+    "common/security": ("common",),
+    "common/kafka": ("common", "common/config", "common/monitoring", "common/security"),
+    "common/monitoring": ("common", "common/config"),
     "streams": (
         "streams/event_time",
         "streams/dsl",
@@ -40,6 +42,8 @@ MAY_IMPORT = {
         "streams/engine",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/pipeline": (
         "streams",
@@ -47,6 +51,7 @@ MAY_IMPORT = {
         "streams/pipeline/kinds",
         "streams/sql",
         "common",
+        "common/config",
     ),
     "streams/pipeline/kinds": (
         "streams/dsl",
@@ -56,6 +61,8 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/testing": (
         "streams",
@@ -66,6 +73,7 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
     ),
     "streams/backfill": (
         "streams",
@@ -77,6 +85,7 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "streams/rescaling": (
         "streams/event_time",
@@ -87,10 +96,17 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
     ),
-    "console": ("console/views", "operations", "common"),
+    "console": ("console/views", "operations", "common", "common/config"),
     "console/views": ("console", "operations", "streams", "common"),
-    "operations": ("streams", "common", "common/kafka"),
-    "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
+    "operations": ("streams", "common", "common/kafka", "common/config"),
+    "jobmanager": (
+        "console",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/monitoring",
+        "common/config",
+    ),
     "taskmanager": (
         "streams/event_time",
         "streams",
@@ -103,6 +119,7 @@ MAY_IMPORT = {
         "common",
         "common/kafka",
         "common/monitoring",
+        "common/config",
     ),
     "admin": (
         "admin/savepoints",
@@ -113,8 +130,11 @@ MAY_IMPORT = {
         "streams/testing",
         "common",
         "common/kafka",
+        "common/config",
+        "common/monitoring",
+        "common/security",
     ),
-    "admin/acls": ("common",),
+    "admin/acls": ("common", "common/config"),
     "admin/savepoints": (
         "admin",
         "jobmanager",
@@ -122,6 +142,7 @@ MAY_IMPORT = {
         "streams/rescaling",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "admin/commands": (
         "admin",
@@ -136,10 +157,25 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/testing",
         "common",
+        "common/config",
     ),
     "admin/broker": ("admin", "common"),
-    "admin/dev": ("admin", "admin/broker", "streams/engine", "streams/pipeline", "common"),
-    "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
+    "admin/dev": (
+        "admin",
+        "admin/broker",
+        "streams/engine",
+        "streams/pipeline",
+        "common",
+        "common/config",
+    ),
+    "admin/quickstart": (
+        "admin",
+        "admin/broker",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/config",
+    ),
 }
 """The folders that the files of a folder may import, in addition to their own.
 

@@ -11,7 +11,7 @@ from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.operations.job import connected
 
 

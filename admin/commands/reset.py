@@ -13,10 +13,10 @@ from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common import durations
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config import durations
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted, one_of
 from kafka_pipeline.operations.starts import AtOffset, AtTime, Earliest, Latest

@@ -24,7 +24,7 @@ from kafka_pipeline.admin.savepoints.manifest import (
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.job import connected

@@ -10,7 +10,7 @@ from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.sign import found_to_sign
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 
 
 @run_command

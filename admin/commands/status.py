@@ -11,7 +11,7 @@ from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, read_status, watch_status
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 
 

@@ -13,7 +13,7 @@ from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.orphans import delete_orphans, orphans
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics

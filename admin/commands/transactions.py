@@ -23,7 +23,7 @@ from kafka_pipeline.admin.transactions import (
 )
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 

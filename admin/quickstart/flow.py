@@ -11,7 +11,7 @@ from kafka_pipeline.admin.quickstart.rates import Rate
 from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
 from kafka_pipeline.admin.task_rates import TaskRates
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.bulk import BulkWriter
 
 LOAD_S = 12.0

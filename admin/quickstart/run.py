@@ -22,7 +22,7 @@ from kafka_pipeline.admin.quickstart.verdict import OutRecord, Verdict, expect, 
 from kafka_pipeline.admin.samples import quickstart_pipeline
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.bulk import read_committed
 
 TASK_MANAGERS = 2

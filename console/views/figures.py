@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from kafka_pipeline.common.by_processor import left_out, unmet_keys
 from kafka_pipeline.common.cluster_status import HELD, TaskInfo
-from kafka_pipeline.common.left_out import left_out
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.unmet_keys import unmet_keys
 from kafka_pipeline.common.waits import lag_together, time_together
 from kafka_pipeline.console.snapshot import Snapshot
 

@@ -30,7 +30,7 @@ from kafka_pipeline.admin.quickstart.outage import Outage
 from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 from kafka_pipeline.common.topics import TopicSpec

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.specs import (
     AnyWindow,
     CalendarSpec,

@@ -7,9 +7,10 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Flag, Schema, Text
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import (
     CalendarSpec,
@@ -21,7 +22,6 @@ from kafka_pipeline.common.specs import (
     WindowSpec,
 )
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import (
     ConfigError,
     PipelineError,

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.common import reports
 from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,
@@ -43,6 +42,7 @@ from kafka_pipeline.common.messages import (
 )
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.specs import ClassSpec, CountSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.config_keys import OnNewPartitions
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.config_keys import OnNewPartitions
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.jobmanager.partitions import with_partitions

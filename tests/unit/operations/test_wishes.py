@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
+from kafka_pipeline.common.config.references import HostReferences
+from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
-from kafka_pipeline.common.references import HostReferences
-from kafka_pipeline.common.secret_settings import SecretSettings
 from kafka_pipeline.common.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline import serdes, stores
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.processors import OnError

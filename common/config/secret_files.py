@@ -9,8 +9,8 @@ from pathlib import Path
 
 import structlog
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Map,
     Pair,

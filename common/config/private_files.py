@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kafka_pipeline.common.expansion import ExpansionError, references
-from kafka_pipeline.common.yaml_positions import Items, Map, Scalar, Value
+from kafka_pipeline.common.config.expansion import ExpansionError, references
+from kafka_pipeline.common.config.yaml_positions import Items, Map, Scalar, Value
 
 _OF_KAFKA = ("location", "keytab")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from kafka_pipeline.common import durations
+from kafka_pipeline.common.config import durations
 
 T = TypeVar("T", bound=str)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.config_keys import CONFIG_KEYS
-from kafka_pipeline.common.expansion import REFERENCE_PATTERN
-from kafka_pipeline.common.keys import FILLED, SCHEMA_VERSION, Schema, map_schema
+from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
+from kafka_pipeline.common.config.expansion import REFERENCE_PATTERN
+from kafka_pipeline.common.config.keys import FILLED, SCHEMA_VERSION, Schema, map_schema
 
 _REFERENCE: Schema = {"type": "string", "pattern": REFERENCE_PATTERN}
 

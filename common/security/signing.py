@@ -6,8 +6,8 @@ import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.security.control_key import ControlKey
 
 SIGNATURE = "signature"
 """The header with the HMAC-SHA256 of a record; it is the last one."""

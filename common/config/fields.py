@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from kafka_pipeline.common import durations
-from kafka_pipeline.common.keys import (
+from kafka_pipeline.common.config import durations
+from kafka_pipeline.common.config.keys import (
     PAIR,
     Choice,
     Duration,
@@ -19,8 +19,7 @@ from kafka_pipeline.common.keys import (
     Texts,
     names,
 )
-from kafka_pipeline.common.suggest import did_you_mean, one_of
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Located,
     Map,
@@ -30,6 +29,7 @@ from kafka_pipeline.common.yaml_positions import (
     Value,
     describe,
 )
+from kafka_pipeline.common.suggest import did_you_mean, one_of
 
 # YAML 1.1 also reads 010 as 8 and 1:30 as 90, which nobody means here.
 _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from kafka_pipeline.common.keys import FILLED, Schema
-from kafka_pipeline.common.yaml_positions import Pair, Problems, Scalar, describe
+from kafka_pipeline.common.config.keys import FILLED, Schema
+from kafka_pipeline.common.config.yaml_positions import Pair, Problems, Scalar, describe
 
 PREFIXES = ("consumer.", "producer.", "admin.")
 """A setting with a prefix goes to that kind of client only, one without goes to all."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.operations.dead_letters import marker
-from kafka_pipeline.operations.letter_index import LetterIndex
+from kafka_pipeline.operations.latest_letters import LetterIndex
 
 PLACES: tuple[Partition, Partition] = (("dead", 0), ("dead", 1))
 

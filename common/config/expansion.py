@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from kafka_pipeline.common.secret_file import SecretFileError, read_secret_file
-from kafka_pipeline.common.yaml_positions import Items, Map, Problems, Scalar, Value
+from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Scalar, Value
+from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
 
 # The last form catches every other "${", so that a mistyped reference is never taken as text.
 _REFERENCE = re.compile(

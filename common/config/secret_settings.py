@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pipeline.common.expansion import Reference
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Section, Texts
-from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.common.config.expansion import Reference
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Section, Texts
+from kafka_pipeline.common.config.yaml_positions import Problems
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VARIABLES = Texts(

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.expansion import (
+from kafka_pipeline.common.config.expansion import (
     ExpansionError,
     Reference,
     expand_json,
@@ -16,8 +15,9 @@ from kafka_pipeline.common.expansion import (
     references,
     texts,
 )
-from kafka_pipeline.common.secret_file import SecretFileError, read_secret_file
-from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.config.secret_settings import SecretSettings
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
 from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
 
 S = TypeVar("S", bound=ProcessorSpec)

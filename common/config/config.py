@@ -8,20 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka_pipeline.common import config_keys as keys
-from kafka_pipeline.common.config_keys import CONFIG_KEYS, LogFormat, LogLevel, OnNewPartitions
-from kafka_pipeline.common.control_key import ControlKey, read_control_key
-from kafka_pipeline.common.expansion import HostValues, expand
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.kafka_settings import SettingProblem, read_kafka_settings
-from kafka_pipeline.common.keys import Text, names
-from kafka_pipeline.common.names import MAX_NAME_LENGTH, name_problem
-from kafka_pipeline.common.private_files import kafka_files, referred_files
-from kafka_pipeline.common.secret_settings import SecretSettings, read_secret_settings
-from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.table_settings import TableSettings, read_table_settings
-from kafka_pipeline.common.topic_names import TopicNames, collision_key
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config import config_keys as keys
+from kafka_pipeline.common.config.config_keys import (
+    CONFIG_KEYS,
+    LogFormat,
+    LogLevel,
+    OnNewPartitions,
+)
+from kafka_pipeline.common.config.expansion import HostValues, expand
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.kafka_settings import SettingProblem, read_kafka_settings
+from kafka_pipeline.common.config.keys import Text, names
+from kafka_pipeline.common.config.private_files import kafka_files, referred_files
+from kafka_pipeline.common.config.secret_settings import SecretSettings, read_secret_settings
+from kafka_pipeline.common.config.table_settings import TableSettings, read_table_settings
+from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Map,
     Pair,
@@ -32,6 +33,10 @@ from kafka_pipeline.common.yaml_positions import (
     read_yaml,
     unique_pairs,
 )
+from kafka_pipeline.common.names import MAX_NAME_LENGTH, name_problem
+from kafka_pipeline.common.security.control_key import ControlKey, read_control_key
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topic_names import TopicNames, collision_key
 from kafka_pipeline.common.zones import tz_variable
 
 _REQUIRED = {key.name for key in CONFIG_KEYS if key.required}

@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Section, Texts
-from kafka_pipeline.common.table_paths import Location, PathError, location_of
-from kafka_pipeline.common.yaml_positions import Problems
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Section, Texts
+from kafka_pipeline.common.config.table_paths import Location, PathError, location_of
+from kafka_pipeline.common.config.yaml_positions import Problems
 
 FILE_FORMATS = ("parquet", "csv", "json", "orc", "avro", "text")
 JDBC = "jdbc"

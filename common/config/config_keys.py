@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from kafka_pipeline.common.kafka_settings import KAFKA_SCHEMA
-from kafka_pipeline.common.keys import Choice, Flag, Free, Key, Number, Section, Text, Texts
+from kafka_pipeline.common.config.kafka_settings import KAFKA_SCHEMA
+from kafka_pipeline.common.config.keys import Choice, Flag, Free, Key, Number, Section, Text, Texts
+from kafka_pipeline.common.config.secret_settings import SECRETS
+from kafka_pipeline.common.config.table_settings import TABLES
 from kafka_pipeline.common.names import NAME_PATTERN
-from kafka_pipeline.common.secret_settings import SECRETS
-from kafka_pipeline.common.table_settings import TABLES
 
 LogFormat = Literal["console", "json"]
 OnNewPartitions = Literal["read", "report"]
