@@ -19,11 +19,11 @@ from kafka_pipeline.admin.quickstart.local_job import LocalJob
 from kafka_pipeline.admin.quickstart.outage import Outage, measure
 from kafka_pipeline.admin.quickstart.verdict import Checked, report
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.admin.task_rates import TaskRates
 from kafka_pipeline.common.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.rates import RateLog
 
 _FETCH_RECORDS = 20_000
 _POLL_S = 0.05
@@ -129,7 +129,7 @@ def follow(work: Work, options: Options, display: Display) -> Outage | None:
         display.event(work.begins)
         arrivals = _Arrivals(config, work.outputs)
         stack.callback(arrivals.close)
-        task_rates = TaskRates()
+        rate_log = RateLog(config.heartbeat_interval_ms)
         killed_at_s: float | None = None
         started_s = moved_s = time.monotonic()
         while True:
@@ -139,7 +139,7 @@ def follow(work: Work, options: Options, display: Display) -> Outage | None:
                 moved_s = time.monotonic()
             watcher.read(0)
             now_s, arrived, status = time.monotonic(), arrivals.records, watcher.status()
-            rates = task_rates.update(now_s, status)
+            rates = rate_log.take(int(now_s * 1000), status)
             rate = arrivals.rate(now_s)
             display.update(
                 Progress(loaded, work.to_load, arrived, work.to_arrive, rate, status, rates)
