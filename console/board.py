@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.rates import RateLog, Rates
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History
-from kafka_pipeline.console.rates import RateLog
-from kafka_pipeline.console.snapshot import Rates, Sample, Snapshot
+from kafka_pipeline.console.snapshot import Sample, Snapshot
 from kafka_pipeline.console.tap import Tap
 
 MOST_SAMPLES = 720

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "streams/stores": ("streams", "common"),
     "streams/engine": ("streams/event_time", "streams", "streams/stores", "common"),
     "streams/builtin": ("streams", "streams/stores", "common"),
-    "streams/spark": ("streams/engine", "common"),
+    "streams/spark": ("streams/engine", "common", "common/config"),
     "streams/sql": (
         "streams/spark",
         "streams/event_time",

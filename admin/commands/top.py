@@ -30,4 +30,4 @@ def top(
     if once or not sys.stdout.isatty():
         show(read_top(settings))
     else:
-        watch_status(settings, TopView(fits=True).update)
+        watch_status(settings, TopView(True, settings.heartbeat_interval_ms).update)

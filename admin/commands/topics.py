@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.orphans import delete_orphans, orphans
 from kafka_pipeline.admin.terminal import show
@@ -33,7 +33,7 @@ def topics(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the topics of the job that exist, with their numbers of partitions.
 

@@ -17,8 +17,10 @@ from kafka_pipeline.admin import status
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.commands.status import status as show_status
+from kafka_pipeline.admin.remarks import remarks
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, Presence, newest
+from kafka_pipeline.common.figures import by_processor
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.messages import JobManagerBeat
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
@@ -445,7 +447,7 @@ def test_keys_that_do_not_meet_others_are_told_once_for_a_processor() -> None:
     warning = KeyWarning("orders", KeyProblem.BYTES, "Joined", ("customers",), "json")
     tasks = [replace(running(TaskId("P", n)), key_warnings=(warning,)) for n in range(3)]
     found = look(leader({task.task: 0 for task in tasks}), report(0, *tasks))
-    (line,) = [str(each) for each in status.key_warnings(found)]
+    (line,) = map(str, remarks(found, by_processor(found)))
     assert line == f"P: {warning.text}"
     assert "P: orders has keys with other bytes" in text(found)
     data = json.loads(status.as_json(found))

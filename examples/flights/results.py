@@ -1,15 +1,12 @@
-"""Compares what the topology wrote with what pandas says."""
+"""What the topology wrote, in the form of what pandas says."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
-from examples.flights.answers import FLIGHT, PLANE, WEATHER, Answers
+from examples.flights.answers import FLIGHT, PLANE, WEATHER
 
-_EXAMPLES = 3
 _COLUMNS = [*FLIGHT, *WEATHER, *PLANE, "airport"]
 _START_BYTES = 8
 
@@ -18,16 +15,6 @@ Row = tuple[bytes | None, bytes | None, int]
 Result = tuple[tuple[object, ...], tuple[object, ...]]
 HourlyDelays = tuple[tuple[str, int], tuple[int, int, int]]
 """Airline and start of the hour in ms; flights, flights that arrived, sum of their delays."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How many results there are, how many there should be, and what is wrong with them."""
-
-    what: str
-    found: int
-    expected: int
-    problems: tuple[str, ...]
 
 
 def delays_of(rows: Iterable[Row]) -> list[HourlyDelays]:
@@ -67,33 +54,3 @@ def enriched_of(rows: Iterable[Row]) -> list[Result]:
         flight = json.loads(value)
         results.append(((flight["id"],), (timestamp, *(flight[column] for column in _COLUMNS))))
     return results
-
-
-def compare(what: str, results: Sequence[Result], answers: Answers) -> Comparison:
-    """Return the differences: every answer must be there, once, and nothing else."""
-    counts = Counter(key for key, _ in results)
-    mistakes = {
-        "missing": [f"{key}" for key in answers if key not in counts],
-        "more than once": [f"{key} {n} times" for key, n in counts.items() if n > 1],
-        "not in pandas' answer": [f"{key}" for key in counts if key not in answers],
-        "different": [
-            f"{key}: {value}, pandas says {answers[key]}"
-            for key, value in results
-            if key in answers and answers[key] != value
-        ],
-    }
-    if not answers:
-        mistakes["missing"] = ["there is nothing to compare with"]
-    problems = tuple(
-        f"{what} {kind}: {len(found):,} ({'; '.join(found[:_EXAMPLES])})"
-        for kind, found in mistakes.items()
-        if found
-    )
-    return Comparison(what, len(results), len(answers), problems)
-
-
-def none_of(what: str, rows: Sequence[Row]) -> Comparison:
-    """Return that there should be no records in a topic."""
-    found = [f"{value!r}" for _, value, _ in rows[:_EXAMPLES]]
-    problems = (f"{what}: {len(rows):,} ({'; '.join(found)})",) if rows else ()
-    return Comparison(what, len(rows), 0, problems)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.snapshot import Rates
 
 _RATE_MS = 10_000
 _TREND_MS = 60_000
@@ -18,6 +17,22 @@ _LEAST_STEP_MS = 900
 _TREND_POINTS = 3
 _RATE_BEATS = 3
 _TREND_BEATS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast the figures of a task change, per second; None while that is unknown.
+
+    `records_in`, `records_out` and `transactions` are means of the last ten seconds. `lag` is the
+    change of the lag in the last minute, below 0 if the task catches up. `committed_at_ms` is when
+    the heartbeat came that reported the last new transaction, by the brokers' clock.
+    """
+
+    records_in: float | None = None
+    records_out: float | None = None
+    lag: float | None = None
+    transactions: float | None = None
+    committed_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

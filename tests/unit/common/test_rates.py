@@ -6,10 +6,9 @@ import pytest
 
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
 from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.rates import RateLog, Rates
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.rates import RateLog
-from kafka_pipeline.console.snapshot import Rates
 
 TASK = TaskId("P", 0)
 
