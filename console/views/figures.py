@@ -10,6 +10,7 @@ from kafka_pipeline.common.cluster_status import HELD, TaskInfo
 from kafka_pipeline.common.left_out import left_out
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.common.unmet_keys import unmet_keys
 from kafka_pipeline.common.waits import lag_together, time_together
 from kafka_pipeline.console.snapshot import Snapshot
@@ -76,7 +77,7 @@ def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
             for each in left_out(tasks)
         ],
         "key_warnings": [
-            {**each.to_json(), "text": each.text}
+            {**as_json(each), "text": each.text}
             for warnings in unmet_keys(tasks).values()
             for each in warnings
         ],

@@ -7,7 +7,13 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 from __future__ import annotations
 
 from kafka_pipeline.common.durations import spoken
-from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.specs import (
+    CalendarSpec,
+    GroupingSpec,
+    SessionSpec,
+    WindowSpec,
+    WindowsSpec,
+)
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 from kafka_pipeline.streams.sql.state_shape import AnyWindow, Periods, Sessions, StateShape, Window
 
@@ -67,7 +73,7 @@ def _whole(time_us: int) -> int:
     return time_us // 1000
 
 
-def _group_by(window: WindowSpec | CalendarSpec | SessionSpec | None, *, has_key: bool) -> str:
+def _group_by(window: WindowsSpec | None, *, has_key: bool) -> str:
     """Return the key `group_by` as it is in pipeline.yaml."""
     parts = ["key: true"] if has_key else []
     match window:
@@ -103,7 +109,7 @@ def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
         )
 
 
-def _function(window: AnyWindow | WindowSpec | CalendarSpec | SessionSpec | None) -> str:
+def _function(window: AnyWindow | WindowsSpec | None) -> str:
     """Return the name of the function that gives a window; "" without one."""
     match window:
         case None:

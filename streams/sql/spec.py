@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format
+from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import StreamsError
 
 if TYPE_CHECKING:
@@ -94,9 +95,8 @@ class QuerySpec:
     @classmethod
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
-        values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables", "calendar")}
-        return cls(**{**values, **lists})
+        found: QuerySpec = from_json(cls, json.loads(text), "the query")
+        return found
 
 
 class SparkQuery(Protocol):
