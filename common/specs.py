@@ -1,4 +1,4 @@
-"""Specs say what processors do, as values: one dataclass for each `type` of pipeline.yaml.
+"""Specs say what processors do, as values: one class for each `type` of pipeline.yaml.
 
 `streams/pipeline/kinds/` says how each is read, checked and run.
 """
@@ -424,4 +424,4 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec
 
 SPECS: Mapping[str, type[ProcessorSpec]] = {spec.type: spec for spec in get_args(AnySpec)}
-"""The dataclasses by their type."""
+"""The classes by their type."""

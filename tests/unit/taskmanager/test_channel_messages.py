@@ -123,9 +123,9 @@ def test_signs_of_life_take_a_few_bytes() -> None:
         (b"9" * 5_000, "message: Exceeds the limit"),
         (b"[]", "message: the JSON: Expected `object`, got `array`"),
         (b"{}", "message: the JSON: Object missing required field `type`"),
-        (b'{"type":1}', "message: the JSON: Expected `str`, got `int` - at `$.type`"),
+        (b'{"type":1}', "message: the JSON: Expected `str`, got `int`"),
         (b'{"type":"\\ud800"}', "message: 'utf-8' codec"),
-        (b'{"type":"riddle"}', "riddle: the JSON: Invalid value 'riddle' - at `$.type`"),
+        (b'{"type":"riddle"}', "riddle: the JSON: Invalid value 'riddle'"),
         (b'{"type":"%s"}' % (b"x" * 10_000), "x{20}…: the JSON: Invalid value"),
     ],
 )
@@ -138,7 +138,7 @@ def test_what_is_no_message_is_malformed(data: bytes, reason: str) -> None:
     ("kind", "fields", "reason"),
     [
         ("assign", {"replica": MISSING}, "missing required field `replica`"),
-        ("assign", {"replica": "Counter_0"}, "Expected `object`, got `str` - at `$.replica`"),
+        ("assign", {"replica": "Counter_0"}, "Expected `object`, got `str`"),
         ("assign", {"replica": {**REPLICA.to_json(), "type": "X"}}, "unknown processor type"),
         ("assign", {"replica": {**REPLICA.to_json(), "ID": "../x"}}, r"at `\$.ID`"),
         ("assign", {"parameters": MISSING}, "missing required field `parameters`"),
