@@ -74,7 +74,7 @@ def _fields(type_: Any) -> list[tuple[str, str, Any]]:
 
 def dump(value: Any) -> bytes:
     """Return JSON without blanks."""
-    return json.dumps(as_json(value), separators=(",", ":")).encode()
+    return json.dumps(value, default=as_json, separators=(",", ":")).encode()
 
 
 def from_json(type_: Any, data: Any, what: str) -> Any:
