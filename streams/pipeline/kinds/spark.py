@@ -159,7 +159,7 @@ class Spark(Kind[Q]):
         """
         known = {SOURCE: config.topic_names.source, **file.topics}
         tables = {
-            name: replace(table, topic=known.get(table.topic, table.topic))
+            name: structs.replace(table, topic=known.get(table.topic, table.topic))
             if table.is_global
             else table
             for name, table in spec.topic_tables.items()

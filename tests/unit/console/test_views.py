@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.status import TaskState, TaskStatus
@@ -163,7 +164,7 @@ def test_event_time_of_a_processor_is_that_of_its_last_task_and_waits_say_who_ho
 def test_keys_that_do_not_meet_others_are_listed_once_for_a_processor() -> None:
     job = SampleJob()
     of_bytes = KeyWarning("orders", KeyProblem.BYTES, "Joined", ("customers",), "json")
-    moved = replace(of_bytes, problem=KeyProblem.PARTITIONS, found="")
+    moved = structs.replace(of_bytes, problem=KeyProblem.PARTITIONS, found="")
     for number, warnings in enumerate([(of_bytes,), (of_bytes, moved)]):
         task = TaskId("Price", number)
         job.states[task] = TaskStatus(task, TaskState.RUNNING, key_warnings=warnings)
