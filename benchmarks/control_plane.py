@@ -107,7 +107,7 @@ def measure_placement(scale: Scale, rounds: int) -> None:
     fewer = {tm_id: count for tm_id, count in threads.items() if tm_id}
     placed = balance(tasks, threads, {})
     after = balance(tasks, fewer, placed)
-    standbys = [replace(task, standby=1) for task in tasks]
+    standbys = [task.copy(1) for task in tasks]
     say("placement, first", cpu_s(lambda: balance(tasks, threads, {}), rounds))
     say("placement, nothing to do", cpu_s(lambda: balance(tasks, threads, placed), rounds))
     say("placement, one is lost", cpu_s(lambda: balance(tasks, fewer, placed), rounds))

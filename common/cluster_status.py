@@ -16,6 +16,7 @@ from kafka_pipeline.common.status import (
     newest_record_ms,
 )
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json
 
 HELD = "HELD"
 """Shown in place of the state of a task that nobody is to run."""
@@ -184,7 +185,7 @@ def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
         },
         "event_time_lag_ms": status.event_time_lag_ms(newest_ms) if status else None,
         "held_by": str(status.held_by) if status and status.held_by else None,
-        "key_warnings": [each.to_json() for each in status.key_warnings] if status else None,
+        "key_warnings": as_json(status.key_warnings) if status else None,
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
         "dropped_per_minute_by_reason": dict(status.dropped_lately) if status else None,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from msgspec import structs
 
 from kafka_pipeline.common.config.expansion import (
     ExpansionError,
@@ -80,7 +82,7 @@ def with_values(spec: S, of: References | None, what: str = "config") -> S:
     if not isinstance(spec, CodeSpec) or not has_references(spec.config):
         return spec
     assert of is not None, "only hosts that run tasks have references"
-    return replace(spec, config=of.expanded(spec.config, what))
+    return structs.replace(spec, config=of.expanded(spec.config, what))
 
 
 def reference_problems(spec: ProcessorSpec, settings: SecretSettings) -> Iterator[str]:

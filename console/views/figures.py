@@ -8,6 +8,7 @@ from typing import Any
 from kafka_pipeline.common.cluster_status import HELD, TaskInfo
 from kafka_pipeline.common.figures import NOT_REPORTED, together
 from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.snapshot import Snapshot
 
 _WORST_FIRST = (
@@ -47,7 +48,7 @@ def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any
             {"reason": each.reason, "records": each.records, "per_minute": each.per_minute}
             for each in found.left_out
         ],
-        "key_warnings": [{**each.to_json(), "text": each.text} for each in found.key_warnings],
+        "key_warnings": [{**as_json(each), "text": each.text} for each in found.key_warnings],
     }
 
 

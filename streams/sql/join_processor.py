@@ -9,11 +9,12 @@ row stems from, and not the one that moves time on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from kafka_pipeline.common.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
@@ -54,7 +55,7 @@ _RELEASED, _PAIRED, _ALONE = range(3)
 
 def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
     """Raise `QueryError` if Spark reads a query in another way than its text was read."""
-    if found != replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
+    if found != structs.replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
         raise QueryError(
             f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
             "write the join as in docs/reference/spark_sql.md"

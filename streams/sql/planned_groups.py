@@ -6,15 +6,17 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from typing import Any
+
+from msgspec import structs
 
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.specs import (
-    AnyWindow,
     CalendarSpec,
     GroupingSpec,
     SessionSpec,
     WindowSpec,
+    WindowsSpec,
 )
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape
@@ -38,7 +40,7 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
         )
 
 
-def undeclared(function: str, window: AnyWindow | None, *, has_key: bool) -> QueryError:
+def undeclared(function: str, window: WindowsSpec | None, *, has_key: bool) -> QueryError:
     """Return the error for a function that groups records without a key `group_by`."""
     wanted = _group_by(window, has_key=has_key)
     return QueryError(f"{function} groups records, and pipeline.yaml does not say so: add {wanted}")
@@ -54,14 +56,14 @@ def _require_as_in_keys(shape: StateShape, grouping: GroupingSpec, function: str
         )
 
 
-def _started_in_time(window: AnyWindow | None) -> AnyWindow | None:
+def _started_in_time(window: WindowsSpec | None) -> WindowsSpec | None:
     """Return a window as pipeline.yaml says it: it is the same if it begins a slide earlier."""
     if not isinstance(window, WindowSpec):
         return window
-    return replace(window, start_ms=window.start_ms % window.slide_ms)
+    return structs.replace(window, start_ms=window.start_ms % window.slide_ms)
 
 
-def _group_by(window: AnyWindow | None, *, has_key: bool) -> str:
+def _group_by(window: WindowsSpec | None, *, has_key: bool) -> str:
     """Return the key `group_by` as it is in pipeline.yaml; functions have no calendars."""
     parts = ["key: true"] if has_key else []
     match _started_in_time(window):
@@ -84,7 +86,8 @@ def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
             f"{name} must be one of the columns of GROUP BY, PARTITION BY or SELECT DISTINCT"
         )
     if found is not None and found != wanted:
-        times = ", ".join(f"{part} {value}" for part, value in asdict(found).items())
+        spec: Any = found
+        times = ", ".join(f"{part} {value}" for part, value in structs.asdict(spec).items())
         raise QueryError(f"for Spark, the times of {name} are {times}: write them as text")
     if grouping.stage == "whole" and not shape.has_key:
         raise QueryError(

@@ -21,7 +21,7 @@ from sqlglot.optimizer.qualify_tables import qualify_tables
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.spec import (
     CALENDAR_WINDOW,
     NO_NUMBERED_SESSIONS,
@@ -332,7 +332,7 @@ def microseconds(text: str) -> int | None:
     return total
 
 
-_WINDOWS: dict[str, Callable[[Sequence[_Time]], AnyWindow]] = {
+_WINDOWS: dict[str, Callable[[Sequence[_Time]], WindowsSpec]] = {
     "window": _window,
     CALENDAR_WINDOW: _calendar,
     "session_window": _session,

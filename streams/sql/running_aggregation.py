@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
@@ -178,7 +178,7 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
     )
 
 
-def _times(window: AnyWindow | None) -> list[int | str]:
+def _times(window: WindowsSpec | None) -> list[int | str]:
     match window:
         case WindowSpec():
             return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, AnyWindow, Format
+from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
+from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.sql.prepared import Prepared
 
@@ -62,7 +63,7 @@ class GroupBy:
     `is_numbered` says that it is the PARTITION BY of `row_number()`.
     """
 
-    window: AnyWindow | None
+    window: WindowsSpec | None
     has_key: bool
     columns: Sequence[str] = field(default=(), compare=False)
     is_numbered: bool = False
@@ -108,9 +109,8 @@ class QuerySpec:
     @classmethod
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
-        values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables", "calendar")}
-        return cls(**{**values, **lists})
+        found: QuerySpec = from_json(cls, json.loads(text), "the query")
+        return found
 
 
 class SparkQuery(Prepared, Protocol):

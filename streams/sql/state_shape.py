@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import AnyWindow
+from kafka_pipeline.common.specs import WindowsSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.prepared import Prepared
 
@@ -77,7 +77,7 @@ class StateShape:
     groups: pa.Schema
     buffers: pa.Schema
     output: pa.Schema
-    window: AnyWindow | None
+    window: WindowsSpec | None
     window_column: str
     order_column: str
     last_time: str
@@ -113,7 +113,7 @@ class StateShape:
     def from_json(cls, values: Mapping[str, Any]) -> StateShape:
         """Read what `to_json` gave."""
         schemas = {name: unpacked(values[name]) for name in _SCHEMAS}
-        window = from_json(AnyWindow | None, values["window"], "window")
+        window = from_json(WindowsSpec | None, values["window"], "window")
         return cls(**{**values, **schemas, "window": window})
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafka_pipeline.common.specs import AnyWindow, CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import (
     all_nodes,
@@ -38,7 +38,7 @@ def is_session(column: Any) -> bool:
 
 def window_of(
     column: Any, child: Any, time_id: int, rdd_id: int, make: Catalyst, calendar: Sequence[str]
-) -> AnyWindow:
+) -> WindowsSpec:
     """Return a window, from the expression that Spark's analysis made for it."""
     found = origin(column, child, rdd_id)
     name = "session_window" if is_session(column) else CALENDAR_WINDOW if calendar else "window"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.processors import SINK, LoggedStore, PipelineProcessor
@@ -67,7 +69,7 @@ def with_groups(
     front = replace(
         processor,
         id=id_,
-        spec=replace(processor.spec, grouping=replace(grouping, stage="rows")),
+        spec=structs.replace(processor.spec, grouping=structs.replace(grouping, stage="rows")),
         to=(GROUPS_TOPIC, *late),
         topics={**read, **arcs, **late_topics, **between},
         stores=front_stores,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
+
+from msgspec import structs
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
@@ -157,12 +159,12 @@ class Spark(Kind[Q]):
         """
         known = {SOURCE: config.topic_names.source, **file.topics}
         tables = {
-            name: replace(table, topic=known.get(table.topic, table.topic))
+            name: structs.replace(table, topic=known.get(table.topic, table.topic))
             if table.is_global
             else table
             for name, table in spec.topic_tables.items()
         }
-        spec = replace(spec, topic_tables=tables)
+        spec = structs.replace(spec, topic_tables=tables)
         (found,) = super().processors(entry, spec, file, config, problems)
         if spec.grouping is None:
             return [found]
@@ -222,7 +224,7 @@ def query_of(spec: SparkSpec) -> QuerySpec:
         format=spec.format,
         schema=spec.schema,
         is_lenient=spec.lenient,
-        tables={name: asdict(table) for name, table in spec.tables.items()},
+        tables={name: structs.asdict(table) for name, table in spec.tables.items()},
         topic_tables=_schemas(spec, is_global=False),
         global_tables=_schemas(spec, is_global=True),
         versioned_tables=_versioned(spec),

@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Text
@@ -106,14 +108,14 @@ class Sql(Spark[SqlSpec]):
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, means: Means, problems: Problems
     ) -> None:
         """See `Kind`."""
-        found = replace(spec, inputs=file.inputs(entry))
+        found = structs.replace(spec, inputs=file.inputs(entry))
         super().check_code(entry, found, file, means, problems)
 
     def processors(
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
     ) -> list[PipelineProcessor]:
         """See `Kind`."""
-        spec = replace(spec, inputs=file.inputs(entry))
+        spec = structs.replace(spec, inputs=file.inputs(entry))
         found = super().processors(entry, spec, file, config, problems)
         if spec.join is None:
             return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
+
+from msgspec.structs import asdict
 
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Number, Section

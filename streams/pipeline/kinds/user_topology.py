@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Key, Text
@@ -198,7 +200,7 @@ def _group_processor(
             raise StreamsError(f'the topic "{topic}" {wrong}')
     return PipelineProcessor(
         id=id_,
-        spec=replace(
+        spec=structs.replace(
             spec,
             group=group.name,
             internal={topic: own[topic] for topic in group.in_topics if topic in own},

@@ -47,7 +47,7 @@ from kafka_pipeline.common.specs import ClassSpec, CountSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.wire import LARGEST, MOST_LEVELS
+from kafka_pipeline.common.typed_json import LARGEST, MOST_LEVELS
 
 NAMES = TopicNames("shop", "orders", "totals")
 KEY = ControlKey((b"k" * 64,))
