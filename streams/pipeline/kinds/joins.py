@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
@@ -71,7 +73,7 @@ def read_joining(
     grace_ms = fields.duration(GRACE)
     if grace_ms is None and join.keeps:
         fields.require(replace(GRACE, required=True))
-    return replace(
+    return structs.replace(
         join,
         grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
         late_to=fields.text(LATE_TO) or None,
