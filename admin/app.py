@@ -9,7 +9,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from kafka_pipeline.common import logs
+from kafka_pipeline.common.monitoring import logs
 
 
 class Command(NamedTuple):

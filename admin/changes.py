@@ -11,7 +11,7 @@ from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.following import follow
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployment, is_restoring
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline

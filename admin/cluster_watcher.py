@@ -6,7 +6,7 @@ import time
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.kafka.admin import Admin

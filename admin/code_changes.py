@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.admin.status import read_status
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec
 

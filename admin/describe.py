@@ -7,7 +7,7 @@ from rich.table import Column, Table
 from rich.text import Text
 from rich.tree import Tree
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import OnError, PipelineProcessor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from kafka_pipeline.common.pipeline import Pipeline

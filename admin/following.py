@@ -9,7 +9,7 @@ import typer
 
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafka_pipeline.admin.status import read_status
 from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.deployments import DeploymentEditor
 from kafka_pipeline.common.topics import control_topic

@@ -13,7 +13,7 @@ from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.renewal import renew_topics
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Wish
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition

@@ -5,8 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.control_key import ControlKey
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Wish
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.deployments import (
@@ -14,6 +13,7 @@ from kafka_pipeline.common.kafka.deployments import (
     DeploymentEditor,
     UnsignedPipelineError,
 )
+from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.operations.job import connected, read_deployment
 
 

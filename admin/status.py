@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin import event_times, left_out
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
+from kafka_pipeline.admin.remarks import findings, remarks, with_lately
 from kafka_pipeline.admin.tables import colored, duration, make_table
 from kafka_pipeline.admin.terminal import Harmless
 from kafka_pipeline.common.cluster_status import (
@@ -23,13 +23,16 @@ from kafka_pipeline.common.cluster_status import (
     TaskManagerInfo,
 )
 from kafka_pipeline.common.code_versions import described, differing
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.figures import Figures, by_processor
+from kafka_pipeline.common.moments import shown_moment
 from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.unmet_keys import unmet_keys
 
 _REFRESH_S = 0.5
+_LATE = "late"
 _OLDEST = "oldest"
 _RESTARTS = "restarts"
 
@@ -86,13 +89,12 @@ def overview(status: ClusterStatus) -> RenderableType:
         parts += ["", tasks_table(status)]
     if status.standbys:
         parts += ["", standbys_table(status)]
-    if (table := event_times.table(status)) is not None:
+    figures = by_processor(status)
+    if (table := _event_times(figures)) is not None:
         parts += ["", table]
-    lost = left_out.lines(status)
-    if found := [*notes(status), *event_times.lines(status), *lost, *key_warnings(status)]:
-        parts += ["", *found]
-    if found := findings(status):
-        parts += ["", *found]
+    for found in (remarks(status, figures), findings(status)):
+        if found:
+            parts += ["", *found]
     for why in status.unsigned:
         parts += ["", Text(f"Heartbeats are rejected: {why}", style="red")]
     code = differing(status.code)
@@ -138,8 +140,8 @@ def task_managers_table(status: ClusterStatus) -> Table:
     return make_table("TaskManagers", headers, rows, folded={"host"})
 
 
-def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = None) -> Table:
-    """Return a table of the tasks; `rates`, in records per second, add a column."""
+def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, Rates] | None = None) -> Table:
+    """Return a table of the tasks; `rates` add a column."""
     numbers = ["in", "out", "dead\nletters", "skipped", _RESTARTS, "lag", _OLDEST]
     if rates is not None:
         numbers.append("records/s")
@@ -147,7 +149,8 @@ def tasks_table(status: ClusterStatus, rates: Mapping[TaskId, float] | None = No
     for info in status.tasks:
         cells = _numbers(info)
         if rates is not None:
-            cells.append(f"{rates[info.task]:,.0f}" if info.task in rates else "")
+            rate = rates.get(info.task, Rates()).records_in
+            cells.append("" if rate is None else f"{rate:,.0f}")
         rows.append((*_place(info), *map(Text, cells)))
     return make_table(
         "Tasks",
@@ -170,37 +173,21 @@ def standbys_table(status: ClusterStatus) -> Table:
     return make_table("Standbys", (*_PLACE, *numbers), rows, folded={"task"}, numbers=numbers)
 
 
-def notes(status: ClusterStatus) -> list[Text]:
-    """Return a line for each reason or activity, with the tasks that have it.
-
-    Tasks that no TaskManager runs are left out.
-    """
-    names: dict[str, list[TaskId]] = {}
-    for info in (*status.tasks, *status.standbys):
-        activity = info.status.activity if info.status is not None else ""
-        for note in filter(None, (info.reason, activity)):
-            if info.owner is not None:
-                names.setdefault(note, []).append(info.task)
-    return [
-        Text.assemble((f"{event_times.named(tasks)}: ", "bold"), printable(note, LAYOUT))
-        for note, tasks in names.items()
-    ]
-
-
-def findings(status: ClusterStatus) -> list[Text]:
-    """Return a line for each finding of the JobManager."""
-    return [Text(printable(each, LAYOUT), "red") for each in status.job_manager.findings]
-
-
-def key_warnings(status: ClusterStatus) -> list[Text]:
-    """Return a line for each topic of a processor whose keys do not meet those of others."""
-    return [
-        Text.assemble(
-            (f"{processor}: ", "bold yellow"), (printable(warning.text, LAYOUT), "yellow")
-        )
-        for processor, warnings in unmet_keys(status.tasks).items()
-        for warning in warnings
-    ]
+def _event_times(figures: Mapping[str, Figures]) -> Table | None:
+    """Return how far each processor is in event time; `None` if that is not known of any."""
+    rows = []
+    for processor, its in figures.items():
+        if its.event_time_ms is not None:
+            late, lately = its.counts["late"], its.counts["late_per_minute"]
+            behind = "" if its.behind_ms is None else duration(its.behind_ms)
+            shown = with_lately(late, lately) if late else ""
+            cells = (processor, shown_moment(its.event_time_ms), behind, shown)
+            rows.append(tuple(map(Text, cells)))
+    if not rows:
+        return None
+    numbers = ("behind", _LATE)
+    headers = ("processor", "event time", *numbers)
+    return make_table("Event time", headers, rows, {"processor"}, numbers, optional=(_LATE,))
 
 
 def _place(info: TaskInfo) -> tuple[Text, ...]:
@@ -219,13 +206,8 @@ def _numbers(info: TaskInfo) -> list[str]:
     oldest_ms = status.gauge("oldest_waiting_ms")
     oldest = "" if oldest_ms is None else duration(oldest_ms)
     shown = f"{restarts:,}" if restarts else ""
-    return [f"{read:,}", f"{out:,}", _letters(status), f"{skipped:,}", shown, _lag(status), oldest]
-
-
-def _letters(status: TaskStatus) -> str:
-    """Return the dead letters, with those of the last minute if there are any."""
-    total, latest = status.count("dead_letters"), status.count("dead_letters_per_minute")
-    return f"{total:,} (+{latest:,}/min)" if latest else f"{total:,}"
+    letters = with_lately(status.count("dead_letters"), status.count("dead_letters_per_minute"))
+    return [f"{read:,}", f"{out:,}", letters, f"{skipped:,}", shown, _lag(status), oldest]
 
 
 def _lag(status: TaskStatus | None) -> str:

@@ -11,6 +11,7 @@ from rich.segment import Segment
 from kafka_pipeline.common.printable import LAYOUT, printable
 
 _PIPE_WIDTH = 200
+_LAST_LINES = 12
 
 
 class Harmless:
@@ -34,3 +35,10 @@ def show(content: RenderableType) -> None:
     width = None if sys.stdout.isatty() else _PIPE_WIDTH
     # Without cropping: the terminal wraps lines that are too long.
     Console(width=width).print(Harmless(content), crop=False)
+
+
+def last_words(output: str) -> str:
+    """Return the end of a program's output, indented, without rulers and stack frames of Java."""
+    lines = [line for line in output.splitlines() if any(map(str.isalnum, line))]
+    useful = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
+    return "\n".join(f"  {line}" for line in useful[-_LAST_LINES:]) or "  (nothing)"

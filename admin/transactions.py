@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition

@@ -19,7 +19,7 @@ from benchmarks.records import Check, Numbers, WrongOutputError
 from benchmarks.resources import cpu_s
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
@@ -24,7 +23,8 @@ from kafka_pipeline.common.messages import (
 )
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import require_signed, signed
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
@@ -107,7 +107,7 @@ def measure_placement(scale: Scale, rounds: int) -> None:
     fewer = {tm_id: count for tm_id, count in threads.items() if tm_id}
     placed = balance(tasks, threads, {})
     after = balance(tasks, fewer, placed)
-    standbys = [replace(task, standby=1) for task in tasks]
+    standbys = [task.copy(1) for task in tasks]
     say("placement, first", cpu_s(lambda: balance(tasks, threads, {}), rounds))
     say("placement, nothing to do", cpu_s(lambda: balance(tasks, threads, placed), rounds))
     say("placement, one is lost", cpu_s(lambda: balance(tasks, fewer, placed), rounds))

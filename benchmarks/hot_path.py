@@ -35,7 +35,7 @@ from benchmarks.counting import BatchCounting, Counting
 from benchmarks.lone_task import PARTITIONS, lone_task
 from kafka_pipeline import TopologyBuilder, serdes, stores
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lone_task import lone_task, results_of
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.user_code import UserCode

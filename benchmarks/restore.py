@@ -22,7 +22,7 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
 from kafka_pipeline.common.kafka.data import PartitionReader

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.bench import Bench, bench
 from kafka_pipeline.common.committed import Committed, InputProgress
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.kafka.clients import client_config
 from kafka_pipeline.common.kafka.group_positions import GroupPositions

@@ -1,1 +1,1 @@
-"""Code that both daemons share: configuration, pipeline, topic names, logging and errors."""
+"""Code that both daemons share: messages, the pipeline, topic names and errors."""

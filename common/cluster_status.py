@@ -16,6 +16,7 @@ from kafka_pipeline.common.status import (
     newest_record_ms,
 )
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json
 
 HELD = "HELD"
 """Shown in place of the state of a task that nobody is to run."""
@@ -103,14 +104,13 @@ class TaskInfo:
 
 
 def unread_of(tasks: Iterable[TaskInfo]) -> int | None:
-    """Return the lag of several tasks together; `None` if that of any of them is not known."""
-    total = 0
-    for info in tasks:
-        lag = info.lag
-        if lag is None:
-            return None
-        total += lag
-    return total
+    """Return the lag of several tasks together; `None` if that of any of them is not known.
+
+    Without tasks, nothing is known either.
+    """
+    lags = [info.lag for info in tasks]
+    known = [lag for lag in lags if lag is not None]
+    return sum(known) if lags and len(known) == len(lags) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
         },
         "event_time_lag_ms": status.event_time_lag_ms(newest_ms) if status else None,
         "held_by": str(status.held_by) if status and status.held_by else None,
-        "key_warnings": [each.to_json() for each in status.key_warnings] if status else None,
+        "key_warnings": as_json(status.key_warnings) if status else None,
         "dropped": sum(status.dropped.values()) if status else None,
         "dropped_by_reason": dict(status.dropped) if status else None,
         "dropped_per_minute_by_reason": dict(status.dropped_lately) if status else None,

@@ -13,12 +13,10 @@ Keys and values are the original's, byte for byte; additional facts are in these
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.messages import (
     JOB_MANAGER,
     ControlRecord,
@@ -34,19 +32,19 @@ from kafka_pipeline.common.messages import (
     ReportRequest,
     Sos,
     Threads,
-    read_task,
+    WrittenTask,
 )
 from kafka_pipeline.common.reports import (
     decode_owners,
     decode_report,
-    dump,
     encode_owners,
     encode_report,
 )
-from kafka_pipeline.common.signing import require_signed, signed
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import require_signed, signed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.wire import JsonObject, require_shallow
+from kafka_pipeline.common.typed_json import dump, from_json, parse
 
 PROTOCOL_VERSION = 6
 MAX_RECORD_BYTES = 1_000_000
@@ -170,7 +168,7 @@ class Codec:
             return self._decode(record)
         except MalformedMessageError:
             raise
-        except (ValueError, KeyError, RecursionError) as error:
+        except (ValueError, KeyError) as error:
             raise MalformedMessageError(f"{record.topic}: {type(error).__name__}") from error
 
     def _report(
@@ -351,11 +349,10 @@ def _joined(parts: Sequence[_Part]) -> _Part:
 
 
 def _read_replica(record: ControlRecord) -> ProcessorReplica:
-    parameters = json.loads(dict(record.headers)["parameters"])
-    require_shallow(parameters)
-    return ProcessorReplica.from_json(json.loads(record.value), parameters)
+    parameters = parse(dict(record.headers)["parameters"])
+    return ProcessorReplica.from_json(parse(record.value), parameters)
 
 
 def _read_task(record: ControlRecord) -> TaskId:
-    fields = JsonObject(json.loads(record.value), {"standby": 0})
-    return read_task(fields, fields.integer("standby"))
+    task: WrittenTask = from_json(WrittenTask, parse(record.value), "the task")
+    return TaskId(task.processor, task.partition, task.standby)

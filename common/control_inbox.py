@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.counted_log import CountedLog
 from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, Message
-from kafka_pipeline.common.signing import SIGNATURE
+from kafka_pipeline.common.monitoring.counted_log import CountedLog
+from kafka_pipeline.common.security.signing import SIGNATURE
 
 REJECTED = "control message rejected"
 

@@ -11,20 +11,34 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
-from kafka_pipeline.common.control_key import ControlKey
+from msgspec import Struct, structs
+
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import LoggedStore, Meeting, OnError, PipelineProcessor
-from kafka_pipeline.common.signing import SIGNATURE, BadSignatureError, require_signed, signed
-from kafka_pipeline.common.specs import SPECS, Name, SourceSpec
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import (
+    SIGNATURE,
+    BadSignatureError,
+    require_signed,
+    signed,
+)
+from kafka_pipeline.common.specs import SPECS
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
-from kafka_pipeline.common.wire import JsonObject, require_shallow
+from kafka_pipeline.common.typed_json import (
+    Count,
+    Name,
+    Positive,
+    Strict,
+    as_json,
+    from_json,
+    parse,
+)
 
 FORMAT = 1
 """The version of the format of records, in their header `format`."""
@@ -57,16 +71,7 @@ class PipelineVersion:
     made_by: str
 
 
-def require_task(what: str, value: str) -> None:
-    """Raise ValueError if a string is not the id of a task, of which `what` says whose it is."""
-    try:
-        TaskId.parse(value)
-    except ValueError as error:
-        raise ValueError(f"{what}: {error}") from error
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class Stop(Strict, frozen=True, kw_only=True):
     """Why nothing of a job is to run for now: a tool works on its topics.
 
     A `savepoint` copies them, and may be given up at any time. A `restore` makes them anew; until
@@ -81,8 +86,7 @@ class Stop:
     drains: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class Wish(Strict, frozen=True, kw_only=True):
     """What the JobManager is to bring about.
 
     The `version` runs. If there is a version to come `next`, the JobManager stops what the change
@@ -95,18 +99,25 @@ class Wish:
     if that is larger.
     """
 
-    version: Annotated[int, AtLeast(1)]
-    next: Annotated[int, AtLeast(1)] | None = None
+    version: Positive
+    next: Positive | None = None
     paused: tuple[Name, ...] = ()
-    paused_tasks: tuple[Annotated[str, require_task], ...] = ()
+    paused_tasks: tuple[str, ...] = ()
     drains: bool = False
-    restarts: Mapping[Name, Annotated[int, AtLeast(1)]] = field(default_factory=dict, hash=False)
+    restarts: Mapping[Name, Positive] = {}
     stop: Stop | None = None
-    task_managers: Annotated[int, AtLeast(1)] | None = None
+    task_managers: Positive | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if what is paused is not a task."""
+        try:
+            _ = [*map(TaskId.parse, self.paused_tasks)]
+        except ValueError as error:
+            raise ValueError(f"paused_tasks: {error}") from error
 
     def of(self, version: int, next_: int | None = None) -> Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
-        return replace(self, version=version, next=next_)
+        return structs.replace(self, version=version, next=next_)
 
     def running(self, version: PipelineVersion) -> Wish:
         """Return the same wish for a version that runs alone.
@@ -115,7 +126,7 @@ class Wish:
         """
         pipeline = version.pipeline
         ids, tasks = {each.id for each in pipeline.processors}, {*map(str, pipeline.tasks)}
-        return replace(
+        return structs.replace(
             self.of(version.number),
             paused=tuple(id_ for id_ in self.paused if id_ in ids),
             paused_tasks=tuple(task for task in self.paused_tasks if task in tasks),
@@ -123,24 +134,26 @@ class Wish:
 
     def with_paused(self, processors: Iterable[str], tasks: Iterable[str] = ()) -> Wish:
         """Return the same wish with these processors and tasks paused, and no others."""
-        return replace(self, paused=tuple(sorted(processors)), paused_tasks=tuple(sorted(tasks)))
+        return structs.replace(
+            self, paused=tuple(sorted(processors)), paused_tasks=tuple(sorted(tasks))
+        )
 
     def with_drain(self, *, drains: bool) -> Wish:
         """Return the same wish, to drain the pipeline or not."""
-        return replace(self, drains=drains)
+        return structs.replace(self, drains=drains)
 
     def with_stop(self, stop: Stop | None) -> Wish:
         """Return the same wish with this stop, or without one."""
-        return replace(self, stop=stop)
+        return structs.replace(self, stop=stop)
 
     def with_task_managers(self, number: int | None) -> Wish:
         """Return the same wish for so many TaskManagers; `None` is as config.yaml says."""
-        return replace(self, task_managers=number)
+        return structs.replace(self, task_managers=number)
 
     def with_restarts(self, ids: Iterable[str]) -> Wish:
         """Return the same wish with one more restart of each of these processors, or tasks."""
         more = {id_: self.restarts.get(id_, 0) + 1 for id_ in ids}
-        return replace(self, restarts={**self.restarts, **more})
+        return structs.replace(self, restarts={**self.restarts, **more})
 
 
 def is_restoring(wish: Wish | None) -> bool:
@@ -299,10 +312,8 @@ def records(names: TopicNames, wish: Wish, *versions: PipelineVersion) -> list[C
 
 def _read(record: ControlRecord, read: Any) -> Any:
     try:
-        data = json.loads(record.value)
-        require_shallow(data)
-        return read(data)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        return read(parse(record.value))
+    except ValueError as error:
         raise UnreadableDeploymentError(
             f"topic {record.topic}, offset {record.offset}: {record.key.decode(errors='replace')} "
             f"cannot be read: {error}"
@@ -344,48 +355,45 @@ def _pipeline_to_json(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def version_from_json(data: Any, names: TopicNames) -> PipelineVersion:
-    fields = JsonObject(data)
-    partitions = fields.object("partitions")
+    """Return what `version_to_json` wrote, as a version of this job. Raises ValueError."""
+    read: _Version = from_json(_Version, data, "the version")
     pipeline = Pipeline(
-        tuple(map(_processor, fields.items("processors"))),
-        TopicNames(names.job_name, fields.name("source"), fields.name("sink")),
-        fields.integer("parallelism", 1),
-        from_json(Mapping[Name, Annotated[int, AtLeast(1)]], partitions, "partitions"),
+        tuple(map(_processor, read.processors)),
+        TopicNames(names.job_name, read.source, read.sink),
+        read.parallelism,
+        read.partitions,
     )
-    return PipelineVersion(
-        fields.integer("number", 1),
-        pipeline,
-        fields.text("text"),
-        fields.integer("made_at_ms"),
-        fields.text("made_by"),
-    )
+    return PipelineVersion(read.number, pipeline, read.text, read.made_at_ms, read.made_by)
 
 
 def _processor_to_json(processor: PipelineProcessor) -> dict[str, Any]:
     return {**as_json(processor), "type": processor.spec.type, "spec": as_json(processor.spec)}
 
 
-_PROCESSOR_DEFAULTS: Mapping[str, Any] = {
-    "on_error": str(OnError.FAIL),
-    "max_dead_letters_per_minute": None,
-    "topics": {},
-    "stores": [],
-    "sources": {},
-    "meetings": None,
-}
+@dataclass(frozen=True, slots=True)
+class _Processor(PipelineProcessor):
+    """A processor in JSON; its `type` says what its `spec` has."""
+
+    spec: Any
+    type: str = field(kw_only=True)
 
 
-def _processor(data: Any) -> PipelineProcessor:
-    fields = JsonObject(data, _PROCESSOR_DEFAULTS)
-    return PipelineProcessor(
-        id=fields.name("id"),
-        spec=from_json(SPECS[fields.text("type")], fields.raw("spec"), "spec"),
-        to=fields.names("to"),
-        from_=fields.names("from_"),
-        on_error=OnError(fields.text("on_error")),
-        max_dead_letters_per_minute=fields.integer_or_none("max_dead_letters_per_minute", 1),
-        topics=from_json(Mapping[str, Name], fields.raw("topics"), "topics"),
-        stores=from_json(tuple[LoggedStore, ...], fields.raw("stores"), "stores"),
-        sources=from_json(Mapping[str, SourceSpec], fields.raw("sources"), "sources"),
-        meetings=from_json(tuple[Meeting, ...] | None, fields.raw("meetings"), "meetings"),
-    )
+class _Version(Struct, frozen=True, kw_only=True):
+    number: Positive
+    made_at_ms: Count
+    made_by: str
+    source: Name
+    sink: Name
+    parallelism: Positive
+    partitions: Mapping[Name, Positive]
+    processors: tuple[_Processor, ...]
+    text: str
+
+
+def _processor(read: _Processor) -> PipelineProcessor:
+    type_ = SPECS.get(read.type)
+    if type_ is None:
+        raise ValueError(f'processor "{read.id}" has the unknown type "{read.type}"')
+    spec = from_json(type_, read.spec, f'the spec of processor "{read.id}"')
+    known = {each.name: getattr(read, each.name) for each in fields(PipelineProcessor)}
+    return PipelineProcessor(**{**known, "spec": spec})

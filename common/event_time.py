@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from kafka_pipeline.common.specs import Name, ProcessorSpec, SparkSpec, TopologySpec
-from kafka_pipeline.common.typed_json import AtLeast
+from kafka_pipeline.common.specs import ProcessorSpec, SparkSpec, TopologySpec
+from kafka_pipeline.common.typed_json import Name, Positive, Strict
 
 if TYPE_CHECKING:
     from kafka_pipeline.common.pipeline import Pipeline
     from kafka_pipeline.common.processors import PipelineProcessor
 
-_Count = Annotated[int, AtLeast(1)]
-
 _BY_TIME = ("times", "join_times", "numbered_times")
 """The rules by which the times of steps are spread: they say which stores have times."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writer:
+class Writer(Strict, frozen=True, kw_only=True):
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
     `inputs` has the number of partitions by topic. Those in `internal` are written by the job too,
@@ -29,8 +25,8 @@ class Writer:
     """
 
     processor: Name
-    inputs: Mapping[Name, _Count] = field(hash=False)
-    internal: Mapping[Name, tuple[Name, ...]] = field(default_factory=dict, hash=False)
+    inputs: Mapping[Name, Positive]
+    internal: Mapping[Name, tuple[Name, ...]] = {}
     feedback: tuple[Name, ...] = ()
 
     @property
@@ -43,14 +39,13 @@ class Writer:
         return frozenset(self.internal.get(topic, (self.processor,)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventTimeSpec:
+class EventTimeSpec(Strict, frozen=True, kw_only=True):
     """Who writes the internal topics that a processor reads, by topic.
 
     A processor that has none needs no event time, and nobody after it does.
     """
 
-    writers: Mapping[Name, tuple[Writer, ...]] = field(default_factory=dict, hash=False)
+    writers: Mapping[Name, tuple[Writer, ...]] = {}
 
     def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
         """Return the processors that take what comes of an internal topic out of sources."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, newest, snapshot
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.messages import (
     MISSED_BEATS,
     ControlRecord,
@@ -18,7 +18,7 @@ from kafka_pipeline.common.messages import (
     Threads,
 )
 from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.signing import BadSignatureError
+from kafka_pipeline.common.security.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from kafka_pipeline.common.wire import JsonObject
+from msgspec import Struct
 
 KEYS_DO_NOT_MEET = "records with the same key do not meet"
 """What the log calls it."""
@@ -24,8 +22,7 @@ class KeyProblem(StrEnum):
     """Their bytes are not those that the serde of the keys would write."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyWarning:
+class KeyWarning(Struct, frozen=True):
     """Keys of `topic` do not meet those of the `others` in the step `step`, or not all of them.
 
     `found` is the partitioner that would have chosen the partitions, "" if none is known, or the
@@ -53,26 +50,4 @@ class KeyWarning:
             f"{self.topic} has keys in other partitions than murmur2_random would choose "
             f"({fits}), so most of their records do not meet {met}: put repartition() after the "
             f"source, or give the producers partitioner=murmur2_random; see {_SEE}"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`."""
-        return {
-            "topic": self.topic,
-            "problem": str(self.problem),
-            "step": self.step,
-            "others": list(self.others),
-            "found": self.found,
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> KeyWarning:
-        """Read what `to_json` wrote. Raises ValueError on anything else."""
-        fields = JsonObject(data)
-        return cls(
-            topic=fields.text("topic"),
-            problem=KeyProblem(fields.text("problem")),
-            step=fields.text("step"),
-            others=fields.texts("others"),
-            found=fields.text("found"),
         )

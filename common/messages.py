@@ -8,15 +8,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta, Struct
+
 from kafka_pipeline.common.event_time import EventTimeSpec, event_times
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import OnError, PipelineProcessor
-from kafka_pipeline.common.specs import SPECS, Name, ProcessorSpec, SourceSpec
+from kafka_pipeline.common.specs import SPECS, ProcessorSpec, SourceSpec
 from kafka_pipeline.common.status import TaskStatus, ThreadState
 from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
-from kafka_pipeline.common.wire import JsonObject
+from kafka_pipeline.common.typed_json import Count, Name, Positive, as_json, from_json
 
 JOB_MANAGER = "jobmanager"
 
@@ -28,20 +30,6 @@ FULL_BEATS = 5
 
 A reader that cannot ask for a full report waits for this long at most.
 """
-
-_OPTIONAL: Mapping[str, Any] = {
-    "spec": {},
-    "sources": {},
-    "state_topics": {},
-    "standby": 0,
-    "arcs": {},
-    "generation": 0,
-    "max_dead_letters_per_minute": None,
-    "event_time": None,
-    "former_inputs": [],
-    "suspects": [],
-}
-_Count = Annotated[int, AtLeast(1)]
 
 
 class MalformedMessageError(Exception):
@@ -149,44 +137,65 @@ class ProcessorReplica:
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
         """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
-        fields, extra = JsonObject(data), JsonObject(parameters, _OPTIONAL)
-        type_ = SPECS.get(fields.text("type").lower())
-        if type_ is None or type_.type.upper() != fields.text("type"):
+        processor: _Processor = from_json(_Processor, data, "the processor")
+        read: _Parameters = from_json(_Parameters, parameters, "the parameters")
+        type_ = SPECS.get(processor.type.lower())
+        if type_ is None or type_.type.upper() != processor.type:
             raise ValueError("unknown processor type")
-        from_, in_topics = fields.names("from"), fields.names("inTopics")
-        to, out_topics = fields.names("to"), fields.names("outTopics")
+        from_, in_topics = processor.from_, processor.in_topics
+        to, out_topics = processor.to, processor.out_topics
         if len(from_) != len(in_topics) or len(to) != len(out_topics):
             raise ValueError("from and to must have a topic each")
-        state_topics = from_json(Mapping[Name, Name], extra.object("state_topics"), "state_topics")
-        if "stateTopic" in data:
+        extra = msgspec.structs.asdict(read)
+        if processor.state_topic is not None:
             if type_.sole_store is None:
                 raise ValueError("stateTopic belongs to another type")
-            state_topics[type_.sole_store] = fields.name("stateTopic")
+            extra["state_topics"] = {**read.state_topics, type_.sole_store: processor.state_topic}
         return cls(
-            task=read_task(fields, extra.integer("standby")),
-            spec=from_json(type_, extra.object("spec"), "spec"),
+            task=TaskId(processor.processor, processor.partition, extra.pop("standby")),
+            spec=from_json(type_, extra.pop("spec"), "the parameters: spec"),
             from_=from_,
             to=to,
             in_topics=in_topics,
             out_topics=out_topics,
-            state_topics=state_topics,
-            dead_letter_topic=extra.name_or_none("dead_letter_topic"),
-            on_error=OnError(extra.text("on_error")),
-            max_dead_letters_per_minute=extra.integer_or_none("max_dead_letters_per_minute", 1),
-            sources=from_json(Mapping[str, SourceSpec], extra.object("sources"), "sources"),
-            arcs=from_json(Mapping[Name, _Count], extra.object("arcs"), "arcs"),
-            generation=extra.integer("generation"),
-            event_time=from_json(EventTimeSpec | None, extra.raw("event_time"), "event_time"),
-            former_inputs=extra.names("former_inputs"),
-            suspects=from_json(tuple[Suspect, ...], extra.raw("suspects"), "suspects"),
+            **extra,
         )
 
 
-def read_task(fields: JsonObject, standby: int) -> TaskId:
-    """Return the task of a message. Raises ValueError if it has no valid task id."""
-    task = TaskId(fields.name("ID"), fields.integer("pipelineID"), standby)
-    TaskId.parse(str(task))
-    return task
+_Number = Annotated[int, Meta(ge=0, le=9_999_999_999)]
+"""What fits into the id of a task."""
+
+
+class WrittenTask(Struct, frozen=True, kw_only=True):
+    """What the original calls a task; a copy has a number too."""
+
+    partition: _Number = msgspec.field(name="pipelineID")
+    processor: Name = msgspec.field(name="ID")
+    standby: _Number = 0
+
+
+class _Processor(WrittenTask, frozen=True, kw_only=True):
+    type: str
+    from_: tuple[Name, ...] = msgspec.field(name="from")
+    to: tuple[Name, ...]
+    in_topics: tuple[Name, ...] = msgspec.field(name="inTopics")
+    out_topics: tuple[Name, ...] = msgspec.field(name="outTopics")
+    state_topic: Name | None = msgspec.field(name="stateTopic", default=None)
+
+
+class _Parameters(Struct, frozen=True, kw_only=True):
+    on_error: OnError
+    dead_letter_topic: Name | None
+    spec: Any = {}
+    sources: Mapping[str, SourceSpec] = {}
+    state_topics: Mapping[Name, Name] = {}
+    standby: _Number = 0
+    arcs: Mapping[Name, Positive] = {}
+    generation: Count = 0
+    max_dead_letters_per_minute: Positive | None = None
+    event_time: EventTimeSpec | None = None
+    former_inputs: tuple[Name, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
 
 
 def replicas(
@@ -215,7 +224,7 @@ def replicas(
         for partition in range(pipeline.task_count(processor))
     ]
     copies = [
-        replace(replica, task=replace(replica.task, standby=number + 1))
+        replace(replica, task=replica.task.copy(number + 1))
         for number in range(standbys)
         for processor, replica in tasks
         if processor.has_standbys

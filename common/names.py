@@ -36,11 +36,3 @@ def name_problem(name: str) -> str | None:
     if len(name) > MAX_NAME_LENGTH:
         return f"has {len(name)} characters, Kafka takes at most {MAX_NAME_LENGTH}"
     return None
-
-
-def require_name(what: str, name: str) -> str:
-    """Return `name`; `what` says whose it is. Raises ValueError if it has a `name_problem`."""
-    problem = name_problem(name)
-    if problem:
-        raise ValueError(f"{what} {problem}")
-    return name

@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import msgspec
+
 from kafka_pipeline.common.specs import ProcessorSpec, SourceSpec
 from kafka_pipeline.common.spreading import SAID, Spreading
+from kafka_pipeline.common.typed_json import Name, Positive, Strict
 
 SOURCE = "source"
 """Means the source topic in `PipelineProcessor.from_`."""
@@ -41,23 +44,21 @@ class OnError(StrEnum):
         return self in (OnError.SKIP_ALL, OnError.DEAD_LETTER_ALL)
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedStore:
+class LoggedStore(Strict, frozen=True):
     """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
 
     A store that is not `persistent` is in memory. `spreading` says which task has which entries.
     """
 
     name: str
-    topic_config: Mapping[str, str] = field(
-        default_factory=lambda: {"cleanup.policy": "compact"}, hash=False
+    topic_config: Mapping[str, str] = msgspec.field(
+        default_factory=lambda: {"cleanup.policy": "compact"}
     )
     persistent: bool = True
     spreading: Spreading = SAID
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Strict, frozen=True):
     """Topics whose records meet by key in a step, so that they need as many partitions.
 
     `step` is the name of the step, and `topics` are names in `PipelineProcessor.from_`.
@@ -78,13 +79,13 @@ class PipelineProcessor:
     `meetings` is None if nobody knows which of the topics meet: then all of them may.
     """
 
-    id: str
+    id: Name
     spec: ProcessorSpec
-    to: tuple[str, ...]
-    from_: tuple[str, ...]
+    to: tuple[Name, ...]
+    from_: tuple[Name, ...]
     on_error: OnError = OnError.FAIL
-    max_dead_letters_per_minute: int | None = None
-    topics: Mapping[str, str] = field(default_factory=dict, hash=False)
+    max_dead_letters_per_minute: Positive | None = None
+    topics: Mapping[str, Name] = field(default_factory=dict, hash=False)
     stores: tuple[LoggedStore, ...] = ()
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     meetings: tuple[Meeting, ...] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 KafkaHeaders = list[tuple[str, bytes | None]] | None
@@ -13,6 +13,8 @@ OutputRecord = tuple[str, bytes | None, bytes | None, int, int, KafkaHeaders]
 
 The partition is -1 if the key decides. It is a plain tuple, because every record needs one.
 """
+
+_MOST_BYTES = 16_000_000
 
 
 @dataclass(slots=True)
@@ -104,3 +106,20 @@ class RecordBatch:
             self.cause,
             None if clocks is None else [clocks[index] for index in indices],
         )
+
+
+def parts(records: Iterable[OutputRecord], most: int) -> Iterator[list[OutputRecord]]:
+    """Yield records in parts for one transaction each, so that none times out.
+
+    A part ends with the record that makes it `most` records, or 16 MB of keys and values.
+    """
+    part: list[OutputRecord] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        size += len(record[1] or b"") + len(record[2] or b"")
+        if len(part) == most or size >= _MOST_BYTES:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part

@@ -7,19 +7,29 @@ A document has the name of each field once, not once per task.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+from msgspec import DecodeError, Meta, Struct, structs
+from msgspec.json import Decoder
 
 from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.key_warnings import KeyWarning
 from kafka_pipeline.common.messages import JobManagerBeat, Report
 from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.common.wire import JsonObject
+from kafka_pipeline.common.typed_json import (
+    LARGEST,
+    Count,
+    Name,
+    Positive,
+    dump,
+    from_json,
+    parsed_text,
+)
 
 PART_BYTES = 500_000
 """The maximum size of a part's documents together: half of what control topics accept."""
@@ -36,42 +46,71 @@ _OWNER_BYTES = 10
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
-_NO_COLUMNS: Mapping[str, Any] = {
-    "dropped_lately": [],
-    "rejected": [],
-    "held_by": [],
-    "key_warnings": [],
-}
-"""What is next to the table, if any task has it."""
+_NEXT_TO_ROWS = ("dropped_lately", "rejected", "held_by", "key_warnings")
+"""Columns next to the rows, if any task has something in them."""
+_SOMETIMES = ("code", "state_address")
+"""What a report leaves out if it is empty."""
+
+T = TypeVar("T")
 
 
-def dump(body: Any) -> bytes:
-    """Return JSON without blanks."""
-    return json.dumps(body, separators=(",", ":")).encode()
+class _Columns(Struct, frozen=True):
+    task: tuple[str, ...]
+    state: tuple[str, ...]
+    fingerprint: tuple[Annotated[str, Meta(max_length=_LONGEST_FINGERPRINT)], ...]
+
+
+class _OfManager(Struct, frozen=True, kw_only=True):
+    tm_id: Count
+    incarnation: str
+    threads: Positive
+    beat: Count
+    base: Count | None
+    epoch: Annotated[int, Meta(ge=-1, le=LARGEST)]
+    sequence: Count
+    leaving: bool
+    host: str
+    pid: Count
+    thread_states: tuple[ThreadState, ...]
+    code: Mapping[str, str] = {}
+    state_address: str = ""
+
+
+class _ActedOn(_OfManager, frozen=True, kw_only=True):
+    tasks: _Columns
+    closed: tuple[TaskId, ...]
+    suspects: Mapping[TaskId, tuple[Suspect, ...]] = {}
+
+
+class _Figures(Struct, frozen=True):
+    """A row for each task; what is next to the rows is empty if no task has it."""
+
+    names: tuple[str, ...]
+    rows: list[list[Any]]
+    dropped_lately: Sequence[Mapping[str, Count]] = ()
+    rejected: Sequence[Mapping[str, Count]] = ()
+    held_by: Sequence[str] = ()
+    key_warnings: Sequence[tuple[KeyWarning, ...]] = ()
+
+
+class _Beat(Struct, frozen=True, kw_only=True):
+    epoch: Count
+    leaving: bool = False
+    held: frozenset[Name] = frozenset()
+    held_tasks: frozenset[TaskId] = frozenset()
+    findings: tuple[str, ...] = ()
+
+
+class _BeatWithOwners(_Beat, frozen=True, kw_only=True):
+    owners: Mapping[TaskId, Count | None]
 
 
 def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
     """Return the facts to act on and the figures of each part. Long reasons are shortened."""
-    facts: dict[str, Any] = {
-        "tm_id": report.tm_id,
-        "incarnation": report.incarnation,
-        "threads": report.threads,
-        "beat": report.beat,
-        "base": report.base,
-        "epoch": report.epoch,
-        "sequence": report.sequence,
-        "leaving": report.leaving,
-        "host": report.host,
-        "pid": report.pid,
-        "thread_states": report.thread_states,
-    }
     # Readers of earlier versions ignore the fields that they do not know.
-    if report.code:
-        facts["code"] = dict(report.code)
-    if report.state_address:
-        facts["state_address"] = report.state_address
-    closed = [str(task) for task in report.closed]
-    return _encode_parts(facts, _with_short_reasons(report.tasks), closed)
+    facts = {name: getattr(report, name) for name in _OfManager.__struct_fields__}
+    facts = {name: fact for name, fact in facts.items() if fact or name not in _SOMETIMES}
+    return _encode_parts(facts, _with_short_reasons(report.tasks), report.closed)
 
 
 def _with_short_reasons(tasks: Sequence[TaskStatus]) -> list[TaskStatus]:
@@ -84,16 +123,17 @@ def _with_short_reasons(tasks: Sequence[TaskStatus]) -> list[TaskStatus]:
 
 
 def _encode_parts(
-    facts: Mapping[str, Any], tasks: Sequence[TaskStatus], closed: Sequence[str]
+    facts: Mapping[str, Any], tasks: Sequence[TaskStatus], closed: Sequence[TaskId]
 ) -> list[tuple[bytes, bytes]]:
     columns = {
-        "task": [str(task.task) for task in tasks],
+        "task": [task.task for task in tasks],
         "state": [task.state for task in tasks],
         "fingerprint": [task.fingerprint for task in tasks],
     }
-    suspects = {str(task.task): as_json(task.suspects) for task in tasks if task.suspects}
-    extra = {"suspects": suspects} if suspects else {}
-    acted_on = dump({**facts, "tasks": columns, "closed": closed, **extra})
+    content = {**facts, "tasks": columns, "closed": closed}
+    if suspects := {str(task.task): task.suspects for task in tasks if task.suspects}:
+        content["suspects"] = suspects
+    acted_on = dump(content)
     figures = _encode_figures(tasks)
     if len(acted_on) + len(figures) <= PART_BYTES or max(len(tasks), len(closed)) <= 1:
         return [(acted_on, figures)]
@@ -107,21 +147,17 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
     absent = {name: value for name, value in FIGURES.items() if name in told}
     rows = [
         [
-            *(task.thread, task.reason, task.activity, dict(task.dropped)),
+            *(task.thread, task.reason, task.activity, task.dropped),
             *(task.figures.get(name, value) for name, value in absent.items()),
         ]
         for task in tasks
     ]
     table = {"names": [*_SHOWN, *absent], "rows": rows}
     # Readers of earlier versions ignore the fields that they do not know.
-    if any(task.dropped_lately for task in tasks):
-        table["dropped_lately"] = [dict(task.dropped_lately) for task in tasks]
-    if any(task.rejected for task in tasks):
-        table["rejected"] = [dict(task.rejected) for task in tasks]
-    if any(task.held_by for task in tasks):
-        table["held_by"] = [str(task.held_by or "") for task in tasks]
-    if any(task.key_warnings for task in tasks):
-        table["key_warnings"] = [[each.to_json() for each in t.key_warnings] for t in tasks]
+    for name in _NEXT_TO_ROWS:
+        column = [getattr(task, name) for task in tasks]
+        if any(column):
+            table[name] = ["" if each is None else each for each in column]
     return dump(table)
 
 
@@ -130,43 +166,25 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 
     Raises ValueError on anything that `encode_report` did not write.
     """
-    optional = {"code": {}, "state_address": "", "suspects": {}}
-    fields = JsonObject(json.loads(acted_on), optional)
-    columns = JsonObject(fields.object("tasks"))
-    known = [columns.texts(name) for name in _ACTED_ON]
-    if any(len(fingerprint) > _LONGEST_FINGERPRINT for fingerprint in known[-1]):
-        raise ValueError("a fingerprint is too long")
+    facts = structs.asdict(_decoded(_read_acted_on, acted_on))
+    known, suspects = structs.astuple(facts.pop("tasks")), facts.pop("suspects")
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
     else:
-        tasks = _decode_statuses(known, JsonObject(json.loads(figures), _NO_COLUMNS))
-    if suspects := fields.object("suspects"):
-        found = from_json(Mapping[str, tuple[Suspect, ...]], suspects, "suspects")
-        tasks = tuple(replace(each, suspects=found.get(str(each.task), ())) for each in tasks)
-    base = fields.integer_or_none("base")
-    return Report(
-        tm_id=fields.integer("tm_id"),
-        incarnation=fields.text("incarnation"),
-        threads=fields.integer("threads", low=1),
-        beat=fields.integer("beat"),
-        epoch=fields.integer("epoch", low=-1),
-        sequence=fields.integer("sequence"),
-        leaving=fields.boolean("leaving"),
-        host=fields.text("host"),
-        pid=fields.integer("pid"),
-        thread_states=tuple(ThreadState(state) for state in fields.texts("thread_states")),
-        tasks=tasks,
-        base=base,
-        closed=tuple(TaskId.parse(task) for task in fields.texts("closed")),
-        code=_code(fields.object("code")),
-        state_address=fields.text("state_address"),
-    )
+        tasks = _decode_statuses(known, _decoded(_read_figures, figures))
+    if suspects:
+        tasks = tuple(
+            replace(each, suspects=suspects[each.task]) if each.task in suspects else each
+            for each in tasks
+        )
+    return Report(tasks=tasks, **facts)
 
 
-def _code(data: dict[str, Any]) -> dict[str, str]:
-    fields = JsonObject(data)
-    "".join(data).encode()
-    return {module: fields.text(module) for module in data}
+def _decoded(decoder: Decoder[T], data: bytes) -> T:
+    try:
+        return decoder.decode(data)
+    except (DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
 
 
 @lru_cache(_KNOWN_STATUSES)
@@ -175,33 +193,32 @@ def _status(task: str, state: str, fingerprint: str) -> TaskStatus:
     return TaskStatus(TaskId.parse(task), TaskState(state), fingerprint=fingerprint)
 
 
-def _decode_statuses(
-    acted_on: Sequence[Sequence[str]], table: JsonObject
-) -> tuple[TaskStatus, ...]:
-    names, rows = table.texts("names"), table.items("rows")
-    # Tables of earlier versions, and those without any, do not have them.
-    lately = table.items("dropped_lately") or [{}] * len(rows)
-    rejected = table.items("rejected") or [{}] * len(rows)
-    holders = table.items("held_by") or [""] * len(rows)
-    warnings = table.items("key_warnings") or [[]] * len(rows)
-    size = len(_SHOWN)
+def _decode_statuses(acted_on: Sequence[Sequence[str]], table: _Figures) -> tuple[TaskStatus, ...]:
+    names, size = table.names, len(_SHOWN)
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    columns = zip(*acted_on, rows, lately, rejected, holders, warnings, strict=True)
-    for *known, row, dropped, each, holder, of_keys in columns:
-        if not isinstance(row, list):
-            raise ValueError("a row is not a list")
-        values = dict(zip(_ACTED_ON, known, strict=True))
+    # Tables of earlier versions, and those of tasks without them, do not have these columns.
+    found = {name: column for name in _NEXT_TO_ROWS if (column := getattr(table, name))}
+    for *known, row, others in zip(
+        *acted_on, table.rows, _rows(found, len(table.rows)), strict=True
+    ):
+        values = {**dict(zip(_ACTED_ON, known, strict=True)), **others}
         values.update(zip(_SHOWN, row[:size], strict=True))
-        values |= {"dropped_lately": dropped, "rejected": each, "held_by": holder}
-        values["key_warnings"] = of_keys
+        values["held_by"] = values.get("held_by") or None
         figures = zip(names[size:], row[size:], strict=True)
         values["figures"] = {
             name: value for name, value in figures if value is not None and name in FIGURES
         }
-        statuses.append(TaskStatus.from_json(values))
+        statuses.append(from_json(TaskStatus, values, "a task"))
     return tuple(statuses)
+
+
+def _rows(columns: Mapping[str, Sequence[Any]], size: int) -> list[dict[str, Any]]:
+    """Return columns as rows, of which there are `size`."""
+    if not columns:
+        return [{}] * size
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def encode_owners(beat: JobManagerBeat) -> list[bytes]:
@@ -213,7 +230,7 @@ def encode_owners(beat: JobManagerBeat) -> list[bytes]:
     if beat.held:
         facts["held"] = sorted(beat.held)
     if beat.held_tasks:
-        facts["held_tasks"] = [str(task) for task in sorted(beat.held_tasks)]
+        facts["held_tasks"] = sorted(beat.held_tasks)
     if beat.findings:
         facts["findings"] = [
             shorten(finding, _LONGEST_FINDING) for finding in beat.findings[:_MOST_FINDINGS]
@@ -240,18 +257,14 @@ def decode_owners(document: bytes, sent_at_ms: int, reads_owners: bool) -> JobMa
 
     Raises ValueError on anything that `encode_owners` did not write.
     """
-    defaults = {"leaving": False, "held": [], "held_tasks": [], "findings": []}
-    body = JsonObject(json.loads(document), defaults)
-    found = body.object("owners")
-    if not reads_owners:
-        found = {}
-    owners = JsonObject(found)
-    return JobManagerBeat(
-        body.integer("epoch"),
-        sent_at_ms,
-        {TaskId.parse(task): owners.integer_or_none(task) for task in found},
-        body.boolean("leaving"),
-        frozenset(body.names("held")),
-        frozenset(map(TaskId.parse, body.names("held_tasks"))),
-        body.texts("findings"),
-    )
+    if reads_owners:
+        beat: _Beat = _decoded(_read_beat_with_owners, document)
+    else:
+        beat = _decoded(_read_beat, document)
+    return JobManagerBeat(sent_at_ms=sent_at_ms, **{"owners": {}, **structs.asdict(beat)})
+
+
+_read_acted_on = Decoder(_ActedOn, dec_hook=parsed_text)
+_read_figures = Decoder(_Figures)
+_read_beat = Decoder(_Beat, dec_hook=parsed_text)
+_read_beat_with_owners = Decoder(_BeatWithOwners, dec_hook=parsed_text)

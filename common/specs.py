@@ -1,4 +1,4 @@
-"""Specs say what processors do, as values: one dataclass for each `type` of pipeline.yaml.
+"""Specs say what processors do, as values: one class for each `type` of pipeline.yaml.
 
 `streams/pipeline/kinds/` says how each is read, checked and run.
 """
@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
-from kafka_pipeline.common.names import require_name
-from kafka_pipeline.common.typed_json import AtLeast
+from msgspec import Meta
+
+from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict, from_json
 
 COUNT_STORE = "counts"
 """The name of the store of the built-in type `count`."""
@@ -29,7 +29,6 @@ SHAPE_STORE = "shape"
 BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
 
-Name = Annotated[str, require_name]
 Format = Literal["string", "binary", "json"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
@@ -46,12 +45,7 @@ WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
 """Makes the time at which a record is read the time of the record."""
 
 
-def _none() -> dict[str, Any]:
-    return {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldTime:
+class FieldTime(Strict, frozen=True, kw_only=True):
     """The time of a record is in a field of its value."""
 
     field: str
@@ -59,8 +53,7 @@ class FieldTime:
     on_invalid: OnInvalid = "fail"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceSpec:
+class SourceSpec(Strict, frozen=True, kw_only=True):
     """How a source is read; a serde that is None is that of the processor."""
 
     key: str | None = None
@@ -69,8 +62,7 @@ class SourceSpec:
     auto_offset_reset: OffsetReset = "earliest"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Serdes:
+class Serdes(Strict, frozen=True, kw_only=True):
     """The names of the serdes of records that come in and go out."""
 
     key: str = BYTES
@@ -79,8 +71,7 @@ class Serdes:
     out_value: str = BYTES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpec:
+class StoreSpec(Strict, frozen=True, kw_only=True):
     """A store of a user's class; times, in ms, are None for types that do not have them."""
 
     name: Name
@@ -89,33 +80,30 @@ class StoreSpec:
     value: str = BYTES
     persistent: bool = True
     logged: bool = True
-    retention_ms: Annotated[int, AtLeast(0)] | None = None
-    window_size_ms: Annotated[int, AtLeast(0)] | None = None
-    history_retention_ms: Annotated[int, AtLeast(0)] | None = None
+    retention_ms: Count | None = None
+    window_size_ms: Count | None = None
+    history_retention_ms: Count | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AsyncSettings:
+class AsyncSettings(Strict, frozen=True, kw_only=True):
     """The settings of an `AsyncProcessor`; the class decides about those that are None."""
 
-    max_in_flight: Annotated[int, AtLeast(1)] | None = None
-    timeout_ms: Annotated[int, AtLeast(1)] | None = None
+    max_in_flight: Positive | None = None
+    timeout_ms: Positive | None = None
     ordered: Literal[True, "key"] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpec:
+class TableSpec(Strict, frozen=True, kw_only=True):
     """A lookup table of a query; it is read again every `refresh_s` seconds, or never if 0."""
 
     format: str
     path: str = ""
     schema: str = ""
-    options: Mapping[str, str] = field(default_factory=_none, hash=False)
-    refresh_s: Annotated[int, AtLeast(0)] = 0
+    options: Mapping[str, str] = {}
+    refresh_s: Count = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicTableSpec:
+class TopicTableSpec(Strict, frozen=True, kw_only=True):
     """A lookup table of a query that holds the last record of each key of a topic.
 
     `topic` is one of the processor's names in `from`; if the table `is_global`, which all tasks
@@ -127,7 +115,7 @@ class TopicTableSpec:
     topic: Name
     schema: str = ""
     is_global: bool = False
-    history_ms: Annotated[int, AtLeast(1)] | None = None
+    history_ms: Positive | None = None
 
     @property
     def has_history(self) -> bool:
@@ -144,16 +132,14 @@ class TopicTableSpec:
         return f"table-{table}-history" if has_history else f"table-{table}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PatternSpec:
+class PatternSpec(Strict, frozen=True, kw_only=True):
     """A regular expression for topics, with its flags."""
 
     pattern: str
     flags: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessorSpec:
+class ProcessorSpec(Strict, frozen=True, kw_only=True):
     """The fields of all processors, times in ms; `GroupSettings` explains `max_task_idle_ms`.
 
     `type` is the text in pipeline.yaml. A `sole_store` has the state topic of the processor.
@@ -162,9 +148,9 @@ class ProcessorSpec:
     type: ClassVar[str]
     sole_store: ClassVar[str | None] = None
 
-    max_process_time_ms: Annotated[int, AtLeast(1)] = DEFAULT_MAX_PROCESS_TIME_MS
-    max_task_idle_ms: Annotated[int, AtLeast(-1)] = 0
-    buffered_records: Annotated[int, AtLeast(1)] = DEFAULT_BUFFERED_RECORDS
+    max_process_time_ms: Positive = DEFAULT_MAX_PROCESS_TIME_MS
+    max_task_idle_ms: Annotated[int, Meta(ge=-1)] = 0
+    buffered_records: Positive = DEFAULT_BUFFERED_RECORDS
 
     @property
     def what(self) -> str:
@@ -192,12 +178,11 @@ class ProcessorSpec:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CodeSpec(ProcessorSpec):
+class CodeSpec(ProcessorSpec, frozen=True, kw_only=True):
     """User code `package.module:name`; `config` are its keyword arguments."""
 
     code: str
-    config: Mapping[str, Any] = field(default_factory=_none, hash=False)
+    config: Mapping[str, Any] = {}
 
     @property
     def what(self) -> str:
@@ -210,15 +195,13 @@ class CodeSpec(ProcessorSpec):
         return self.config
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForwardSpec(ProcessorSpec):
+class ForwardSpec(ProcessorSpec, frozen=True, kw_only=True):
     """Passes records on."""
 
     type = "forward"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SumSpec(ProcessorSpec):
+class SumSpec(ProcessorSpec, frozen=True, kw_only=True):
     """Adds a constant to each value."""
 
     type = "sum"
@@ -230,8 +213,7 @@ class SumSpec(ProcessorSpec):
         return {"constant": self.constant}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountSpec(ProcessorSpec):
+class CountSpec(ProcessorSpec, frozen=True, kw_only=True):
     """Counts the records of each key."""
 
     type = "count"
@@ -241,32 +223,41 @@ class CountSpec(ProcessorSpec):
 BuiltInSpec = ForwardSpec | SumSpec | CountSpec
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSpec:
+class WindowsSpec:
+    """The windows of a query: a `WindowSpec`, a `CalendarSpec` or a `SessionSpec`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, data: Any) -> WindowsSpec:
+        """Read the JSON of windows; their fields tell which ones. Raises ValueError."""
+        has = data if isinstance(data, dict) else {}
+        type_ = CalendarSpec if "period" in has else SessionSpec if "gap_ms" in has else WindowSpec
+        return cast(WindowsSpec, from_json(type_, data, "windows"))
+
+
+class WindowSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
     """The windows of a query, which start at `start_ms + n * slide_ms` since the epoch."""
 
-    size_ms: Annotated[int, AtLeast(1)]
-    slide_ms: Annotated[int, AtLeast(1)]
+    size_ms: Positive
+    slide_ms: Positive
     start_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalendarSpec:
+class CalendarSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
     """The windows of a query that are the periods of a `Calendar`, such as `1 day` of a zone."""
 
     period: str
     zone: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSpec:
+class SessionSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
     """The sessions of a query: a record more than `gap_ms` after the last one begins another."""
 
-    gap_ms: Annotated[int, AtLeast(1)]
+    gap_ms: Positive
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupingSpec:
+class GroupingSpec(Strict, frozen=True, kw_only=True):
     """How the state of a query with GROUP BY is kept.
 
     Records for windows that closed `grace_ms` after their end are late; those go to `late_to`, one
@@ -278,17 +269,16 @@ class GroupingSpec:
     `groups`.
     """
 
-    window: WindowSpec | CalendarSpec | SessionSpec | None = None
+    window: WindowsSpec | None = None
     emit: EmitTime = "on_update"
-    grace_ms: Annotated[int, AtLeast(0)] = 0
+    grace_ms: Count = 0
     late_to: Name | None = None
-    max_collected: Annotated[int, AtLeast(1)] = DEFAULT_MAX_COLLECTED
+    max_collected: Positive = DEFAULT_MAX_COLLECTED
     stage: GroupStage = "whole"
-    close_after_idle_ms: Annotated[int, AtLeast(1)] | None = None
+    close_after_idle_ms: Positive | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinSpec:
+class JoinSpec(Strict, frozen=True, kw_only=True):
     """How the records of two inputs are joined by their keys, and their rows kept.
 
     A record of `left` meets those of `right` that are at most `before_ms` older and `after_ms`
@@ -302,12 +292,11 @@ class JoinSpec:
     keeps: tuple[JoinSide, ...]
     before_ms: int
     after_ms: int
-    grace_ms: Annotated[int, AtLeast(0)] = 0
+    grace_ms: Count = 0
     late_to: Name | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSpec(ProcessorSpec):
+class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
 
     If they are `lenient`, values may be JSON as Spark reads it.
@@ -318,11 +307,11 @@ class SparkSpec(ProcessorSpec):
     format: Format = "string"
     schema: str = ""
     lenient: bool = False
-    tables: Mapping[str, TableSpec] = field(default_factory=_none, hash=False)
-    topic_tables: Mapping[str, TopicTableSpec] = field(default_factory=_none, hash=False)
+    tables: Mapping[str, TableSpec] = {}
+    topic_tables: Mapping[str, TopicTableSpec] = {}
     grouping: GroupingSpec | None = None
     # A batch has up to 100,000 records: while Spark computes, the next one can already be read.
-    buffered_records: Annotated[int, AtLeast(1)] = 50_000
+    buffered_records: Positive = 50_000
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -354,8 +343,7 @@ class SparkSpec(ProcessorSpec):
         return self.grouping is not None and self.grouping.stage == "groups"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SqlSpec(SparkSpec):
+class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     """A query over the view `input`, or over its one input by name, as `inputs` has it.
 
     One that joins two inputs has a `join`. There, `schemas` may have the DDL of each input, by its
@@ -365,7 +353,7 @@ class SqlSpec(SparkSpec):
     type = "sql"
     query: str
     inputs: tuple[Name, ...] = ()
-    schemas: Mapping[str, str] = field(default_factory=_none, hash=False)
+    schemas: Mapping[str, str] = {}
     join: JoinSpec | None = None
 
     @property
@@ -376,13 +364,12 @@ class SqlSpec(SparkSpec):
         return self._of_groups
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFrameSpec(SparkSpec):
+class DataFrameSpec(SparkSpec, frozen=True, kw_only=True):
     """A function `package.module:name` of the DataFrame; `config` are its keyword arguments."""
 
     type = "dataframe"
     code: str
-    config: Mapping[str, Any] = field(default_factory=_none, hash=False)
+    config: Mapping[str, Any] = {}
 
     @property
     def what(self) -> str:
@@ -395,8 +382,7 @@ class DataFrameSpec(SparkSpec):
         return {**self._of_groups, **self.config}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClassSpec(CodeSpec):
+class ClassSpec(CodeSpec, frozen=True, kw_only=True):
     """A user's class."""
 
     type = "class"
@@ -405,8 +391,7 @@ class ClassSpec(CodeSpec):
     asynchronous: AsyncSettings = AsyncSettings()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopologySpec(CodeSpec):
+class TopologySpec(CodeSpec, frozen=True, kw_only=True):
     """A node group of the topology that a function builds.
 
     `group` is "" for the topology as a whole.
@@ -416,10 +401,8 @@ class TopologySpec(CodeSpec):
 
     type = "topology"
     group: Name = ""
-    internal: Mapping[Name, Annotated[int, AtLeast(1)] | None] = field(
-        default_factory=_none, hash=False
-    )
-    followed: Mapping[Name, Name] = field(default_factory=_none, hash=False)
+    internal: Mapping[Name, Positive | None] = {}
+    followed: Mapping[Name, Name] = {}
     patterns: tuple[PatternSpec, ...] = ()
 
     @property
@@ -441,4 +424,4 @@ class TopologySpec(CodeSpec):
 AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec
 
 SPECS: Mapping[str, type[ProcessorSpec]] = {spec.type: spec for spec in get_args(AnySpec)}
-"""The dataclasses by their type."""
+"""The classes by their type."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from kafka_pipeline.common.typed_json import Strict
 
 Rule = Literal[
     "said",
@@ -20,8 +21,7 @@ Rule = Literal[
 EntryTime = Literal["window", "session", "version"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spreading:
+class Spreading(Strict, frozen=True, kw_only=True):
     """Which record key an entry of a store belongs to: that key decides its task.
 
     | rule | entries |

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from kafka_pipeline.common.key_warnings import KeyWarning
 from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.common.wire import JsonObject
+from kafka_pipeline.common.typed_json import Count
 
 FIGURES: Mapping[str, int | None] = {
     "records_in": 0,
@@ -124,14 +122,14 @@ class TaskStatus:
     task: TaskId
     state: TaskState
     reason: str = ""
-    thread: int = 0
+    thread: Count = 0
     fingerprint: str = ""
     activity: str = ""
-    figures: Mapping[str, int] = field(default_factory=dict, hash=False)
-    dropped: Mapping[str, int] = field(default_factory=dict, hash=False)
-    rejected: Mapping[str, int] = field(default_factory=dict, hash=False)
+    figures: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    dropped: Mapping[str, Count] = field(default_factory=dict, hash=False)
+    rejected: Mapping[str, Count] = field(default_factory=dict, hash=False)
     held_by: TaskId | None = None
-    dropped_lately: Mapping[str, int] = field(default_factory=dict, hash=False)
+    dropped_lately: Mapping[str, Count] = field(default_factory=dict, hash=False)
     key_warnings: tuple[KeyWarning, ...] = ()
     suspects: tuple[Suspect, ...] = ()
 
@@ -176,70 +174,8 @@ class TaskStatus:
             return self
         return self.with_figures(lag_age_ms=self.count("lag_age_ms") + silent_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`; empty ones are left out."""
-        told = {
-            "reason": self.reason,
-            "activity": self.activity,
-            "figures": dict(self.figures),
-            "dropped": dict(self.dropped),
-            "dropped_lately": dict(self.dropped_lately),
-            "rejected": dict(self.rejected),
-            "held_by": "" if self.held_by is None else str(self.held_by),
-            "key_warnings": [warning.to_json() for warning in self.key_warnings],
-            "suspects": as_json(self.suspects),
-        }
-        return {
-            "task": str(self.task),
-            "state": str(self.state),
-            "thread": self.thread,
-            "fingerprint": self.fingerprint,
-            **{name: value for name, value in told.items() if value},
-        }
-
-    @classmethod
-    def from_json(cls, data: Any) -> TaskStatus:
-        """Read what `to_json` wrote. Raises ValueError on anything else."""
-        fields = JsonObject(data, _EMPTY)
-        held_by = fields.text("held_by")
-        return cls(
-            task=TaskId.parse(fields.text("task")),
-            state=TaskState(fields.text("state")),
-            reason=fields.text("reason"),
-            thread=fields.integer("thread"),
-            fingerprint=fields.text("fingerprint"),
-            activity=fields.text("activity"),
-            figures=_counts(fields.object("figures")),
-            dropped=_counts(fields.object("dropped")),
-            dropped_lately=_counts(fields.object("dropped_lately")),
-            rejected=_counts(fields.object("rejected")),
-            held_by=TaskId.parse(held_by) if held_by else None,
-            key_warnings=tuple(map(KeyWarning.from_json, fields.items("key_warnings"))),
-            suspects=from_json(tuple[Suspect, ...], fields.raw("suspects"), "suspects"),
-        )
-
-
-_EMPTY: Mapping[str, Any] = {
-    "reason": "",
-    "activity": "",
-    "figures": {},
-    "dropped": {},
-    "dropped_lately": {},
-    "rejected": {},
-    "held_by": "",
-    "key_warnings": [],
-    "suspects": [],
-}
-
 
 def newest_record_ms(statuses: Iterable[TaskStatus]) -> int | None:
     """Return the largest timestamp that any of the tasks has processed; `None` while unknown."""
     found = (status.gauge("newest_record_ms") for status in statuses)
     return max((time_ms for time_ms in found if time_ms is not None), default=None)
-
-
-def _counts(data: dict[str, Any]) -> dict[str, int]:
-    """Return counts by name. Raises ValueError for anything else."""
-    fields = JsonObject(data)
-    "".join(data).encode()
-    return {name: fields.integer(name) for name in data}

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import Count
 
 
 class CallKind(StrEnum):
@@ -35,9 +36,9 @@ class Suspect:
 
     kind: str
     topic: str = ""
-    partition: int = 0
-    first: int = 0
-    last: int = 0
+    partition: Count = 0
+    first: Count = 0
+    last: Count = 0
     verdict: str = ""
     """How the call ended the process; empty as long as that may be chance."""
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import total_ordering
+from typing import Any
 
 from kafka_pipeline.common.names import NAME, REFUSED_NAMES
 
@@ -11,17 +12,44 @@ from kafka_pipeline.common.names import NAME, REFUSED_NAMES
 _TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{0,9}}))?")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@total_ordering
 class TaskId:
     """A replica of a processor: it reads partition `partition` (0..) of every input topic.
 
     With `standby` 1.., it is the first or a further copy of its state on another TaskManager. The
     string is unique for any processor id: the last "_" always separates id and partition.
+
+    It is not a dataclass, since msgspec would not read that from its string.
     """
 
-    processor: str
-    partition: int
-    standby: int = 0
+    __match_args__ = ("processor", "partition", "standby")
+    __slots__ = __match_args__
+
+    def __init__(self, processor: str, partition: int, standby: int = 0) -> None:
+        """Make the id of a task, or with `standby` that of a copy."""
+        self.processor = processor
+        self.partition = partition
+        self.standby = standby
+
+    @property
+    def _key(self) -> tuple[str, int, int]:
+        return (self.processor, self.partition, self.standby)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same task, or the same copy."""
+        return isinstance(other, TaskId) and self._key == other._key
+
+    def __lt__(self, other: TaskId) -> bool:
+        """Whether it comes first: by processor, partition, and copy."""
+        return self._key < other._key
+
+    def __hash__(self) -> int:
+        """Return the same number for equal ids."""
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        """Return the id as Python has it."""
+        return f"TaskId{self._key}"
 
     def __str__(self) -> str:
         """Return the id as a string, such as `Counter_0` or `Counter_0.standby1`."""
@@ -33,10 +61,14 @@ class TaskId:
         """The task whose state this standby copies; the task itself if it is not a standby."""
         return TaskId(self.processor, self.partition) if self.standby else self
 
+    def copy(self, number: int) -> TaskId:
+        """Return the id of a copy of this task, from 1 up."""
+        return TaskId(self.processor, self.partition, number)
+
     @classmethod
-    def parse(cls, text: str) -> TaskId:
+    def parse(cls, text: Any) -> TaskId:
         """Return the task whose string this is; ValueError if it is not a task id."""
-        match = _TASK_ID.fullmatch(text)
+        match = _TASK_ID.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] in REFUSED_NAMES:
             raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')
         return cls(match[1], int(match[2]), int(match[3] or 0))

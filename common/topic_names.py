@@ -16,6 +16,12 @@ _KAFKA_OWN = (
     "__cluster_metadata",
 )
 
+# All jobs share these groups: librdkafka needs names for clients that commit nothing.
+CONTROL_GROUP = "control"
+"""The group of those who read control topics."""
+BULK_GROUP = "bulk"
+"""The group of those who read whole topics."""
+
 
 def collision_key(name: str) -> str:
     """Return what Kafka compares: two names that differ only in "." and "_" cannot both exist."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 
 ANY_SIZE_BYTES = 100_000_000
 """The `max.message.bytes` of all topics of a job except the user's and the control topics.

@@ -1,123 +1,118 @@
-"""JSON of frozen dataclasses: readable, and checked by the types of the fields when it is read."""
+"""JSON of typed values: readable, and checked by the types of the fields when it is read.
+
+msgspec reads it. `json` writes it: msgspec would write NaN and infinities, which the config of user
+code may have, as null, and it leaves out defaults only if they are the same object.
+"""
 
 from __future__ import annotations
 
-import types
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any
+
+from msgspec import NODEFAULT, Meta, Struct, ValidationError, convert
+from msgspec.structs import fields as struct_fields
+
+from kafka_pipeline.common.names import NAME
+from kafka_pipeline.common.tasks import TaskId
+
+MOST_LEVELS = 50
+"""How deeply JSON of a topic may be nested where any JSON may be."""
+
+LARGEST = 2**63 - 1
+"""No count is larger. JSON may have thousands of digits, which no float can hold."""
+
+Count = Annotated[int, Meta(ge=0, le=LARGEST)]
+Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
+Name = Annotated[str, Meta(pattern=rf"^(?!\.{{1,2}}\Z){NAME}\Z")]
+"""What may become part of a topic, a path or a transactional id."""
 
 
-@dataclass(frozen=True, slots=True)
-class AtLeast:
-    """For `Annotated[int, AtLeast(low)]`: refuses smaller numbers."""
-
-    low: int
-
-    def __call__(self, what: str, value: int) -> None:
-        """Raise ValueError if the value is too small; `what` says whose it is."""
-        if value < self.low:
-            raise ValueError(f"{what} is not an integer from {self.low} up")
+class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of values whose JSON leaves out defaults, and may not have unknown fields."""
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON; fields of a dataclass that have their defaults are left out."""
-    if is_dataclass(value):
-        return {
-            each.name: as_json(getattr(value, each.name))
-            for each in fields(value)
-            if getattr(value, each.name) != _default(each)
-        }
+    """Return a value as JSON. `Strict` values and dataclasses leave out fields with defaults."""
+    if isinstance(value, TaskId):
+        return str(value)
+    type_: Any = type(value)
+    if isinstance(value, Struct) or is_dataclass(type_):
+        found = ((name, getattr(value, of), default) for of, name, default in _fields(type_))
+        return {name: as_json(each) for name, each, default in found if each != default}
     if isinstance(value, Mapping):
-        return {name: as_json(each) for name, each in value.items()}
+        return {str(name): as_json(each) for name, each in value.items()}
     if isinstance(value, tuple | list):
         return [as_json(each) for each in value]
     return value
 
 
-def from_json(type_: Any, data: Any, what: str) -> Any:
-    """Return the value of this type that `as_json` wrote. Raises ValueError for anything else.
-
-    The type is a dataclass, or one that its fields may have: `str`, `int`, `bool`, `None`, `Any`, a
-    `Literal`, a union of these, `tuple[X, ...]`, `Mapping[str, X]`, or `Annotated` with functions
-    that take `what` and the value, and raise ValueError. `what` names the value in errors.
-    """
-    origin = get_origin(type_)
-    if type_ is Any:
-        return data
-    if origin is Annotated:
-        inner, *checks = get_args(type_)
-        value = from_json(inner, data, what)
-        for check in checks:
-            check(what, value)
-        return value
-    if origin is Literal:
-        if not any(type(each) is type(data) and each == data for each in get_args(type_)):
-            raise ValueError(f"{what} is not one of {', '.join(map(str, get_args(type_)))}")
-        return data
-    if origin in (Union, types.UnionType):
-        return _of_union(get_args(type_), data, what)
-    if origin is tuple:
-        element = get_args(type_)[0]
-        return tuple(from_json(element, each, what) for each in _require(list, data, what))
-    if origin is not None:
-        key, element = get_args(type_)
-        return {
-            from_json(key, name, f"a key of {what}"): from_json(element, each, f"{what}.{name}")
-            for name, each in _require(dict, data, what).items()
-        }
-    if is_dataclass(type_):
-        return _of_dataclass(type_, data, what)
-    return _require(type_, data, what)
-
-
-def _of_union(choices: tuple[Any, ...], data: Any, what: str) -> Any:
-    wrong = ValueError(f"{what} has another type")
-    for choice in choices:
-        try:
-            return from_json(choice, data, what)
-        except ValueError as error:
-            wrong = error
-    raise wrong
-
-
-def _of_dataclass(type_: Any, data: Any, what: str) -> Any:
-    given = _require(dict, data, what)
-    known = {each.name: each for each in fields(type_)}
-    unknown = given.keys() - known.keys()
-    if unknown:
-        raise ValueError(f"{what} has the unknown field {min(unknown)}")
-    for name, each in known.items():
-        if name not in given and _default(each) is MISSING:
-            raise ValueError(f"{what}.{name} is missing")
-    hints = _hints(type_)
-    return type_(**{name: from_json(hints[name], given[name], name) for name in given})
-
-
 @cache
-def _hints(type_: Any) -> dict[str, Any]:
-    return get_type_hints(type_, include_extras=True)
+def _fields(type_: Any) -> list[tuple[str, str, Any]]:
+    """Return the attributes of a type, each with its name in JSON and the value to leave out."""
+    if is_dataclass(type_):
+        return [
+            (f.name, f.name, f.default if f.default_factory is MISSING else f.default_factory())
+            for f in fields(type_)
+        ]
+    omits = type_.__struct_config__.omit_defaults
+    return [
+        (
+            f.name,
+            f.encode_name,
+            NODEFAULT
+            if not omits
+            else f.default
+            if f.default_factory is NODEFAULT
+            else f.default_factory(),
+        )
+        for f in struct_fields(type_)
+    ]
 
 
-def _default(each: Field[Any]) -> Any:
-    return each.default if each.default_factory is MISSING else each.default_factory()
+def dump(value: Any) -> bytes:
+    """Return JSON without blanks."""
+    return json.dumps(value, default=as_json, separators=(",", ":")).encode()
 
 
-def _require(type_: Any, data: Any, what: str) -> Any:
-    """Return `data` if it has exactly this type; a string must be one that UTF-8 can hold."""
-    if type(data) is not type_:
-        raise ValueError(f"{what} is not {_NAMES[type_]}")
-    if isinstance(data, str):
-        data.encode()
-    return data
+def from_json(type_: Any, data: Any, what: str) -> Any:
+    """Return the value of this type that `as_json` wrote.
+
+    Raises ValueError for anything else; it names the place in `what`, such as `$.tables[0].topic`.
+    """
+    try:
+        return convert(data, type_, dec_hook=parsed_text)
+    except ValidationError as error:
+        raise ValueError(f"{what}: {error}") from error
 
 
-_NAMES = {
-    str: "a string",
-    int: "an integer",
-    bool: "true or false",
-    list: "a list",
-    dict: "a JSON object",
-    type(None): "null",
-}
+def parsed_text(type_: Any, data: Any) -> Any:
+    """Read what msgspec does not know: the ids of tasks, and windows. Raises ValueError."""
+    return type_.parse(data)
+
+
+def parse(data: bytes) -> Any:
+    """Return what JSON of a topic, a file or a request says, for `from_json`.
+
+    Raises ValueError if it is not JSON, if it is nested so deeply that code which walks it may
+    fail, or if it has text that UTF-8 cannot hold: JSON can also spell half a surrogate pair.
+    """
+    try:
+        found = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    level = [found]
+    for _ in range(MOST_LEVELS):
+        level = [each for value in level for each in _inside(value)]
+        if not level:
+            json.dumps(found, ensure_ascii=False).encode()
+            return found
+    raise ValueError(f"nested more than {MOST_LEVELS} levels deep")
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

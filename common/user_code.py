@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.user_frames import described

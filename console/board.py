@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo, unread_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.figures import by_processor
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.rates import RateLog, Rates
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History
-from kafka_pipeline.console.rates import RateLog
-from kafka_pipeline.console.snapshot import Rates, Sample, Snapshot
+from kafka_pipeline.console.snapshot import Sample, Snapshot
 from kafka_pipeline.console.tap import Tap
 
 MOST_SAMPLES = 720
@@ -59,15 +60,8 @@ class Board:
     def _sample(self, at_ms: int, status: ClusterStatus, rates: Mapping[TaskId, Rates]) -> None:
         if self._samples and at_ms - self._samples[-1].at_ms < SAMPLE_MS:
             return
-        records_in: dict[str, float] = {}
-        for task, of_task in rates.items():
-            if of_task.records_in is not None:
-                known = records_in.get(task.processor, 0.0)
-                records_in[task.processor] = known + of_task.records_in
-        tasks: dict[str, list[TaskInfo]] = {}
-        for info in status.tasks:
-            tasks.setdefault(info.task.processor, []).append(info)
-        lags = {processor: unread_of(infos) for processor, infos in tasks.items()}
-        lag = {processor: found for processor, found in lags.items() if found is not None}
-        self._samples.append(Sample(at_ms, records_in, lag))
+        figures = by_processor(status, rates)
+        rates_in = {name: its.rate_in for name, its in figures.items() if its.rate_in is not None}
+        lags = {name: its.lag for name, its in figures.items() if its.lag is not None}
+        self._samples.append(Sample(at_ms, rates_in, lags))
         self._kept = tuple(self._samples)

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import require_no_stop
 from kafka_pipeline.common.errors import ConfigError, shorten
 from kafka_pipeline.common.pipeline import Pipeline

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.typed_json import from_json
+from kafka_pipeline.common.typed_json import Strict, from_json, parse
 from kafka_pipeline.console.job import RecordQuery
 from kafka_pipeline.operations.dead_letters import LetterId, Wanted
 from kafka_pipeline.operations.starts import Latest, parse_start
@@ -23,8 +22,7 @@ LAST = "last"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class AskRequest:
+class AskRequest(Strict, frozen=True):
     """The body of `pause`, `resume` and `restart`; no processors are all of them."""
 
     processors: tuple[str, ...] = ()
@@ -32,8 +30,7 @@ class AskRequest:
     confirmed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class DealRequest:
+class DealRequest(Strict, frozen=True):
     """The body of `redrive` and `purge`; what is empty or null does not matter.
 
     `before` is what a dry run has answered: by processor and partition, an offset. Only letters
@@ -118,8 +115,8 @@ def parse_body(type_: type[T], body: bytes) -> T:
     Raises `ConfigError` if it is not one, or if it is neither a dry run nor confirmed.
     """
     try:
-        found: Any = from_json(type_, json.loads(body), "the body")
-    except (ValueError, RecursionError) as error:
+        found: Any = from_json(type_, parse(body), "the body")
+    except ValueError as error:
         raise ConfigError(f"this is not the body of an action: {error}") from error
     if found.dry_run == found.confirmed:
         raise ConfigError(

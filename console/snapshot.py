@@ -9,23 +9,8 @@ from enum import StrEnum
 from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.deployment import Deployed
 from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """How fast the figures of a task change, per second; None while that is unknown.
-
-    `records_in`, `records_out` and `transactions` are means of the last ten seconds. `lag` is the
-    change of the lag in the last minute, below 0 if the task catches up. `committed_at_ms` is when
-    the heartbeat came that reported the last new transaction, by the brokers' clock.
-    """
-
-    records_in: float | None = None
-    records_out: float | None = None
-    lag: float | None = None
-    transactions: float | None = None
-    committed_at_ms: int | None = None
 
 
 class EventKind(StrEnum):

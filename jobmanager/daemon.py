@@ -12,7 +12,7 @@ import structlog
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code_versions import CodeVersions, described, differing
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -22,7 +22,6 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
 )
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
-from kafka_pipeline.common.long_wait import LongWait
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
@@ -36,6 +35,7 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Sample
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.stop_signals import StopSignals

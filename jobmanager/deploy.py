@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,
@@ -66,13 +66,19 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
         topics = proposal.pipeline.data_topics(config.replication_factor)
         created = admin.ensure_topics((*control_topics(config), *topics))
         logger.info("topics are ready", created=created)
-        number = max(deployment.numbers, default=0) + 1
-        version = PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
+        version = new_version(deployment, proposal)
+        number = version.number
         # Records that are left in arcs which are taken away are processed first.
         first = current.number if current and found.arcs else number
         wish = deployment.wish or Wish(version=number)
         editor.write(wish.of(first, number if first != number else None), version)
     return number
+
+
+def new_version(deployment: Deployment, proposal: Proposal) -> PipelineVersion:
+    """Return the version that a proposal becomes: the one after all that there are."""
+    number = max(deployment.numbers, default=0) + 1
+    return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
 
 
 def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:

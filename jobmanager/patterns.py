@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline

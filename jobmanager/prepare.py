@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.jobmanager.partitions import check_parallelism, with_partitions

@@ -8,7 +8,7 @@ from contextlib import closing
 import structlog
 
 from kafka_pipeline.common.committed import offsets_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import PartitionReader

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Stop, Wish
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -17,11 +17,12 @@ from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec, control_topics
 from kafka_pipeline.jobmanager.change import Change
+from kafka_pipeline.jobmanager.deploy import Proposal, new_version
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
-from kafka_pipeline.jobmanager.input_watch import InputWatch
 from kafka_pipeline.jobmanager.purge import ArcPurger
 from kafka_pipeline.jobmanager.state import JobManagerState
+from kafka_pipeline.jobmanager.topic_watch import TopicWatch
 
 _RETRY_S = 5.0
 
@@ -47,9 +48,7 @@ class Rollout:
         self._seen: Wish | None = None
         self._version: PipelineVersion | None = None
         self._purger: ArcPurger | None = None
-        self._inputs: InputWatch | None = None
-        self._misfits: tuple[str, ...] = ()
-        """Why topics do not suit the version that runs."""
+        self._topics: TopicWatch | None = None
         self._watched: int | None = None
         """The number of the version whose topics are watched."""
         self._change: Change | None = None
@@ -67,7 +66,7 @@ class Rollout:
     @property
     def findings(self) -> tuple[str, ...]:
         """What does not suit the version that runs, at the last look."""
-        return self._misfits + (self._inputs.findings if self._inputs else ())
+        return self._topics.findings if self._topics else ()
 
     @property
     def rejected(self) -> int:
@@ -84,6 +83,8 @@ class Rollout:
             yield self._begin()
         if self._change is not None and state.is_settled:
             yield from self._go_on(self._change, state)
+        elif self._change is None:
+            self._take_up_partitions()
 
     def close(self) -> None:
         """Stop all that watches, and disconnect."""
@@ -170,6 +171,24 @@ class Rollout:
         except PipelineError as error:
             logger.warning("the change cannot be completed now", reason=str(error))
 
+    def _take_up_partitions(self) -> None:
+        """Make the version the next one that has the new partitions which `TopicWatch` found."""
+        assert self._version is not None
+        assert self._seen is not None
+        if self._topics is None or self._topics.successor is None:
+            return
+        # If this fails, the next look finds them again.
+        successor, self._topics.successor = self._topics.successor, None
+        try:
+            with closing(DeploymentEditor(self._config, self._admin)) as editor:
+                if editor.deployment.wish == self._seen:
+                    proposal = Proposal(successor, self._version.text)
+                    version = new_version(editor.deployment, proposal)
+                    editor.write(self._seen.of(version.number, None), version)
+                    logger.info("new partitions of sources are to be read", version=version.number)
+        except PipelineError as error:
+            logger.warning("new partitions cannot be read now", reason=str(error))
+
     def _watch(self, version: PipelineVersion, stop: Stop | None) -> None:
         """Make the topics of a version, and watch them, unless a tool works on them."""
         if stop is not None and not stop.drains:
@@ -184,18 +203,17 @@ class Rollout:
         created += self._ensure(version.pipeline.data_topics(self._config.replication_factor))
         logger.info("topics are ready", created=created)
         self._purger = ArcPurger(self._config, version.pipeline)
-        self._inputs = InputWatch(version.pipeline, self._config, self._admin)
-        for watch in (self._purger, self._inputs):
+        self._topics = TopicWatch(version.pipeline, self._config, self._admin)
+        for watch in (self._purger, self._topics):
             watch.start()
         self._watched = version.number
 
     def _ensure(self, topics: Sequence[TopicSpec]) -> list[str]:
         """Create the topics that are missing; return their names.
 
-        One that was changed from outside is a finding, and the job goes on as it is: without a
-        JobManager, it would not survive the loss of a TaskManager.
+        The job goes on with one that was changed from outside, which `TopicWatch` finds: without a
+        JobManager, the job would not survive the loss of a TaskManager.
         """
-        self._misfits = ()
         try:
             return self._admin.ensure_topics(topics)
         except ConfigError:
@@ -205,15 +223,14 @@ class Rollout:
                     created += self._admin.ensure_topics([topic])
                 except ConfigError as error:
                     logger.error("a topic does not suit the job that runs", reason=str(error))
-                    self._misfits += (str(error),)
             return created
 
     def _stop(self) -> None:
         if self._purger is not None:
             self._purger.stop()
-        if self._inputs is not None:
-            self._inputs.stop()
-        self._purger = self._inputs = self._watched = None
+        if self._topics is not None:
+            self._topics.stop()
+        self._purger = self._topics = self._watched = None
 
     def _stop_drain(self) -> None:
         if self._drain is not None:

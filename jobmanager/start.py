@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.deployments import DeploymentReader

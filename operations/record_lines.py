@@ -5,17 +5,19 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
+
+from msgspec import Meta, Struct
 
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.json_text import exact_decimal, exact_integer
 from kafka_pipeline.common.printable import printable
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
-from kafka_pipeline.common.wire import JsonObject
+from kafka_pipeline.common.typed_json import Count, from_json
 from kafka_pipeline.operations.times import shown_time
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.errors import StreamsError
@@ -26,6 +28,14 @@ _ANY_PARTITION = -1
 _NOW = 0
 """Instead of a timestamp: the client takes the current time."""
 _BASE64 = "base64"
+
+
+class _Line(Struct, frozen=True):
+    key: Any = None
+    value: Any = None
+    partition: Annotated[int, Meta(ge=_ANY_PARTITION)] = _ANY_PARTITION
+    timestamp_ms: Count = _NOW
+    headers: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +91,14 @@ class RecordLines:
             unknown = [] if not isinstance(data, dict) else sorted(data.keys() - {*_FIELDS})
             if unknown:
                 raise ValueError(f'unknown field "{unknown[0]}": it has {", ".join(_FIELDS)}')
-            fields = JsonObject(data, _DEFAULTS)
+            fields = from_json(_Line, data, "the record")
             return (
                 self.topic,
-                _write(self.key, fields.raw("key"), "the key"),
-                _write(self.value, fields.raw("value"), "the value"),
-                fields.integer("partition", _ANY_PARTITION),
-                fields.integer("timestamp_ms"),
-                [_header(header) for header in fields.items("headers")] or None,
+                _write(self.key, fields.key, "the key"),
+                _write(self.value, fields.value, "the value"),
+                fields.partition,
+                fields.timestamp_ms,
+                [_header(header) for header in fields.headers] or None,
             )
         except ValueError as error:
             raise ConfigError(f"line {number}: {error}") from error
@@ -110,15 +120,6 @@ class RecordLines:
 
 def _notes(error: Exception) -> list[str]:
     return getattr(error, "__notes__", [])
-
-
-_DEFAULTS: Mapping[str, Any] = {
-    "key": None,
-    "value": None,
-    "partition": _ANY_PARTITION,
-    "timestamp_ms": _NOW,
-    "headers": [],
-}
 
 
 def text_of(value: Any) -> str:

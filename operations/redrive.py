@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import require_no_stop
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import WRITE

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.bulk import FETCH_RECORDS, read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.moving import RecordMover
-from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch, parts
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.operations.job import connected, read_deployment
 from kafka_pipeline.operations.record_lines import RecordLines
@@ -82,9 +82,8 @@ class TopicRecords:
         # Of its own, so that two runs do not fence each other.
         id_ = self._config.topic_names.tool_transactional_id(uuid.uuid4().hex[:12])
         mover = RecordMover(self._config, id_)
-        records = self._records(lines)
         written = 0
-        while some := list(islice(records, _MOST_RECORDS)):
+        for some in parts(self._records(lines), _MOST_RECORDS):
             mover.write(some)
             written += len(some)
             yield written

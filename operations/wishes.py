@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Wish, is_restoring, require_no_stop
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.deployments import DeploymentEditor

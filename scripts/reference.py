@@ -14,8 +14,8 @@ import kafka_pipeline.jobmanager.metrics
 import kafka_pipeline.taskmanager.metrics
 from kafka_pipeline import serdes
 from kafka_pipeline.admin.schema import SchemaName, schema_file, schema_text
-from kafka_pipeline.common.config_keys import CONFIG_KEYS
-from kafka_pipeline.common.keys import Free, Key, Section
+from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
+from kafka_pipeline.common.config.keys import Free, Key, Section
 from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import BOUNDS_S

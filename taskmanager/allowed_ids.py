@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.deployments import DeploymentReader

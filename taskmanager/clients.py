@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError

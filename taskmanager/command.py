@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.common import logs
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.stop_signals import StopSignals
 from kafka_pipeline.taskmanager.allowed_ids import require_allowed
 

@@ -16,12 +16,11 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import PipelineError, SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
-from kafka_pipeline.common.long_wait import LongWait
 from kafka_pipeline.common.messages import (
     Heartbeat,
     Processors,
@@ -30,6 +29,7 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Sample
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.open_files import raise_limit

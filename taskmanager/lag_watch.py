@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica

@@ -14,7 +14,7 @@ from typing import cast
 
 import structlog
 
-from kafka_pipeline.common.counted_log import CountedLog
+from kafka_pipeline.common.monitoring.counted_log import CountedLog
 
 HANDSHAKE_TIMEOUT_S = 10.0
 """How long both ends may take to prove that they know the key."""

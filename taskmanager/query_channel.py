@@ -35,9 +35,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
+from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.references import References
 from kafka_pipeline.streams.sql.columns import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, StreamJoin
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.key_warnings import KeyWarning
 from kafka_pipeline.common.monitoring.times import TimeCounter

@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-Only this module and the package `kafka_pipeline.streams.sql` import pyspark.
+Of the TaskManager, only this module imports pyspark.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 from pyspark import TaskContext
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries
-from kafka_pipeline.streams.sql.start import ship_code, start_spark
 from kafka_pipeline.taskmanager.spark_settings import spark_settings, unguarded
 
 _STOP_TIMEOUT_S = 2.0

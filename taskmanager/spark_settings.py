@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.config import SparkConfig
+from kafka_pipeline.common.config.config import SparkConfig
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.streams.sql.environment import EXECUTOR_JVM, GUARDED, LOCAL, QUIET
+from kafka_pipeline.streams.spark.environment import EXECUTOR_JVM, GUARDED, LOCAL, QUIET
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""

@@ -17,7 +17,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.http_server import HttpServer, Page
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.channel_messages import Answer, Ask

@@ -280,7 +280,8 @@ class ProcessorStart(TaskStart):
         new_mark: Callable[[], CallMark],
     ) -> GroupTask:
         replica = self._replica
-        with self._making_processors(), self._calling("`init`"):
+        may_quote = bool(group.stores or group.global_stores)
+        with self._making_processors(may_quote=may_quote), self._calling("`init`"):
             return GroupTask(
                 group,
                 list(positions),
@@ -318,8 +319,12 @@ class ProcessorStart(TaskStart):
         self._context.user_errors.record(error, self._log)
 
     @contextmanager
-    def _making_processors(self) -> Iterator[None]:
-        """Run suppliers and `init`; raises `UserCodeError` or `NonRetriableError` if one fails."""
+    def _making_processors(self, *, may_quote: bool = True) -> Iterator[None]:
+        """Run suppliers and `init`; raises `UserCodeError` or `NonRetriableError` if one fails.
+
+        No record has been read yet, so unless they can read state, they `may_quote` none.
+        """
+        with_values = self._context.config.log_record_values or not may_quote
         try:
             with log_context(self._replica.task):
                 yield
@@ -327,12 +332,12 @@ class ProcessorStart(TaskStart):
             raise
         except BaseException as raised:
             error = as_exception(raised)
-            is_user_error = self._context.user_errors.record(error, self._log)
+            user_errors = self._context.user_errors
+            is_user_error = user_errors.record(error, self._log, with_values=with_values)
             if is_user_error or isinstance(error, StreamsError):
                 # What the engine itself refuses to run now, it would refuse at the next start too.
                 is_final = isinstance(error, StreamsError) and type(error) is not SupplierError
                 kind = NonRetriableError if is_final else UserCodeError
-                with_values = self._context.config.log_record_values
                 raise kind(reason(error, with_values=with_values)) from error
             raise
 

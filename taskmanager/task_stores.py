@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.inside import inside
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition

@@ -12,7 +12,7 @@ from typing import Protocol
 import structlog
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.tasks import TaskId

@@ -65,9 +65,12 @@ class UserErrorLog:
         self._lock = Lock()
         self._known: OrderedDict[tuple[str, tuple[UserFrame, ...]], _Known] = OrderedDict()
 
-    def record(self, error: Exception, log: Any) -> bool:
-        """Log an error to `log`, or count it; return whether user code was on the stack at all."""
-        explained = Explanation(error, with_values=self._with_values)
+    def record(self, error: Exception, log: Any, *, with_values: bool = False) -> bool:
+        """Log an error to `log`, or count it; return whether user code was on the stack at all.
+
+        Give `with_values` for an error that cannot quote a record.
+        """
+        explained = Explanation(error, with_values=self._with_values or with_values)
         frames = explained.trace.user_frames
         if not frames:
             return False

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from kafka_pipeline.common import logs
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.channel import WorkerChannel, tell_of_death
 from kafka_pipeline.taskmanager.channel_messages import Died

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
 from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.pipeline import Pipeline

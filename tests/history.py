@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ControlFlow
 from kafka_pipeline.streams.backfill.plan import make_plan
 from kafka_pipeline.streams.backfill.run import Result, default_work, run_backfill

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.data import PartitionReader

@@ -15,9 +15,11 @@ from tests.folders import parsed
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
-    "common": (),
-    "common/kafka": ("common",),
-    "common/monitoring": ("common",),
+    "common": ("common/config", "common/monitoring", "common/security"),
+    "common/config": ("common", "common/security"),
+    "common/security": ("common",),
+    "common/kafka": ("common", "common/config", "common/monitoring", "common/security"),
+    "common/monitoring": ("common", "common/config"),
     "streams": (
         "streams/event_time",
         "streams/dsl",
@@ -31,13 +33,17 @@ MAY_IMPORT = {
     "streams/stores": ("streams", "common"),
     "streams/engine": ("streams/event_time", "streams", "streams/stores", "common"),
     "streams/builtin": ("streams", "streams/stores", "common"),
+    "streams/spark": ("streams/engine", "common", "common/config"),
     "streams/sql": (
+        "streams/spark",
         "streams/event_time",
         "streams",
         "streams/dsl",
         "streams/engine",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/pipeline": (
         "streams",
@@ -45,6 +51,7 @@ MAY_IMPORT = {
         "streams/pipeline/kinds",
         "streams/sql",
         "common",
+        "common/config",
     ),
     "streams/pipeline/kinds": (
         "streams/dsl",
@@ -54,6 +61,8 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
+        "common/security",
     ),
     "streams/testing": (
         "streams",
@@ -64,16 +73,19 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/stores",
         "common",
+        "common/config",
     ),
     "streams/backfill": (
         "streams",
         "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
+        "streams/spark",
         "streams/sql",
         "streams/stores",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "streams/rescaling": (
         "streams/event_time",
@@ -84,21 +96,30 @@ MAY_IMPORT = {
         "streams/stores",
         "common",
     ),
-    "console": ("console/views", "operations", "common"),
+    "console": ("console/views", "operations", "common", "common/config"),
     "console/views": ("console", "operations", "streams", "common"),
-    "operations": ("streams", "common", "common/kafka"),
-    "jobmanager": ("console", "streams/pipeline", "common", "common/kafka", "common/monitoring"),
+    "operations": ("streams", "common", "common/kafka", "common/config"),
+    "jobmanager": (
+        "console",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/monitoring",
+        "common/config",
+    ),
     "taskmanager": (
         "streams/event_time",
         "streams",
         "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
+        "streams/spark",
         "streams/sql",
         "streams/stores",
         "common",
         "common/kafka",
         "common/monitoring",
+        "common/config",
     ),
     "admin": (
         "admin/savepoints",
@@ -109,8 +130,11 @@ MAY_IMPORT = {
         "streams/testing",
         "common",
         "common/kafka",
+        "common/config",
+        "common/monitoring",
+        "common/security",
     ),
-    "admin/acls": ("common",),
+    "admin/acls": ("common", "common/config"),
     "admin/savepoints": (
         "admin",
         "jobmanager",
@@ -118,6 +142,7 @@ MAY_IMPORT = {
         "streams/rescaling",
         "common",
         "common/kafka",
+        "common/config",
     ),
     "admin/commands": (
         "admin",
@@ -132,10 +157,25 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/testing",
         "common",
+        "common/config",
     ),
     "admin/broker": ("admin", "common"),
-    "admin/dev": ("admin", "admin/broker", "streams/engine", "streams/pipeline", "common"),
-    "admin/quickstart": ("admin", "admin/broker", "streams/pipeline", "common", "common/kafka"),
+    "admin/dev": (
+        "admin",
+        "admin/broker",
+        "streams/engine",
+        "streams/pipeline",
+        "common",
+        "common/config",
+    ),
+    "admin/quickstart": (
+        "admin",
+        "admin/broker",
+        "streams/pipeline",
+        "common",
+        "common/kafka",
+        "common/config",
+    ),
 }
 """The folders that the files of a folder may import, in addition to their own.
 
@@ -290,9 +330,9 @@ def test_only_common_monitoring_imports_prometheus_client() -> None:
 
 
 def test_only_those_who_run_spark_import_pyspark() -> None:
-    users = importers("pyspark") - {"taskmanager/spark.py"}
+    users = importers("pyspark") - {"taskmanager/spark.py", "streams/backfill/spark_jobs.py"}
     assert users
-    assert all(user.startswith("streams/sql/") for user in users), users
+    assert all(user.startswith(("streams/spark/", "streams/sql/")) for user in users), users
 
 
 def test_what_needs_no_spark_starts_without_slow_libraries() -> None:

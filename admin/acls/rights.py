@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.kafka_groups import BULK_GROUP, CONTROL_GROUP
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.topic_names import BULK_GROUP, CONTROL_GROUP
 from kafka_pipeline.common.topics import TopicSpec, control_topics
 
 

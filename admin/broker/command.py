@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from kafka_pipeline.admin.arguments import AsJson
 from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 from kafka_pipeline.admin.broker.ports import MAX_PORT
@@ -121,7 +122,7 @@ def stop(
 @run_command
 def status(
     directory: Directory = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Tell whether Kafka runs, and where: exit code 0 if all of it does, 3 if not."""
     folder = _resolve(directory)

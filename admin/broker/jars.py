@@ -13,6 +13,7 @@ from pathlib import Path
 from kafka_pipeline.admin.broker.digests import check_jars
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
+from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.java import Java
 
@@ -20,7 +21,6 @@ KAFKA_VERSION = "4.2.1"
 """The version that ivy.xml asks for."""
 
 _NAME_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
-_USEFUL_LINES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,6 @@ BROKER = JarSet(
     main_jar=f"kafka_2.13-{KAFKA_VERSION}.jar",
     digests=Path(__file__).with_name("jars.sha256"),
 )
-
-
-def kafka_jars(java: Java, cache_dir: Path | None = None) -> Path:
-    """Return the folder of the broker's jars; see `fetch_jars`."""
-    return fetch_jars(BROKER, java, cache_dir)
 
 
 def fetch_jars(jar_set: JarSet, java: Java, cache_dir: Path | None = None) -> Path:
@@ -144,17 +139,10 @@ def retrieve(jar_set: JarSet, java: Java, ivy_cache: Path, target: Path) -> None
         return
     raise UnavailableError(
         f"The {jar_set.title} jars could not be fetched. Ivy's last words:\n"
-        f"{_last_words(run.stdout)}\n"
+        f"{last_words(run.stdout)}\n"
         "Is the network there? Behind a proxy, give Java its address: "
         "JAVA_TOOL_OPTIONS='-Dhttps.proxyHost=HOST -Dhttps.proxyPort=PORT'"
     )
-
-
-def _last_words(output: str) -> str:
-    """Return the last lines that contain words, without rulers and progress dots."""
-    lines = (line.strip() for line in output.splitlines())
-    useful = [line for line in lines if any(character.isalnum() for character in line)]
-    return "\n".join(f"  {line}" for line in useful[-_USEFUL_LINES:]) or "  (none)"
 
 
 def _find_ivy() -> Path:

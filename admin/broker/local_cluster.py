@@ -16,11 +16,11 @@ from kafka_pipeline.admin.broker.properties import Node, security_properties, se
 from kafka_pipeline.admin.broker.secrets_folder import FOLDER, SecretsFolder
 from kafka_pipeline.admin.broker.server import (
     KafkaServer,
-    last_words,
     new_cluster_id,
     read_cluster_id,
 )
 from kafka_pipeline.admin.broker.state import NodeState, read_state, write_state
+from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.suggest import counted
 

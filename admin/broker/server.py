@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from kafka_pipeline.admin.broker.jars import kafka_jars
+from kafka_pipeline.admin.broker.jars import BROKER, fetch_jars
 from kafka_pipeline.admin.broker.processes import Process
 from kafka_pipeline.admin.broker.secrets_folder import write_private
+from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.java import find_java
 
@@ -56,7 +57,7 @@ class KafkaServer:
         Raises `UnavailableError` if Java or the jars are not available.
         """
         self._java = find_java()
-        self._jars = kafka_jars(self._java)
+        self._jars = fetch_jars(BROKER, self._java)
 
     def format(
         self, properties_file: Path, cluster_id: str, passwords: Mapping[str, str] = {}
@@ -134,10 +135,3 @@ def _java_quoted(word: str) -> str:
     """Return a word as Java takes it in a file of arguments."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def last_words(output: str, max_lines: int = 15) -> str:
-    """Return the end of a Java program's output, without the frames of its stack traces."""
-    lines = [line for line in output.splitlines() if line.strip()]
-    useful = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
-    return "\n".join(f"  {line}" for line in useful[-max_lines:]) or "  (nothing)"

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from kafka_pipeline.admin.acls.formats import kafka_acls, strimzi, terraform
 from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of
-from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
@@ -53,7 +53,7 @@ def acls(
             "--cluster", metavar="NAME", help="With --format strimzi: the Kafka resource."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write out the ACLs with which JobManager, TaskManagers and people can work with a job.
 

@@ -10,7 +10,7 @@ from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.changes import Wanted, change
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.operations.job import connected, read_deployment
 

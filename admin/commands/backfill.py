@@ -46,7 +46,7 @@ def backfill(
     # Imported late: Arrow and Spark take a while, and most commands do not need them.
     from kafka_pipeline.streams.backfill.plan import make_plan
     from kafka_pipeline.streams.backfill.run import default_work, run_backfill
-    from kafka_pipeline.streams.sql.bounded import BoundedJobs
+    from kafka_pipeline.streams.backfill.spark_jobs import BoundedJobs
 
     plan = make_plan(config, pipeline, from_, to)
     result = run_backfill(plan, work or default_work(plan), Console(stderr=True), BoundedJobs)

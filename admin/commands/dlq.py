@@ -10,11 +10,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, shorten
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.suggest import counted
@@ -46,8 +46,6 @@ Since = Annotated[
 ]
 Until = Annotated[str, typer.Option(metavar="TIME", help="Only records before this time.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which ones are meant.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it for programs.")]
 
 
 @dlq_app.command("list")

@@ -9,8 +9,8 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.grow import planned
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.config_keys import TM_NUMBER
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config_keys import TM_NUMBER
 
 
 @run_command

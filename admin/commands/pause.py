@@ -9,7 +9,7 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.following import ask_for
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.operations import wishes
 
 Ids = Annotated[

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.changes import look_at
 from kafka_pipeline.admin.code_changes import read_code_changes
 from kafka_pipeline.admin.files import load_files
@@ -24,7 +23,7 @@ from kafka_pipeline.streams.engine.user_files import code_fingerprints
 def plan(
     config: ConfigPath,
     pipeline: PipelinePath,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.operations.job import connected
 
 
@@ -48,7 +48,7 @@ def rescale(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Give a job another parallelism: drain it, make a savepoint, and restore that by key.
 

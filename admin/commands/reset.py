@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common import durations
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config import durations
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted, one_of
 from kafka_pipeline.operations.starts import AtOffset, AtTime, Earliest, Latest
@@ -67,7 +67,7 @@ def reset(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Set the committed offsets of processors, for all their inputs, while they are paused.
 

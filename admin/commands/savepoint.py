@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.savepoints.manifest import (
@@ -24,7 +24,7 @@ from kafka_pipeline.admin.savepoints.manifest import (
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.job import connected
@@ -43,8 +43,6 @@ Folder = Annotated[
     Path, typer.Argument(metavar="SAVEPOINT", help="The savepoint's folder.", file_okay=False)
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it for programs.")]
 Timeout = Annotated[
     float,
     typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for tasks to stop."),

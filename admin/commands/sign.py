@@ -6,18 +6,18 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.sign import found_to_sign
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 
 
 @run_command
 def sign(
     config: ConfigPath,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is there.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Sign what the job is to run with the first key of control_key_file.
 

@@ -12,11 +12,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.operations.state import StateClient, Store, shown
 from kafka_pipeline.operations.times import parse_time, shown_time
@@ -36,7 +36,6 @@ StoreName = Annotated[
 ]
 Partition = Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")]
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="End after so many entries.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print it for programs.")]
 
 
 @state_app.command("list")

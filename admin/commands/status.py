@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, read_status, watch_status
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 
 
 @run_command
 def status(
     config: ConfigPath,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
     watch: Annotated[
         bool, typer.Option("--watch", help="Refresh it all the time, until Ctrl-C.")
     ] = False,

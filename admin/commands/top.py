@@ -12,7 +12,7 @@ from kafka_pipeline.admin.status import watch_status
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.admin.top import TopView, read_top
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 
 
 @run_command
@@ -30,4 +30,4 @@ def top(
     if once or not sys.stdout.isatty():
         show(read_top(settings))
     else:
-        watch_status(settings, TopView(fits=True).update)
+        watch_status(settings, TopView(True, settings.heartbeat_interval_ms).update)

@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.orphans import delete_orphans, orphans
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics
@@ -33,7 +33,7 @@ def topics(
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before deleting.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the topics of the job that exist, with their numbers of partitions.
 

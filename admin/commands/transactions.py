@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.status import read_status
 from kafka_pipeline.admin.tables import duration
@@ -23,7 +23,7 @@ from kafka_pipeline.admin.transactions import (
 )
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 
@@ -47,7 +47,7 @@ def list_open(
     with_short: Annotated[
         bool, typer.Option("--all", help="Also those that have begun meanwhile.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the partitions of the job's topics in which a transaction stays open.
 
@@ -79,7 +79,7 @@ def abort(
         bool, typer.Option("--force", help="Also tasks that run: they start again.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say which are meant.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Abort what tasks of the job have left open, by fencing their transactional ids.
 

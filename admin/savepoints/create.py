@@ -24,7 +24,7 @@ from kafka_pipeline.admin.savepoints.manifest import (
 from kafka_pipeline.admin.savepoints.record_files import RecordFile
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import PipelineVersion
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin

@@ -10,7 +10,7 @@ from contextlib import closing
 
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,

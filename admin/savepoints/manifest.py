@@ -9,18 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.deployment import PipelineVersion, version_from_json, version_to_json
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.inside import inside
-from kafka_pipeline.common.specs import Name
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.typed_json import AtLeast, as_json, from_json
+from kafka_pipeline.common.typed_json import Count, Name, Strict, as_json, from_json, parse
 
 FORMAT = 1
 """The version of the format of savepoints; a change of it needs a new one."""
@@ -38,11 +36,7 @@ class Sources(StrEnum):
     LATEST = "latest"
 
 
-Count = Annotated[int, AtLeast(0)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedPartition:
+class SavedPartition(Strict, frozen=True, kw_only=True):
     """The file of a partition's records; `sha256` is that of the whole file, in hexadecimal."""
 
     partition: Count
@@ -51,8 +45,7 @@ class SavedPartition:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedStore:
+class SavedStore(Strict, frozen=True, kw_only=True):
     """The state of a store in all tasks of its processor, in the order of its state topic.
 
     Later records replace earlier ones with the same key, and a null deletes it. `topic` is the
@@ -65,8 +58,7 @@ class SavedStore:
     partitions: tuple[SavedPartition, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedPosition:
+class SavedPosition(Strict, frozen=True, kw_only=True):
     """The committed position in a partition; `metadata` as brokers keep it (`Committed`)."""
 
     partition: Count
@@ -79,8 +71,7 @@ class SavedPosition:
         return Committed.read(self.offset, self.metadata)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedInput:
+class SavedInput(Strict, frozen=True, kw_only=True):
     """How far a processor has read one of its topics, and what was left in it if it is an arc.
 
     `name` is the topic's name in the processor's `from`, and `topic_id` the id that Kafka gave it.
@@ -96,8 +87,7 @@ class SavedInput:
     left: tuple[SavedPartition, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
+class Manifest(Strict, frozen=True, kw_only=True):
     """A savepoint of a job.
 
     Nothing of the job ran for `stopped_ms`, from `made_at_ms` on. `token` is that of the stop.
@@ -190,10 +180,10 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / _MANIFEST
     try:
-        data = json.loads(path.read_bytes())
+        data = parse(path.read_bytes())
     except FileNotFoundError:
         raise ConfigError(f"{folder} is no savepoint: it has no {_MANIFEST}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     written = data.get("format") if isinstance(data, dict) else None
     if written != FORMAT:
@@ -203,6 +193,6 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest: Manifest = from_json(Manifest, data, "the savepoint")
         manifest.pipeline_version()
-    except (ValueError, KeyError, TypeError) as error:
+    except ValueError as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     return manifest

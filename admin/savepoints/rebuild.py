@@ -11,7 +11,7 @@ from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.admin.savepoints.manifest import SavedStore, is_savepoint, read_manifest
 from kafka_pipeline.admin.savepoints.restore import Restore
 from kafka_pipeline.admin.savepoints.saved_state import Spreads
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline

@@ -36,6 +36,11 @@ class Records:
     timestamps: pa.Int64Array
     headers: Sequence[KafkaHeaders]
 
+    def rows(self) -> Iterator[tuple[Any, Any, int, KafkaHeaders]]:
+        """Return each record as key, value, timestamp and headers."""
+        columns = (self.keys, self.values, self.timestamps)
+        return zip(*(column.to_pylist() for column in columns), self.headers, strict=True)
+
 
 class RecordFile:
     """Writes the records of a partition to a file of a savepoint."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -10,17 +10,18 @@ from kafka_pipeline.admin.renewal import renew_topics
 from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.admin.savepoints.manifest import (
     Manifest,
+    SavedPartition,
     Sources,
     pipeline_file,
     read_manifest,
 )
-from kafka_pipeline.admin.savepoints.record_files import Records, check_file, read_records
-from kafka_pipeline.admin.savepoints.restore_plan import ArcFill, RestorePlan, StoreFill
+from kafka_pipeline.admin.savepoints.record_files import check_file, read_records
+from kafka_pipeline.admin.savepoints.restore_plan import ArcFill, RestorePlan
 from kafka_pipeline.admin.savepoints.saved_state import Spreads
 from kafka_pipeline.admin.savepoints.sharding import spread_position, with_parallelism
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import PipelineVersion, Stop, is_same, require_no_stop
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -29,7 +30,7 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.record_batch import OutputRecord
+from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics
 from kafka_pipeline.jobmanager.deploy import Proposal, who
@@ -40,7 +41,6 @@ from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60
 _MOST_RECORDS = 10_000
-_MOST_BYTES = 16_000_000
 _FIRST_MS = 1
 """librdkafka takes 0 for the current time."""
 
@@ -131,8 +131,8 @@ class Restore:
         self._spreads.check(self._manifest.stores)
         self._spreads.check_left(self._manifest.inputs)
         for arc in self.plan.arcs:
-            for _ in self._spread_left(arc):
-                pass
+            if arc.spread:
+                list(self._spread_left(arc))
 
     def carry_out(self, timeout_s: float, say: Say) -> int:
         """Do it, and let the job go on; return the number of the version that runs.
@@ -177,41 +177,46 @@ class Restore:
     def _fill(self, say: Say) -> None:
         mover = RecordMover(self._config, self._config.topic_names.tool_transactional_id("restore"))
         written = 0
-        for records in _chunks(self._records()):
+        for records in parts(self._records(), _MOST_RECORDS):
             mover.write(records)
             written += len(records)
         say(f"{counted(written, 'record')} written")
 
     def _records(self) -> Iterator[OutputRecord]:
         """Yield all records of the savepoint, with the topics and partitions to write them to."""
+        for topic, key, value, partition, timestamp, headers in self._saved_records():
+            yield topic, key, value, partition, max(timestamp, _FIRST_MS), headers
+
+    def _saved_records(self) -> Iterator[OutputRecord]:
         for store in self.plan.stores:
+            saved = store.saved
             if store.spread:
-                yield from self._spread_records(store)
-                continue
-            for part in store.saved.partitions:
-                for records in read_records(self._folder, store.saved.topic, part.partition):
-                    yield from _outputs(records, store.topic, part.partition)
+                spread = self._spreads.of(saved.processor, self._manifest.stores)
+                yield from ((store.topic, *row) for row in spread.rows(saved.store))
+            else:
+                yield from self._as_they_are(saved.topic, saved.partitions, store.topic)
         for arc in self.plan.arcs:
-            yield from self._spread_left(arc)
-            for part in () if arc.spread else arc.saved.left:
-                for records in read_records(self._folder, arc.saved.topic, part.partition):
-                    yield from _outputs(records, arc.topic, part.partition)
+            if arc.spread:
+                yield from self._spread_left(arc)
+            else:
+                yield from self._as_they_are(arc.saved.topic, arc.saved.left, arc.topic)
+
+    def _as_they_are(
+        self, former: str, saved: Sequence[SavedPartition], topic: str
+    ) -> Iterator[OutputRecord]:
+        for part in saved:
+            for records in read_records(self._folder, former, part.partition):
+                for key, value, timestamp, headers in records.rows():
+                    yield topic, key, value, part.partition, timestamp, headers
 
     def _spread_left(self, arc: ArcFill) -> Iterator[OutputRecord]:
-        """Yield what waits in an arc with another number of partitions; nothing of other arcs."""
-        for part in arc.saved.left if arc.spread else ():
-            tasks = self._tasks(arc)
-            for row in self._spreads.left(arc.saved, part.partition, tasks):
-                time = max(row.timestamp, _FIRST_MS)
-                yield arc.topic, row.key, row.value, row.partition, time, row.headers
+        """Yield what waits in an arc with another number of partitions."""
+        tasks = self._tasks(arc)
+        for part in arc.saved.left:
+            yield from self._spreads.left(arc.saved, part.partition, arc.topic, tasks)
 
     def _tasks(self, arc: ArcFill) -> Tasks:
         return Tasks(self._former.partitions_of(arc.saved.topic), arc.count)
-
-    def _spread_records(self, store: StoreFill) -> Iterator[OutputRecord]:
-        spread = self._spreads.of(store.saved.processor, self._manifest.stores)
-        for key, value, partition, timestamp, headers in spread.rows(store.saved.store):
-            yield store.topic, key, value, partition, max(timestamp, _FIRST_MS), headers
 
     def _commit(self) -> None:
         """Commit where each processor begins; where nothing was committed, nothing is."""
@@ -322,29 +327,3 @@ def _sinks(pipeline: Pipeline) -> set[str]:
     read = {topic for each in pipeline.processors for topic in pipeline.in_topics(each)}
     written = {topic for each in pipeline.processors for topic in pipeline.out_topics(each)}
     return written - read - pipeline.arcs.keys()
-
-
-def _outputs(records: Records, topic: str, partition: int) -> Iterator[OutputRecord]:
-    rows = zip(
-        records.keys.to_pylist(),
-        records.values.to_pylist(),
-        records.timestamps.to_pylist(),
-        records.headers,
-        strict=True,
-    )
-    for key, value, timestamp, headers in rows:
-        yield topic, key, value, partition, max(timestamp, _FIRST_MS), headers
-
-
-def _chunks(records: Iterable[OutputRecord]) -> Iterator[list[OutputRecord]]:
-    """Split records into parts that fit into a transaction."""
-    some: list[OutputRecord] = []
-    size = 0
-    for record in records:
-        some.append(record)
-        size += len(record[1] or b"") + len(record[2] or b"")
-        if len(some) == _MOST_RECORDS or size >= _MOST_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some

@@ -10,9 +10,9 @@ from kafka_pipeline.admin.savepoints.record_files import read_records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.record_batch import OutputRecord
 from kafka_pipeline.jobmanager.renames import renames
-from kafka_pipeline.streams.rescaling.left_records import places_of_left
-from kafka_pipeline.streams.rescaling.saved import LeftRow, SavedRow
+from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.state_spread import StateSpread
 from kafka_pipeline.streams.rescaling.subscriptions import topic_of
 from kafka_pipeline.streams.rescaling.tasks import Tasks
@@ -32,13 +32,7 @@ class FolderState:
         if task not in partitions:
             return
         for records in read_records(self._folder, topic, task):
-            columns = (
-                records.keys.to_pylist(),
-                records.values.to_pylist(),
-                records.timestamps.to_pylist(),
-                records.headers,
-            )
-            yield [*map(SavedRow, *columns)]
+            yield [*map(SavedRow._make, records.rows())]
 
     def last(self, store: str, task: int) -> dict[bytes, SavedRow]:
         """See `SavedState`."""
@@ -96,27 +90,23 @@ class Spreads:
                         "which change: try again when less is written"
                     )
 
-    def left(self, saved: SavedInput, part: int, tasks: Tasks) -> Iterator[LeftRow]:
-        """Yield what waits in a partition of an arc, with the new partitions.
+    def left(
+        self, saved: SavedInput, part: int, topic: str, tasks: Tasks
+    ) -> Iterator[OutputRecord]:
+        """Yield what waits in a partition of an arc, for the new partitions of `topic`.
 
         Raises `ConfigError` if those do not follow from the keys.
         """
         for records in read_records(self._folder, saved.topic, part):
             try:
-                places = places_of_left(records.keys, part, tasks)
+                places = tasks.places_of_left(records.keys, part)
             except ValueError as error:
                 raise ConfigError(
                     f"records wait in {saved.topic}, and {error}: its number of partitions cannot "
                     "change"
                 ) from error
-            yield from map(
-                LeftRow,
-                records.keys.to_pylist(),
-                records.values.to_pylist(),
-                places,
-                records.timestamps.to_pylist(),
-                records.headers,
-            )
+            for (key, value, *rest), place in zip(records.rows(), places, strict=True):
+                yield topic, key, value, place, *rest
 
     def check(self, stores: Sequence[SavedStore], *, is_complete: bool = True) -> None:
         """Raise `ConfigError` if one of these stores cannot be spread; reads its files.

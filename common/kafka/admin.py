@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.answers import answer, is_unanswered
 from kafka_pipeline.common.kafka.clients import (
@@ -148,21 +148,12 @@ class Admin:
         is created if an existing topic does not fit.
         """
         existing = self.partition_counts(spec.name for spec in specs)
-        misfits = [
-            f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
-            f"needs {spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
-            '"A topic has the wrong number of partitions"'
-            for spec in specs
-            if existing.get(spec.name, spec.partitions) != spec.partitions
-        ]
-        needy = {spec.name: spec for spec in specs if spec.needs and spec.name in existing}
         try:
-            settings = self.topic_settings([*needy])
+            misfits = self.misfits([spec for spec in specs if spec.name in existing])
         except NonRetriableError as error:
             raise ConfigError(f"the settings of topics cannot be checked: {error}") from error
         except TransactionFailedError as error:
             raise UnavailableError(f"the settings of topics cannot be checked: {error}") from error
-        misfits += [line for name in settings for line in needy[name].misfits(settings[name])]
         if misfits:
             raise ConfigError("\n".join(misfits))
         missing = [spec for spec in specs if spec.name not in existing]
@@ -203,6 +194,39 @@ class Admin:
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error
         return created
+
+    def misfits(self, specs: Sequence[TopicSpec]) -> list[str]:
+        """Return what is wrong with topics that exist, and what to do: partitions, and settings.
+
+        A topic that does not exist (any more) is left out.
+        """
+        existing = self.partition_counts(spec.name for spec in specs)
+        found = [
+            f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
+            f"needs {spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
+            '"A topic has the wrong number of partitions"'
+            for spec in specs
+            if existing.get(spec.name, spec.partitions) != spec.partitions
+        ]
+        needy = {spec.name: spec for spec in specs if spec.needs and spec.name in existing}
+        settings = self.topic_settings([*needy])
+        return found + [line for name in settings for line in needy[name].misfits(settings[name])]
+
+    def short_of_copies(self, names: Sequence[str]) -> list[str]:
+        """Return the partitions, such as "in[0]", that take no records for lack of copies.
+
+        They have fewer replicas in sync than `min.insync.replicas` of their topic.
+        """
+        settings = self.topic_settings(names)
+        found = []
+        for topic, described in self._described(names).items():
+            least = int(settings[topic]["min.insync.replicas"])
+            found += [
+                f"{topic}[{partition.id}]"
+                for partition in described.partitions
+                if len(partition.isr) < min(least, len(partition.replicas))
+            ]
+        return found
 
     def _require_described(self, name: str) -> None:
         """Raise `ConfigError` for a topic that looked missing because it may not be described.

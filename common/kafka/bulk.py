@@ -8,7 +8,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.admin import WRITE, Admin
 from kafka_pipeline.common.kafka.clients import (
@@ -21,9 +21,9 @@ from kafka_pipeline.common.kafka.clients import (
 )
 from kafka_pipeline.common.kafka.data import Fetched, PartitionReader
 from kafka_pipeline.common.kafka.read_to_end import read_to_end
-from kafka_pipeline.common.kafka_groups import BULK_GROUP
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.topic_names import BULK_GROUP
 
 _LINGER_MS = 5
 FETCH_RECORDS = 20_000

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK, PREFIXES
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.oauth import TokenCallback
-from kafka_pipeline.common.kafka_settings import OAUTH_CALLBACK, PREFIXES
 
 T = TypeVar("T")
 ClientKind = Literal["consumer", "producer", "admin"]

@@ -9,7 +9,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.admin import READ, WRITE
 from kafka_pipeline.common.kafka.clients import (
@@ -27,8 +27,8 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from kafka_pipeline.common.kafka.writer_rights import named
-from kafka_pipeline.common.kafka_groups import CONTROL_GROUP
 from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topic_names import CONTROL_GROUP
 
 _START_TIMEOUT_S = 30
 _REPORT_TIMEOUT_MS = 5000

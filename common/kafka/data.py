@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import (
     MissingRightError,
     Partition,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control_inbox import REJECTED
-from kafka_pipeline.common.control_key import ControlKey
-from kafka_pipeline.common.counted_log import CountedLog
 from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -19,6 +17,8 @@ from kafka_pipeline.common.kafka.clients import (
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
 from kafka_pipeline.common.kafka.read_to_end import read_to_end
 from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.monitoring.counted_log import CountedLog
+from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES, control_topic
 
 _STALL_TIMEOUT_S = 30.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition, client_config
 from kafka_pipeline.common.kafka.lifeline import Lifeline, connect_with_lifeline

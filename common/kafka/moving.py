@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import client_config, retry, translate
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline

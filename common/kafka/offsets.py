@@ -11,7 +11,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaException
 
 from kafka_pipeline.common.committed import offsets_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition, offset_of

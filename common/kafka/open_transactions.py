@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, TopicPartition
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition, client_config, connect
 

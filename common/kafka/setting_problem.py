@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from confluent_kafka import Consumer, KafkaException, Producer
 
-from kafka_pipeline.common.kafka_settings import OAUTH_CALLBACK
+from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK
 
 _END = "none.of.librdkafkas"
 _PLUGINS = "plugin.library.paths"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.admin import WRITE, Admin
 from kafka_pipeline.common.kafka.clients import MissingRightError

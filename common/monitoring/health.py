@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 
 _TIMEOUTS = 2
 _MARGIN_S = 60.0

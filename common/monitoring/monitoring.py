@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.monitoring.exposition import Samples
 from kafka_pipeline.common.monitoring.health import LoopWatch
 from kafka_pipeline.common.monitoring.pages import Pages, Problems

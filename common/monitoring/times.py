@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Annotated
 
-from kafka_pipeline.common.wire import JsonObject
+from msgspec import Meta, Struct
+
+from kafka_pipeline.common.typed_json import Count
 
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 """The longest time of each count, in seconds; the last count has the longer ones."""
@@ -15,29 +16,15 @@ BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 3
 _SIZE = len(BOUNDS_S) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Struct, frozen=True):
     """How many times were how long, and their sum in microseconds."""
 
-    counts: tuple[int, ...] = (0,) * _SIZE
-    sum_us: int = 0
+    counts: Annotated[tuple[Count, ...], Meta(min_length=_SIZE, max_length=_SIZE)] = (0,) * _SIZE
+    sum_us: Count = 0
 
     def up_to(self) -> list[tuple[float, int]]:
         """Return for each bound how many times were no longer; the last bound is infinity."""
         return list(zip((*BOUNDS_S, float("inf")), accumulate(self.counts), strict=True))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`."""
-        return {"counts": self.counts, "sum_us": self.sum_us}
-
-    @classmethod
-    def from_json(cls, data: Any) -> Times:
-        """Read what `to_json` wrote. Raises ValueError on anything else."""
-        fields = JsonObject(data)
-        counts = fields.integers("counts")
-        if len(counts) != _SIZE:
-            raise ValueError("other times than those of this version")
-        return cls(counts, fields.integer("sum_us"))
 
 
 class TimeCounter:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
-from kafka_pipeline.common.cluster_status import HELD, TaskInfo, unread_of
-from kafka_pipeline.common.left_out import left_out
+from kafka_pipeline.common.cluster_status import HELD, TaskInfo
+from kafka_pipeline.common.figures import NOT_REPORTED, together
 from kafka_pipeline.common.status import TaskState
-from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.unmet_keys import unmet_keys
-from kafka_pipeline.common.waits import lag_together, time_together
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.snapshot import Snapshot
-
-NOT_REPORTED = "NOT_REPORTED"
-"""Shown in place of the state of a task that no TaskManager reports."""
 
 _WORST_FIRST = (
     TaskState.FAILED,
@@ -26,23 +20,6 @@ _WORST_FIRST = (
     HELD,
     TaskState.RUNNING,
 )
-_SUMS = (
-    "records_in",
-    "records_out",
-    "dead_letters",
-    "dead_letters_per_minute",
-    "skipped",
-    "restarts",
-    "late",
-    "late_per_minute",
-)
-
-
-def state_of(info: TaskInfo) -> str:
-    """Return what is shown as the state of a task."""
-    if info.status is not None:
-        return str(info.status.state)
-    return HELD if info.is_held else NOT_REPORTED
 
 
 def tasks_of(snapshot: Snapshot, processor: str) -> list[TaskInfo]:
@@ -50,45 +27,31 @@ def tasks_of(snapshot: Snapshot, processor: str) -> list[TaskInfo]:
     return [info for info in snapshot.status.tasks if info.task.processor == processor]
 
 
-def together(snapshot: Snapshot, tasks: Iterable[TaskInfo]) -> dict[str, Any]:
-    """Return the figures of tasks together: the worst state, sums, and the oldest record.
-
-    In event time, they are as far as the last of them.
-    """
-    tasks = list(tasks)
-    states = Counter(map(state_of, tasks))
-    statuses = [info.status for info in tasks if info.status is not None]
-    ids = [info.task for info in tasks]
+def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any]:
+    """Return the figures of tasks together as JSON, with the worst of their states."""
+    found = together(tasks, snapshot.status.newest_record_ms, snapshot.rates)
     return {
-        "state": next((str(state) for state in _WORST_FIRST if state in states), NOT_REPORTED),
-        "states": dict(states),
-        "tasks": len(tasks),
-        "rate_in": rate(snapshot, ids, "records_in"),
-        "rate_out": rate(snapshot, ids, "records_out"),
-        "lag": unread_of(tasks),
-        "oldest_waiting_ms": _most(status.gauge("oldest_waiting_ms") for status in statuses),
-        "event_time_ms": time_together(statuses),
-        "event_time_lag_ms": lag_together(statuses, snapshot.status.newest_record_ms),
-        **{name: sum(status.count(name) for status in statuses) for name in _SUMS},
-        "dropped": sum(sum(status.dropped.values()) for status in statuses),
+        "state": next(
+            (str(state) for state in _WORST_FIRST if state in found.states), NOT_REPORTED
+        ),
+        "states": dict(found.states),
+        "tasks": found.tasks,
+        "rate_in": rounded(found.rate_in),
+        "rate_out": rounded(found.rate_out),
+        "lag": found.lag,
+        "oldest_waiting_ms": found.oldest_ms,
+        "event_time_ms": found.event_time_ms,
+        "event_time_lag_ms": found.behind_ms,
+        **found.counts,
+        "dropped": sum(each.records for each in found.left_out),
         "left_out": [
             {"reason": each.reason, "records": each.records, "per_minute": each.per_minute}
-            for each in left_out(tasks)
+            for each in found.left_out
         ],
-        "key_warnings": [
-            {**each.to_json(), "text": each.text}
-            for warnings in unmet_keys(tasks).values()
-            for each in warnings
-        ],
+        "key_warnings": [{**as_json(each), "text": each.text} for each in found.key_warnings],
     }
 
 
-def rate(snapshot: Snapshot, tasks: Iterable[TaskId], name: str) -> float | None:
-    """Return a rate of tasks together; None if it is not known of any of them."""
-    rates = [snapshot.rates[task] for task in tasks if task in snapshot.rates]
-    known = [value for each in rates if (value := getattr(each, name)) is not None]
-    return round(sum(known), 2) if known else None
-
-
-def _most(values: Iterable[int | None]) -> int | None:
-    return max((value for value in values if value is not None), default=None)
+def rounded(rate: float | None, digits: int = 2) -> float | None:
+    """Return a rate with so many digits after the point."""
+    return None if rate is None else round(rate, digits)

@@ -8,7 +8,7 @@ from typing import Any
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.figures import tasks_of, together
+from kafka_pipeline.console.views.figures import figures_of, tasks_of
 from kafka_pipeline.console.views.waits import waits_of
 
 Json = dict[str, Any]
@@ -25,7 +25,7 @@ def graph(snapshot: Snapshot) -> Json:
     if pipeline is None:
         return {"nodes": [], "arcs": [], "waits": []}
     figures = {
-        each.id: together(snapshot, tasks_of(snapshot, each.id)) for each in pipeline.processors
+        each.id: figures_of(snapshot, tasks_of(snapshot, each.id)) for each in pipeline.processors
     }
     nodes = [
         _node("processor", each.id, {"type": each.spec.type, **figures[each.id]})

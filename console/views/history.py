@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.console.snapshot import Event, Snapshot
+from kafka_pipeline.console.views.figures import rounded
 
 
 def history(snapshot: Snapshot) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def rates(snapshot: Snapshot) -> dict[str, Any]:
         "times_ms": [sample.at_ms for sample in samples],
         "processors": {
             each.id: {
-                "rate_in": [_rounded(sample.records_in.get(each.id)) for sample in samples],
+                "rate_in": [rounded(sample.records_in.get(each.id), 1) for sample in samples],
                 "lag": [sample.lag.get(each.id) for sample in samples],
             }
             for each in (pipeline.processors if pipeline else ())
@@ -38,7 +39,3 @@ def event_to_json(event: Event) -> dict[str, Any]:
         "task_count": event.task_count,
         "needs_care": event.needs_care,
     }
-
-
-def _rounded(rate: float | None) -> float | None:
-    return None if rate is None else round(rate, 1)

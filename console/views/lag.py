@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import TaskInfo
+from kafka_pipeline.common.figures import state_of
 from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.snapshot import Rates, Snapshot
-from kafka_pipeline.console.views.figures import state_of
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.figures import rounded
 
 _STEADY_SHARE = 0.01
 """A lag that changes by less than this share in a minute is steady."""
@@ -31,10 +33,7 @@ def lag(snapshot: Snapshot) -> dict[str, Any]:
                 "partitions": _partitions(pipeline, topics.get(info.task.processor, ()), info.task),
                 "state": state_of(info),
                 **_figures(info),
-                **forecast(
-                    info.status.gauge("lag") if info.status else None,
-                    snapshot.rates.get(info.task, Rates()).lag,
-                ),
+                **forecast(info.lag, snapshot.rates.get(info.task, Rates()).lag),
             }
             for info in snapshot.status.tasks
         ]
@@ -47,7 +46,7 @@ def forecast(lag: int | None, change: float | None) -> dict[str, Any]:
     `trend` is `done` (there is no lag), `unknown`, `steady`, `growing` or `shrinking`; only the
     last one has an `eta_s`, the seconds until the lag is 0.
     """
-    found: dict[str, Any] = {"change_per_s": None if change is None else round(change, 2)}
+    found: dict[str, Any] = {"change_per_s": rounded(change)}
     if lag == 0:
         return found | {"trend": "done", "eta_s": None}
     if lag is None or change is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import TaskInfo
+from kafka_pipeline.common.figures import state_of
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.console.snapshot import EventKind, Snapshot
-from kafka_pipeline.console.views.figures import state_of
 from kafka_pipeline.console.views.history import event_to_json
 
 _MOST_MOVES = 20
@@ -57,5 +57,5 @@ def _standby(info: TaskInfo) -> dict[str, Any]:
         **_place(info),
         "of": str(info.task.active),
         "state_records": info.status.count("records_in") if info.status else None,
-        "lag": info.status.gauge("lag") if info.status else None,
+        "lag": info.lag,
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import task_to_json
-from kafka_pipeline.console.snapshot import Rates, Snapshot
-from kafka_pipeline.console.views.figures import tasks_of, together
+from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.figures import figures_of, rounded, tasks_of
 from kafka_pipeline.console.views.waits import waits_of
 
 
@@ -26,7 +27,7 @@ def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
         "writes": list(pipeline.out_topics(described)),
         "state_topics": list(pipeline.state_topics(described).values()),
         "dead_letter_topic": pipeline.dead_letter_topic(described),
-        "figures": together(snapshot, tasks),
+        "figures": figures_of(snapshot, tasks),
         "waits": waits_of(snapshot, id_),
         "tasks": [
             {**task_to_json(info, newest_ms), **_rates(snapshot.rates.get(info.task, Rates()))}
@@ -36,5 +37,4 @@ def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
 
 
 def _rates(rates: Rates) -> dict[str, float | None]:
-    found = {"rate_in": rates.records_in, "rate_out": rates.records_out}
-    return {name: None if rate is None else round(rate, 2) for name, rate in found.items()}
+    return {"rate_in": rounded(rates.records_in), "rate_out": rounded(rates.records_out)}

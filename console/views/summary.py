@@ -6,13 +6,13 @@ from typing import Any
 
 from kafka_pipeline.common.cluster_status import Presence
 from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.figures import together
+from kafka_pipeline.console.views.figures import figures_of
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
     """Return the state of the job as a whole."""
     status = snapshot.status
-    figures = together(snapshot, status.tasks)
+    figures = figures_of(snapshot, status.tasks)
     return {
         "number": snapshot.number,
         "at_ms": snapshot.at_ms,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import Presence, TaskInfo, TaskManagerInfo
+from kafka_pipeline.common.figures import state_of
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.figures import state_of
 
 
 def tasks(snapshot: Snapshot) -> dict[str, Any]:

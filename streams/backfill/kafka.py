@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.bulk import read_range
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch, parts
 from kafka_pipeline.streams.backfill.outputs import SortedRuns
 from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, batches
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace
@@ -27,7 +27,6 @@ from kafka_pipeline.streams.sql.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
 _RECORDS_PER_TRANSACTION = 20_000
-_BYTES_PER_TRANSACTION = 16 * 1024 * 1024
 _ATTEMPTS = 5
 _RETRY_S = 1.0
 
@@ -121,7 +120,7 @@ class WritePartition:
             written = reader.committed([target], _TIMEOUT_S).get(target, Committed(0)).offset
             workspace.progress(written)
             records = islice(self._records(workspace), written, None)
-            while part := _next_part(records):
+            for part in parts(records, _RECORDS_PER_TRANSACTION):
                 producer.begin()
                 producer.send_records(part)
                 written += len(part)
@@ -136,15 +135,3 @@ class WritePartition:
                 batch.keys, batch.values, batch.timestamps, headers, strict=True
             ):
                 yield self.topic, key, value, self.partition, timestamp, each
-
-
-def _next_part(records: Iterator[OutputRecord]) -> list[OutputRecord]:
-    """Return as many records as can safely be sent before a transaction times out."""
-    part: list[OutputRecord] = []
-    size = 0
-    for record in records:
-        part.append(record)
-        size += len(record[1] or b"") + len(record[2] or b"")
-        if len(part) == _RECORDS_PER_TRANSACTION or size > _BYTES_PER_TRANSACTION:
-            break
-    return part

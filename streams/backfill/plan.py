@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import ProcessorReplica, replicas

@@ -22,11 +22,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.references import HostReferences
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.streams.backfill import tasks as bounded
 from kafka_pipeline.streams.backfill.files import ReadFile, chunks_of

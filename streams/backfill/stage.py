@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topic_limits import TopicLimits

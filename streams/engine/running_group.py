@@ -19,7 +19,7 @@ from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
-from kafka_pipeline.streams.stores.api import LateCount
+from kafka_pipeline.streams.stores.expiring import Expiring
 
 
 class RunningGroup:
@@ -35,7 +35,7 @@ class RunningGroup:
         self._environment = environment
         self._loop = environment.loop or EventLoop()
         self.stores = {s.name: s.build(environment.stores[s.name]) for s in group.stores}
-        self.counting_stores = [s for s in self.stores.values() if isinstance(s, LateCount)]
+        self.counting_stores = [s for s in self.stores.values() if isinstance(s, Expiring)]
         """The stores that count late entries."""
         self._global_stores = {
             each.store.name: each.store.build(environment.global_stores[each.store.name])

@@ -84,6 +84,16 @@ def times_store_name(name: str) -> str:
     return f"{name}-times"
 
 
+def late_reason(own: int, closes_at: int, *, follows_records: bool) -> str:
+    """Return the reason to count for a late record, whose own clock is `own`.
+
+    What it belongs to closes at `closes_at`. If its own clock is not there yet, the step has gone
+    on without it because its source partition was idle.
+    """
+    is_behind = follows_records or own >= closes_at
+    return EXPIRED if is_behind else EXPIRED_AFTER_IDLE
+
+
 class FollowsTime(ABC):
     """A processor that has something to do when event time goes on without a record."""
 
@@ -149,13 +159,8 @@ class StepTime:
         )
 
     def late_reason(self, own: int, closes_at: int) -> str:
-        """Return the reason to count for a late record, whose own clock is `own`.
-
-        What it belongs to closes at `closes_at`. If its own clock is not there yet, the step has
-        gone on without it because its source partition was idle.
-        """
-        is_behind = self.follows_records or own >= closes_at
-        return EXPIRED if is_behind else EXPIRED_AFTER_IDLE
+        """See the function."""
+        return late_reason(own, closes_at, follows_records=self.follows_records)
 
     def moves(self, batch: Batch) -> list[int]:
         """Return the time after each record of a batch, without counting them."""

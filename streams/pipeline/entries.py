@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Free, Schema, names
-from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
-from kafka_pipeline.common.suggest import one_of
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Free, Schema, names
+from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Located,
     Map,
@@ -20,6 +16,10 @@ from kafka_pipeline.common.yaml_positions import (
     Value,
     describe,
 )
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.suggest import one_of
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, Target
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     FROM,

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.config import is_config
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
-from kafka_pipeline.common.names import NAME_PATTERN, name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config.config import is_config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
+from kafka_pipeline.common.config.yaml_positions import (
     Located,
     Map,
     Pair,
@@ -16,6 +14,8 @@ from kafka_pipeline.common.yaml_positions import (
     Value,
     describe,
 )
+from kafka_pipeline.common.names import NAME_PATTERN, name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE
 from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.processors import SINK, SOURCE
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from kafka_pipeline.common.errors import ConfigError
@@ -24,6 +25,34 @@ def with_counts(
     found = _with_internal(counted, internal)
     check_co_partitioning(found)
     return found
+
+
+def with_more_partitions(pipeline: Pipeline, counts: Mapping[str, int]) -> Pipeline:
+    """Return the pipeline with those sources' new partitions that its processors may take up.
+
+    `counts` has the sources that have more than the pipeline knows. A source is left as it is if a
+    processor that reads it has state, since keys moved to other partitions when it grew and their
+    state did not; if it fills a global store; if it is read from its end, as records that have come
+    meanwhile would be skipped; or if its records meet those of other topics.
+    """
+    for topic, count in counts.items():
+        if all(_takes_more(each, pipeline, topic) for each in pipeline.processors):
+            others = {name: n for name, n in pipeline.partitions.items() if name != topic}
+            more = {topic: count} if count != pipeline.parallelism else {}
+            grown = replace(pipeline, partitions=others | more)
+            with suppress(ConfigError):
+                check_co_partitioning(grown)
+                pipeline = grown
+    return pipeline
+
+
+def _takes_more(processor: PipelineProcessor, pipeline: Pipeline, topic: str) -> bool:
+    names = dict(zip(pipeline.in_topics(processor), processor.from_, strict=True))
+    if topic not in names:
+        return topic not in processor.global_stores.values()
+    source = processor.sources.get(names[topic])
+    begins = source.auto_offset_reset if source else "earliest"
+    return begins == "earliest" and not processor.is_stateful
 
 
 def _with_internal(pipeline: Pipeline, given: Mapping[str, int]) -> Pipeline:

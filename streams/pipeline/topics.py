@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from kafka_pipeline.common.config.yaml_positions import Located, Problems
 from kafka_pipeline.common.names import MAX_NAME_LENGTH
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.topic_names import TopicNames, collision_key
-from kafka_pipeline.common.yaml_positions import Located, Problems
 from kafka_pipeline.streams.pipeline.graph import arcs_of
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from kafka_pipeline.common.config.references import References, with_values
 from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.references import References, with_values
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.group_settings import GroupSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.specs import ForwardSpec, SparkSpec, SqlSpec
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 

@@ -27,16 +27,6 @@ class SpreadRow(NamedTuple):
     headers: KafkaHeaders
 
 
-class LeftRow(NamedTuple):
-    """A record for a partition of an arc."""
-
-    key: bytes | None
-    value: bytes | None
-    partition: int
-    timestamp: int
-    headers: KafkaHeaders
-
-
 class SavedState(Protocol):
     """Reads the stores of a processor."""
 

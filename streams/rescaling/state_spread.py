@@ -16,13 +16,19 @@ from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.event_time.join_time import merged_join_times
 from kafka_pipeline.streams.event_time.step_time import closed_until, merged_times, times_store_name
+from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.open_windows import OpenWindows
 from kafka_pipeline.streams.rescaling.saved import SavedRow, SavedState, SpreadRow
 from kafka_pipeline.streams.rescaling.subscriptions import RowPartitions
 from kafka_pipeline.streams.rescaling.tasks import Tasks
-from kafka_pipeline.streams.rescaling.unmatched import spread_unmatched
-from kafka_pipeline.streams.sql.join_state import Renumbering, merged_numbered_times
-from kafka_pipeline.streams.sql.key_column import KeyColumn
+from kafka_pipeline.streams.sql.join_state import (
+    Renumbering,
+    merged_numbered_times,
+    number_of_place,
+    number_of_row,
+)
+from kafka_pipeline.streams.sql.kept_shape import KeyColumn
+from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
     TIME_OF,
     is_time_mark,
@@ -100,7 +106,7 @@ class StateSpread:
             for task in range(self._tasks.after):
                 yield from self._merged(store, task)
         elif spreading.rule == "unmatched":
-            yield from spread_unmatched(store, self._state, self._tasks)
+            yield from _spread_unmatched(store, self._state, self._tasks)
         else:
             yield from self._spread(store, spreading)
 
@@ -254,3 +260,31 @@ def _entries(spreading: Spreading, rows: Sequence[SavedRow]) -> Sequence[SavedRo
     if time is None:
         return rows
     return [row for row in rows if row.value is not None or not is_time_mark(time, row.key)]
+
+
+def _spread_unmatched(store: str, state: SavedState, tasks: Tasks) -> Iterator[SpreadRow]:
+    """Yield the results of rows of a query's join that have no partner yet, kept by numbers.
+
+    Each is for the task that gets its row. A row that is not kept has no key, or came too late for
+    a partner. Any task of its group can wait with its results.
+    """
+    for task in range(tasks.before):
+        found = state.last(store, task)
+        keys = _keys_of_rows(state, task, {number_of_place(place) for place in found})
+        renumbering = Renumbering(tasks.merged, tasks.rank(task))
+        for place, value, timestamp, headers in found.values():
+            key = keys.get(number_of_place(place))
+            partition = task % tasks.after if key is None else default_partition(key, tasks.after)
+            yield SpreadRow(renumbering.place(place), value, partition, timestamp, headers)
+
+
+def _keys_of_rows(state: SavedState, task: int, numbers: set[int]) -> dict[int, bytes]:
+    """Return the keys of the rows with these numbers."""
+    found: dict[int, bytes] = {}
+    for side in ROWS if numbers else ():
+        for rows in state.read(side, task):
+            for row in rows:
+                number = None if row.value is None else number_of_row(row.value)
+                if number is not None and number in numbers:
+                    found[number] = without_time(row.key, "window")
+    return found

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
+import pyarrow as pa
+
+from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
+
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
@@ -39,3 +44,15 @@ class Tasks:
     def former(self, task: int) -> range:
         """Return the tasks of before whose keys a task may have."""
         return range(self.group_of(task), self.before, self.groups)
+
+    def places_of_left(self, keys: pa.BinaryArray, partition: int) -> list[int]:
+        """Return the new partitions of records that waited in a partition of an arc.
+
+        Records without a key may be anywhere. Raises `ValueError` if a key belongs to another
+        partition: what has sent it there is not known here.
+        """
+        found = partitions_of(keys, self.before)
+        if np.any((found != partition) & (found != NO_KEY)):
+            raise ValueError("they are not in the partitions of their keys")
+        places = partitions_of(keys, self.after)
+        return np.where(places == NO_KEY, partition % self.after, places).tolist()  # type: ignore[no-any-return]

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.expansion import ExpansionError, has_references, references
+from kafka_pipeline.common.config.references import HostReferences, References
+from kafka_pipeline.common.config.table_paths import PathError, location_of
+from kafka_pipeline.common.config.table_settings import JDBC, TableSettings
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.expansion import ExpansionError, has_references, references
-from kafka_pipeline.common.references import HostReferences, References
-from kafka_pipeline.common.secret_names import is_secret
+from kafka_pipeline.common.security.secret_names import is_secret
 from kafka_pipeline.common.suggest import did_you_mean, one_of
-from kafka_pipeline.common.table_paths import PathError, location_of
-from kafka_pipeline.common.table_settings import JDBC, TableSettings
 from kafka_pipeline.streams.sql.file_options import FILE_OPTIONS, unknown_option
 from kafka_pipeline.streams.sql.spec import QueryError
 

@@ -13,17 +13,17 @@ from typing import Any
 
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
-from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.columns import table_of
-from kafka_pipeline.streams.sql.environment import (
+from kafka_pipeline.streams.spark.environment import (
     CLASS_ARCHIVE,
     LOCAL,
     QUIET,
     driver_options,
     set_environment,
 )
+from kafka_pipeline.streams.spark.session import start_session
+from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.queries import SparkQueries
-from kafka_pipeline.streams.sql.session import start_session
 from kafka_pipeline.streams.sql.spec import QuerySpec
 
 

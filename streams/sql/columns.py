@@ -99,6 +99,15 @@ def batch_of(table: pa.Table) -> Batch:
     )
 
 
+def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with all columns of a schema, and no others; missing ones are null."""
+    columns = [
+        table[field.name] if field.name in table.column_names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
 def write(table: pa.Table) -> memoryview:
     """Return a table as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()

@@ -8,110 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_ANY = frozenset(
-    {
-        "pathGlobFilter",
-        "recursiveFileLookup",
-        "modifiedBefore",
-        "modifiedAfter",
-        "timeZone",
-        "ignoreCorruptFiles",
-        "ignoreMissingFiles",
-    }
+
+def _names(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_ANY = _names(
+    """
+    pathGlobFilter recursiveFileLookup modifiedBefore modifiedAfter timeZone ignoreCorruptFiles
+    ignoreMissingFiles
+    """
 )
 _REBASED = frozenset({"datetimeRebaseMode"})
-_TEXTS = frozenset(
-    {
-        "mode",
-        "columnNameOfCorruptRecord",
-        "dateFormat",
-        "timeFormat",
-        "timestampFormat",
-        "timestampNTZFormat",
-        "encoding",
-        "charset",
-        "locale",
-        "multiLine",
-        "samplingRatio",
-        "singleVariantColumn",
-    }
+_TEXTS = _names(
+    """
+    mode columnNameOfCorruptRecord dateFormat timeFormat timestampFormat timestampNTZFormat
+    encoding charset locale multiLine samplingRatio singleVariantColumn
+    """
 )
-_CSV = frozenset(
-    {
-        "charToEscapeQuoteEscaping",
-        "columnPruning",
-        "comment",
-        "delimiter",
-        "emptyValue",
-        "enableDateTimeParsingFallback",
-        "enforceSchema",
-        "escape",
-        "header",
-        "ignoreLeadingWhiteSpace",
-        "ignoreTrailingWhiteSpace",
-        "inferSchema",
-        "inputBufferSize",
-        "lineSep",
-        "maxCharsPerColumn",
-        "maxColumns",
-        "nanValue",
-        "negativeInf",
-        "nullValue",
-        "positiveInf",
-        "preferDate",
-        "quote",
-        "sep",
-        "unescapedQuoteHandling",
-    }
+_CSV = _names(
+    """
+    charToEscapeQuoteEscaping columnPruning comment delimiter emptyValue
+    enableDateTimeParsingFallback enforceSchema escape header ignoreLeadingWhiteSpace
+    ignoreTrailingWhiteSpace inferSchema inputBufferSize lineSep maxCharsPerColumn maxColumns
+    nanValue negativeInf nullValue positiveInf preferDate quote sep unescapedQuoteHandling
+    """
 )
-_JSON = frozenset(
-    {
-        "allowBackslashEscapingAnyCharacter",
-        "allowComments",
-        "allowNonNumericNumbers",
-        "allowNumericLeadingZeros",
-        "allowSingleQuotes",
-        "allowUnquotedControlChars",
-        "allowUnquotedFieldNames",
-        "dropFieldIfAllNull",
-        "enableDateTimeParsingFallback",
-        "explodeEmbeddedArray",
-        "inferTimestamp",
-        "lineSep",
-        "prefersDecimal",
-        "primitivesAsString",
-        "useUnsafeRow",
-    }
+_JSON = _names(
+    """
+    allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers
+    allowNumericLeadingZeros allowSingleQuotes allowUnquotedControlChars allowUnquotedFieldNames
+    dropFieldIfAllNull enableDateTimeParsingFallback explodeEmbeddedArray inferTimestamp lineSep
+    prefersDecimal primitivesAsString useUnsafeRow
+    """
 )
-_XML = frozenset(
-    {
-        "arrayElementName",
-        "attributePrefix",
-        "excludeAttribute",
-        "ignoreNamespace",
-        "ignoreSurroundingSpaces",
-        "inferSchema",
-        "nullValue",
-        "preferDate",
-        "prefersDecimal",
-        "rootTag",
-        "rowTag",
-        "useLegacyXMLParser",
-        "validateName",
-        "valueTag",
-        "wildcardColName",
-    }
+_XML = _names(
+    """
+    arrayElementName attributePrefix excludeAttribute ignoreNamespace ignoreSurroundingSpaces
+    inferSchema nullValue preferDate prefersDecimal rootTag rowTag useLegacyXMLParser
+    validateName valueTag wildcardColName
+    """
 )
-_AVRO = frozenset(
-    {
-        "avroSchema",
-        "enableStableIdentifiersForUnionType",
-        "ignoreExtension",
-        "mode",
-        "positionalFieldMatching",
-        "recursiveFieldMaxDepth",
-        "stableIdentifierPrefixForUnionType",
-    }
+_AVRO = _names(
+    """
+    avroSchema enableStableIdentifiersForUnionType ignoreExtension mode positionalFieldMatching
+    recursiveFieldMaxDepth stableIdentifierPrefixForUnionType
+    """
 )
 _WRITTEN = {
     "csv": frozenset({"quoteAll", "escapeQuotes"}),

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.streams.sql.periods import Times, spans
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import Periods, Sessions, StateShape, Window
+from kafka_pipeline.streams.sql.state_shape import StateShape
+
+Times = npt.NDArray[np.int64]
 
 _HEAD = struct.Struct(">8sq")
 
@@ -53,10 +56,6 @@ class GroupCodec:
     def __init__(self, shape: StateShape) -> None:
         """Raise `QueryError` for a column whose type has no encoding."""
         self._shape = shape
-        self._window = shape.window
-        self._calendar: Calendar | None = None
-        if isinstance(shape.window, Periods):
-            self._calendar = Calendar(shape.window.period, shape.window.zone)
         try:
             self._keys = RowCodec(shape.keys)
             self._buffers = RowCodec(shape.buffers)
@@ -77,22 +76,20 @@ class GroupCodec:
         columns |= zip(
             self._buffers.schema.names, self._buffers.decode(groups.buffers), strict=True
         )
-        rows, window = self._shape.rows, self._window
-        if window is not None:
+        shape, rows = self._shape, self._shape.rows
+        if shape.window is not None:
             starts = np.asarray(groups.starts, np.int64)
-            columns[window.column] = self._windows(starts * 1000, self._ends(starts))
-        if isinstance(window, Sessions):
-            columns[window.order] = pa.array(np.zeros(len(groups.keys), np.int64))
+            columns[shape.window_column] = self._windows(starts, self._ends(starts))
+        if shape.order_column:
+            columns[shape.order_column] = pa.array(np.zeros(len(groups.keys), np.int64))
         return pa.Table.from_arrays([columns[name] for name in rows.names], schema=rows)
 
     def in_sessions(self, rows: pa.Table, starts: Sequence[int], lasts: Sequence[int]) -> pa.Table:
         """Return rows to be merged, each in the session with these first and last times in ms."""
-        window = self._window
-        assert isinstance(window, Sessions)
-        begins, ends = (np.asarray(times, np.int64) * 1000 for times in (starts, lasts))
+        begins, ends = (np.asarray(times, np.int64) for times in (starts, lasts))
         columns = {
-            window.column: self._windows(begins, ends + window.gap_us),
-            window.order: pa.array(np.zeros(len(rows), np.int64)),
+            self._shape.window_column: self._windows(begins, self._ends(ends)),
+            self._shape.order_column: pa.array(np.zeros(len(rows), np.int64)),
         }
         for name, column in columns.items():
             rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
@@ -100,10 +97,10 @@ class GroupCodec:
 
     def lasts(self, rows: pa.Table) -> list[int]:
         """Return the time of the last record of each session, in ms."""
-        window = self._window
-        assert isinstance(window, Sessions)
-        ends = np.asarray(pc.struct_field(rows[window.column], [1]).cast(pa.int64()))
-        return ((ends - window.gap_us) // 1000).tolist()  # type: ignore[no-any-return]
+        assert isinstance(self._shape.window, SessionSpec)
+        ends = pc.struct_field(rows[self._shape.window_column], [1]).cast(pa.int64())
+        lasts: list[int] = (np.asarray(ends) // 1000 - self._shape.window.gap_ms).tolist()
+        return lasts
 
     def values(self, groups: Groups) -> list[bytes]:
         """Return the values of the groups' records in a topic, whose keys are `groups.keys`."""
@@ -120,27 +117,41 @@ class GroupCodec:
         return Groups(keys, starts, [value[_HEAD.size :] for value in values])
 
     def _starts(self, rows: pa.Table) -> list[int]:
-        if self._window is None:
+        if self._shape.window is None:
             return [0] * len(rows)
-        starts = pc.struct_field(rows[self._window.column], [0]).cast(pa.int64())
+        starts = pc.struct_field(rows[self._shape.window_column], [0]).cast(pa.int64())
         return (np.asarray(starts) // 1000).tolist()  # type: ignore[no-any-return]
 
     def _ends(self, starts: Times) -> Times:
-        """Return the ends in µs of windows with these starts in ms."""
-        if self._calendar is not None:
-            return spans(self._calendar, starts)[1] * 1000
-        match self._window:
-            case Sessions(gap_us=size_us) | Window(size_us=size_us):
-                return starts * 1000 + size_us
+        """Return the ends of windows with these starts; those of sessions of one record."""
+        match self._shape.window:
+            case CalendarSpec(period=period, zone=zone):
+                return spans(Calendar(period, zone), starts)[1]
+            case SessionSpec(gap_ms=size_ms) | WindowSpec(size_ms=size_ms):
+                return starts + size_ms
         raise AssertionError("there is a window")
 
     def _windows(self, starts: Times, ends: Times) -> pa.Array:
-        """Return windows with these times in µs."""
-        assert self._window is not None
-        type_ = self._shape.groups.field(self._window.column).type
+        """Return windows with these times in ms."""
+        type_ = self._shape.groups.field(self._shape.window_column).type
         fields = [type_.field(index) for index in range(2)]
         arrays = [
-            pa.array(times).cast(field.type)
+            pa.array(times * 1000).cast(field.type)
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def spans(calendar: Calendar, times_ms: Times) -> tuple[Times, Times]:
+    """Return the starts and the ends in ms of the periods that times are in; see `Calendar.span`.
+
+    That takes a call for each period, not for each time.
+    """
+    times = np.maximum(times_ms, 0)
+    ordered, found, at = np.sort(times), [], 0
+    while at < len(ordered):
+        found.append(calendar.span(int(ordered[at])))
+        at = int(np.searchsorted(ordered, found[-1][1]))
+    starts, ends = np.array(found, np.int64).reshape(-1, 2).T
+    periods = np.searchsorted(starts, times, "right") - 1
+    return starts[periods], ends[periods]

@@ -39,11 +39,6 @@ class TimeComparison:
         return cls(_MIRRORED[operator], first[1] - second[1])
 
 
-def said(left: str, right: str) -> str:
-    """Return how messages about a join of two inputs begin: a name may be that of a table."""
-    return f"the query joins {left} with {right}, which are inputs, as tables has neither"
-
-
 def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:
     """Return how much older and younger the right record may be, in ms; either may be negative.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,10 @@ from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import JoinSide
-from kafka_pipeline.streams.sql.joined import JoinText
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.prepared import Prepared
+from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 RECORD = "__record"
 """A column of records, and of the rows that stem from them: the number of the record."""
@@ -36,7 +37,7 @@ class JoinShape:
     """
 
     rows: tuple[pa.Schema, pa.Schema]
-    text: JoinText
+    join: JoinSpec
     is_checked: bool
     columns: tuple[Sequence[str], Sequence[str]]
 
@@ -51,16 +52,13 @@ class JoinShape:
     def content(self) -> str:
         """JSON that says what is kept."""
         kept = dict(zip(SIDES, map(list, self.columns), strict=True))
-        return json.dumps({**kept, "keeps": self.text.keeps}, sort_keys=True)
+        return json.dumps({**kept, "keeps": self.join.keeps}, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        text = self.text
         return {
-            "rows": [
-                base64.b64encode(each.serialize().to_pybytes()).decode() for each in self.rows
-            ],
-            "text": [text.left, text.right, text.keeps, text.before_ms, text.after_ms],
+            "rows": [packed(each) for each in self.rows],
+            "join": as_json(self.join),
             "is_checked": self.is_checked,
             "columns": [list(each) for each in self.columns],
         }
@@ -68,20 +66,13 @@ class JoinShape:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> JoinShape:
         """Read what `to_json` gave."""
-        left, right = (
-            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(each))) for each in values["rows"]
-        )
-        first, second, keeps, before_ms, after_ms = values["text"]
-        return cls(
-            (left, right),
-            JoinText(first, second, tuple(keeps), before_ms, after_ms),
-            values["is_checked"],
-            (values["columns"][0], values["columns"][1]),
-        )
+        left, right = map(unpacked, values["rows"])
+        join = from_json(JoinSpec, values["join"], "join")
+        return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
-class StreamJoin(Protocol):
-    """A query with a join of two inputs that is ready to run. One thread at a time.
+class StreamJoin(Prepared, Protocol):
+    """A query with a join of two inputs, ready to run.
 
     All calls raise `QueryError` if a record may be to blame, otherwise `SparkLostError`.
     """
@@ -108,9 +99,3 @@ class StreamJoin(Protocol):
 
         The columns of a side are null for a row that has no partner there.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-
-    def close(self) -> None:
-        """Release what the query holds."""

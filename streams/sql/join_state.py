@@ -11,19 +11,20 @@ import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import SHAPE_STORE, JoinSpec
+from kafka_pipeline.common.specs import JoinSpec
 from kafka_pipeline.streams.dsl.waiting import Items
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
 from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape
-from kafka_pipeline.streams.sql.join_stores import JOIN, ROWS, UNMATCHED, reach_of
+from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS, UNMATCHED, reach_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 from kafka_pipeline.streams.stores.layout import MAX_TIME
 
@@ -31,7 +32,6 @@ _NUMBER = struct.Struct(">Q")
 _PLACE = struct.Struct(">QBQ")
 _TIMES = struct.Struct(">qq")
 _TIME = "time"
-_CONTENT = "content"
 _UNKNOWN = -1
 
 
@@ -136,9 +136,7 @@ class JoinState:
         self._times: KeyValueStore[str, tuple[int, int]] = context.get_state_store(
             times_store_name(JOIN)
         )
-        self._shapes: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
-        self._content = shape.content
-        _require_same(self._shapes.get(_CONTENT), shape)
+        self._shape = KeptShape(shape.content, partial(_difference, shape), context)
         self._keeps = tuple(side in join.keeps for side in SIDES)
         self._follows_records = context.task_time.follows_records
         self._passed = _UNKNOWN
@@ -170,8 +168,7 @@ class JoinState:
         `keys` and `times` are those of all records, and `now` is the time after them. If the
         side of a row has results without a partner, the row is also there alone.
         """
-        if self._shapes.get(_CONTENT) is None:
-            self._shapes.put(_CONTENT, self._content)
+        self._shape.keep()
         _, number = self._times.get(_TIME) or (-1, 0)
         pairs = Pairs()
         for record, side, data in rows:
@@ -301,10 +298,10 @@ def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
     return _TIMES.pack(min(times), Renumbering(tasks, 0).number(max(numbers)))
 
 
-def _require_same(kept: str | None, shape: JoinShape) -> None:
-    """Raise `QueryError` if the state was kept for a query with another shape."""
-    before, now = json.loads(kept or shape.content), json.loads(shape.content)
-    names = {"left": shape.text.left, "right": shape.text.right}
+def _difference(shape: JoinShape, kept: str, wanted: str) -> str:
+    """Return what differs between two contents of state; "" if they are the same."""
+    before, now = json.loads(kept), json.loads(wanted)
+    names = {"left": shape.join.left, "right": shape.join.right}
     changed = [
         f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
         f"{', '.join(now[side])} are needed"
@@ -313,9 +310,4 @@ def _require_same(kept: str | None, shape: JoinShape) -> None:
     ]
     if before["keeps"] != now["keeps"]:
         changed.append("the kind of the join (INNER, LEFT, RIGHT or FULL) was another one")
-    if changed:
-        raise QueryError(
-            f"the state was kept for another query: {'; '.join(changed)}. Go back to the former "
-            "query, or give the processor another id, with which it begins without state; see "
-            'docs/how-to/change_a_pipeline.md, "Change a query with GROUP BY"'
-        )
+    return "; ".join(changed)

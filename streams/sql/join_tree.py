@@ -1,21 +1,25 @@
 """The join of two inputs of a query, found in the syntax tree that sqlglot makes of its text.
 
-Only `join_text.py` imports this module, and only for queries that may join: see `query_tree.py`.
+It is imported late, and only for queries that may join: see `query_tree.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.common.specs import JoinSide
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, said
-from kafka_pipeline.streams.sql.query_text import microseconds
-from kafka_pipeline.streams.sql.query_tree import is_column_of_records, is_input, parsed, quiet
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.query_tree import (
+    is_column_of_records,
+    is_input,
+    microseconds,
+    parsed,
+    quiet,
+)
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _OPERATORS: dict[type[exp.Expr], Comparing] = {
@@ -33,21 +37,10 @@ _KEEPS: dict[str, tuple[JoinSide, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
-    """A join of two inputs, by their names in small letters.
-
-    `comparisons` has what its condition demands of the times of both records.
-    """
-
-    left: str
-    right: str
-    keeps: tuple[JoinSide, ...]
-    comparisons: Sequence[TimeComparison]
-
-
-def find_join(query: str, tables: Collection[str]) -> Join | None:
+def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     """Return the join of two inputs; `None` if there is none, or sqlglot cannot read the query.
+
+    The names of the inputs are in small letters.
 
     Raises `QueryError` for joins that cannot run.
     """
@@ -66,15 +59,21 @@ def find_join(query: str, tables: Collection[str]) -> Join | None:
     if not found:
         return None
     scope, join, left, right = found[0]
+    # A name may be that of a table.
+    said = f"the query joins {left} with {right}, which are inputs, as tables has neither"
     how = f"{join.method or ''} {join.side or ''} {join.kind or ''} JOIN".strip()
     on = join.args.get("on")
     if join.method or join.kind not in ("", "INNER", "OUTER") or on is None:
         raise QueryError(
-            f"{said(left, right)}: two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, "
+            f"{said}: two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, "
             f"as in {EXAMPLE}" + (f" ({how})" if how != "JOIN" else "")
         )
-    comparisons = [*_comparisons(on, scope, join.alias_or_name)]
-    return Join(left, right, _KEEPS[join.side or ""], comparisons)
+    try:
+        before_ms, after_ms = bounds_of(_comparisons(on, scope, join.alias_or_name))
+    except QueryError as error:
+        raise QueryError(f"{said}: {error}") from error
+    keeps = _KEEPS[join.side or ""]
+    return JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms)
 
 
 def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -10,16 +9,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.common.specs import SHAPE_STORE, GroupingSpec
+from kafka_pipeline.common.specs import GroupingSpec
 from kafka_pipeline.streams.dsl.time_windows import newest_start
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
-from kafka_pipeline.streams.sql.key_column import with_columns
-from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import Merged, StateShape, difference
+from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, last_start, windows_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 from kafka_pipeline.streams.stores.layout import window_key
@@ -31,34 +28,6 @@ _Id = tuple[bytes, int]
 
 Merge = Callable[[pa.Table], pa.Table]
 """Merges rows; see `Aggregation.merge`."""
-
-_CONTENT = "content"
-_ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
-
-
-class KeptShape:
-    """What the state of a task was kept for, in a store of its own."""
-
-    def __init__(
-        self, shape: StateShape, grouping: GroupingSpec, context: ProcessorContext
-    ) -> None:
-        """Raise `QueryError` if the state was kept for a query with another shape."""
-        self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
-        content = {**json.loads(shape.content), "route": _ROUTES[grouping.stage]}
-        self._content = with_columns(json.dumps(content), shape)
-        kept = self._store.get(_CONTENT)
-        changed = "" if kept is None else difference(kept, self._content)
-        if changed:
-            raise QueryError(
-                f"the state was kept for another query: {changed}. Go back to the former query, or "
-                "give the processor another id, with which it begins without state; see "
-                'docs/how-to/change_a_pipeline.md, "Change a query with GROUP BY"'
-            )
-
-    def keep(self) -> None:
-        """Record what the state is kept for, with the first change of the state after a start."""
-        if self._store.get(_CONTENT) != self._content:
-            self._store.put(_CONTENT, self._content)
 
 
 class SentMarks:

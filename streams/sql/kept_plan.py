@@ -15,6 +15,8 @@ import pyarrow as pa
 from pyspark.serializers import NoOpSerializer
 from pyspark.util import _load_from_socket
 
+from kafka_pipeline.streams.sql.columns import completed
+
 INPUT = "input"
 """The name of the view with the records of a batch."""
 
@@ -53,7 +55,7 @@ class KeptPlan:
         try:
             for name, rows in given.items():
                 leaf = self.leaves[name]
-                leaf.put(self.in_jvm(_completed(rows, leaf.rows)).toSeq())
+                leaf.put(self.in_jvm(completed(rows, leaf.rows)).toSeq())
             served = self.compute()
         finally:
             for name in given:
@@ -63,16 +65,3 @@ class KeptPlan:
         # What Spark sends just ends if Spark does; this raises unless all was sent.
         served[2].getResult()
         return pa.Table.from_batches(batches, self.output)
-
-
-def _completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with all columns; missing ones, which the plan does not use, are null."""
-    return pa.Table.from_arrays(
-        [
-            table[field.name]
-            if field.name in table.column_names
-            else pa.nulls(len(table), field.type)
-            for field in schema
-        ],
-        schema=schema,
-    )

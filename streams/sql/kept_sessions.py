@@ -64,8 +64,9 @@ class KeptSessions(KeptGroups):
         super().__init__(shape, context, closes=grouping.emit == "on_close")
         self._store: SessionStore[bytes, bytes] = context.get_state_store(SESSIONS)
         self._sessions = sessions_of(grouping)
-        self._delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
-        self._closing = Closing(self._ending, serdes.bytes, self._delay_ms // 8)
+        self.delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
+        """How long after its last record a session closes, less 1 ms."""
+        self._closing = Closing(self._ending, serdes.bytes, self.delay_ms // 8)
         times = context.get_state_store(times_store_name(SESSIONS))
         self.time = StepTime(context, times, on_undo=self._closing.forget)
         if not self.time.follows_records:
@@ -133,16 +134,11 @@ class KeptSessions(KeptGroups):
         return [*deletions, *self.results(kept, former, time)]
 
     @property
-    def delay_ms(self) -> int:
-        """How long after its last record a session closes, less 1 ms."""
-        return self._delay_ms
-
-    @property
     def all_closed_at(self) -> int | None:
         """The time at which the last open session closes; `None` if none is open."""
-        first = max(0, self.time.closed - self._delay_ms)
+        first = max(0, self.time.closed - self.delay_ms)
         last = max((id_.window.end for id_ in self._ending(first, MAX_TIME)), default=None)
-        return None if last is None else last + self._delay_ms + 1
+        return None if last is None else last + self.delay_ms + 1
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of sessions."""
@@ -171,7 +167,7 @@ class KeptSessions(KeptGroups):
     def _due(self, closed: int, now: int, changes: Sequence[_Change]) -> _Kept:
         """Return the sessions that close, except those that are part of changed ones."""
         changed = {id_ for change in changes for id_, _ in change.former}
-        due = self._closing.due(closed - self._delay_ms, now - self._delay_ms - 1)
+        due = self._closing.due(closed - self.delay_ms, now - self.delay_ms - 1)
         values = [(id_, self._store.fetch_session(id_.key, *id_.window)) for id_ in due]
         found = [(id_, each) for id_, each in values if each is not None and id_ not in changed]
         if found:
@@ -227,7 +223,7 @@ class KeptSessions(KeptGroups):
     def _put(self, changes: Sequence[_Change], values: Mapping[_Id, bytes], now: int) -> None:
         """Replace sessions by those that they are part of now; closed ones do not change again."""
         for change in changes:
-            is_open = change.id.window.end + self._delay_ms >= now
+            is_open = change.id.window.end + self.delay_ms >= now
             for id_, _ in change.former:
                 if id_ != change.id or not is_open:
                     self._store.remove(id_)
@@ -242,7 +238,7 @@ class KeptSessions(KeptGroups):
         due = [
             (end, start, key, place)
             for place, (key, (start, end)) in enumerate(ids)
-            if end + self._delay_ms < now and has_result[place]
+            if end + self.delay_ms < now and has_result[place]
         ]
         order = pa.array([place for *_, place in sorted(due)], pa.int64())
         return batches_of(merged.results.take(order))

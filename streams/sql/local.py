@@ -12,15 +12,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.spark.environment import LOCAL, QUIET, set_environment
+from kafka_pipeline.streams.spark.session import start_session
+from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.aggregation import RunningAggregation
-from kafka_pipeline.streams.sql.environment import LOCAL, QUIET, set_environment
 from kafka_pipeline.streams.sql.queries import SparkQueries
+from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
-from kafka_pipeline.streams.sql.session import start_session
 from kafka_pipeline.streams.sql.spec import QuerySpec, SparkQuery
 from kafka_pipeline.streams.sql.state_shape import Aggregation, StateShape
-from kafka_pipeline.streams.sql.zone import adopted
 
 _OF_CLUSTERS = re.compile(
     r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."

@@ -9,6 +9,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
+    DoubleType,
+    FloatType,
     MapType,
     StructType,
     TimestampNTZType,
@@ -16,12 +19,12 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.common.specs import Format
-from kafka_pipeline.streams.sql.finite import finite
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")
 _USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
+_INFINITE = float("inf")
 _NOT_FINITE = (
     "the query gives NaN or an infinite number for {name}, which JSON does not have: make it null "
     "or text in the query"
@@ -95,3 +98,46 @@ def _milliseconds(frame: DataFrame, name: str) -> Column:
             "with AS if it is not the time of the record"
         )
     return F.unix_millis(F.col(name).cast("timestamp")).alias("timestamp")
+
+
+def finite(frame: DataFrame, names: list[str], words: str) -> dict[str, Column]:
+    """Return columns by their names, which raise `words` for a float that is not finite.
+
+    `words` may name the column with `{name}`. Only columns that can have one are returned.
+    """
+    checked = {}
+    for name in names:
+        type_ = frame.schema[name].dataType
+        column = F.col(f"`{name}`")
+        if _has_floats(type_):
+            refused = F.raise_error(words.format(name=name)).cast(type_)
+            checked[name] = F.when(_is_not_finite(column, type_), refused).otherwise(column)
+    return checked
+
+
+def _has_floats(type_: DataType) -> bool:
+    """Whether a value of a type may have a float in it."""
+    match type_:
+        case FloatType() | DoubleType():
+            return True
+        case ArrayType(elementType=inner) | MapType(valueType=inner):
+            return _has_floats(inner)
+        case StructType(fields=fields):
+            return any(_has_floats(field.dataType) for field in fields)
+    return False
+
+
+def _is_not_finite(column: Column, type_: DataType) -> Column:
+    match type_:
+        case ArrayType(elementType=inner):
+            return F.exists(column, lambda item: _is_not_finite(item, inner))
+        case MapType(valueType=inner):
+            values = F.map_values(column)
+            return F.exists(values, lambda item: _is_not_finite(item, inner))
+        case StructType(fields=fields):
+            found = F.lit(False)
+            for field in fields:
+                if _has_floats(field.dataType):
+                    found = found | _is_not_finite(column[field.name], field.dataType)
+            return found
+    return F.isnan(column) | (F.abs(column) == _INFINITE)

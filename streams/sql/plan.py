@@ -3,6 +3,7 @@
 Works on Spark's plans through py4j, by the names of their operators in Spark 4. An analyzed plan is
 walked from the result down to `input`. On this path, operators must turn each record into its own
 rows and keep the order. Off the path, any operators on lookup tables are accepted.
+Columns are followed on it down to where they come from.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE as JOIN_EXAMPLE
+from kafka_pipeline.streams.sql.join_bounds import Comparing
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _NARROW = ("Project", "Filter", "Generate", "View", "SubqueryAlias", "ResolvedHint")
@@ -77,6 +80,15 @@ _MAY_BE_ON_THE_WAY = (
 )
 
 
+_COMPARISONS: dict[str, Comparing] = {
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "EqualTo": "=",
+    "GreaterThanOrEqual": ">=",
+    "GreaterThan": ">",
+}
+
+
 def items(seq: Any) -> list[Any]:
     """Return the items of a Scala Seq."""
     return [seq.apply(index) for index in range(seq.size())]
@@ -85,6 +97,11 @@ def items(seq: Any) -> list[Any]:
 def kind(node: Any) -> str:
     """Return the name of a node's class, without its package."""
     return str(node.getClass().getSimpleName())
+
+
+def id_of(column: Any) -> int:
+    """Return the id by which plans refer to a column."""
+    return int(column.exprId().id())
 
 
 def reads_input(node: Any, rdd_id: int) -> bool:
@@ -127,7 +144,11 @@ def require_all_inputs(plan: Any, inputs: Mapping[int, str]) -> None:
 
     `inputs` has the ids of their RDDs, with their names.
     """
-    read = [name for rdd_id, name in inputs.items() if any(_reads(plan, rdd_id))]
+    read = [
+        name
+        for rdd_id, name in inputs.items()
+        if any(is_input(node, rdd_id) for node in all_nodes(plan))
+    ]
     if len(read) > 1:
         raise QueryError(
             f"the query reads {' and '.join(read)}, and not as a join of two inputs whose text can "
@@ -140,10 +161,6 @@ def require_all_inputs(plan: Any, inputs: Mapping[int, str]) -> None:
         )
 
 
-def _reads(plan: Any, rdd_id: int) -> Iterator[bool]:
-    return (is_input(node, rdd_id) for node in all_nodes(plan))
-
-
 def require_given(plan: Any) -> None:
     """Raise `QueryError` unless an analyzed plan reads nothing but the input and lookup tables."""
     for node in all_nodes(plan):
@@ -154,21 +171,13 @@ def require_given(plan: Any) -> None:
             )
 
 
-def with_timestamp(plan: Any, rdd_id: int, jvm: Any) -> Any:
-    """Return a narrow plan that passes the column `timestamp` of `input` on to its output.
-
-    Raises `QueryError` if that is not possible.
-    """
-    return with_column(plan, "timestamp", rdd_id, jvm)
-
-
-def with_column(plan: Any, name: str, rdd_id: int, jvm: Any) -> Any:
+def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
     """Return a narrow plan that passes a column of the records on to its output.
 
     Raises `QueryError` if that is not possible.
     """
     column = input_column(plan, name, rdd_id)
-    if column.exprId().id() in [each.exprId().id() for each in items(plan.output())]:
+    if id_of(column) in map(id_of, items(plan.output())):
         return plan
     if kind(plan) in _OPAQUE and not _gives_windows(plan):
         raise QueryError(
@@ -177,19 +186,20 @@ def with_column(plan: Any, name: str, rdd_id: int, jvm: Any) -> Any:
         )
     step = step_to_input(plan, rdd_id)
     assert step is not None, "a narrow plan reads input"
-    carried = with_column(step.children[step.index], name, rdd_id, jvm)
-    logical = jvm.org.apache.spark.sql.catalyst.plans.logical
+    carried = with_column(step.children[step.index], name, rdd_id, make)
     if kind(plan) == "Project":
-        return logical.Project(seq(jvm, [*items(plan.projectList()), column]), carried)
+        return make.project([*items(plan.projectList()), column], carried)
     if kind(plan) == "Expand":
-        rows = [seq(jvm, [*items(row), column]) for row in items(plan.projections())]
-        return logical.Expand(seq(jvm, rows), seq(jvm, [*items(plan.output()), column]), carried)
-    return step.over(carried, jvm)
+        rows = [make.seq([*items(row), column]) for row in items(plan.projections())]
+        output = make.seq([*items(plan.output()), column])
+        return make.logical.Expand(make.seq(rows), output, carried)
+    return step.over(carried, make)
 
 
 def input_column(plan: Any, name: str, rdd_id: int) -> Any:
     """Return a column of the records that a plan reads."""
-    return next(a for a in items(_input(plan, rdd_id).output()) if a.name() == name)
+    *_, records = nodes_to_input(plan, rdd_id)
+    return next(column for column in items(records.output()) if column.name() == name)
 
 
 def is_window(column: Any) -> bool:
@@ -205,11 +215,11 @@ class Step:
     children: Sequence[Any]
     index: int
 
-    def over(self, child: Any, jvm: Any) -> Any:
+    def over(self, child: Any, make: Catalyst) -> Any:
         """Return the operator with another child on the path."""
         children = [*self.children]
         children[self.index] = child
-        return self.node.withNewChildren(seq(jvm, children))
+        return make.with_children(self.node, children)
 
 
 def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[Step], Any]:
@@ -232,50 +242,6 @@ def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[li
     return way, plan
 
 
-def seq(jvm: Any, values: list[Any]) -> Any:
-    """Return a Scala Seq."""
-    listed = jvm.java.util.ArrayList()
-    for value in values:
-        listed.add(value)
-    return jvm.org.apache.spark.api.python.PythonUtils.toSeq(listed)
-
-
-def alias(value: Any, name: str, jvm: Any, id_: Any = None) -> Any:
-    """Return an expression with a name, and with an id of its own unless one is given."""
-    expressions = jvm.org.apache.spark.sql.catalyst.expressions
-    return expressions.Alias(
-        value,
-        name,
-        id_ or expressions.NamedExpression.newExprId(),
-        seq(jvm, []),
-        jvm.scala.Option.empty(),
-        seq(jvm, []),
-    )
-
-
-def literal(value: Any, type_: str, jvm: Any) -> Any:
-    """Return a constant of a type in Spark's DDL."""
-    types = jvm.org.apache.spark.sql.types
-    make = jvm.org.apache.spark.sql.catalyst.expressions.Literal
-    return make.create(value, types.DataType.fromDDL(type_))
-
-
-def struct_of(values: Sequence[Any], jvm: Any, names: Sequence[str | None] = ()) -> Any:
-    """Return a struct of expressions; a field without a name is called by its place."""
-    named = []
-    for place, value in enumerate(values):
-        name = (names[place] if names else None) or f"_{place}"
-        named += [literal(name, "string", jvm), value]
-    make = jvm.org.apache.spark.sql.catalyst.expressions.CreateNamedStruct
-    return make(seq(jvm, named))
-
-
-def field_of(struct: Any, place: int, jvm: Any) -> Any:
-    """Return a field of a struct."""
-    make = jvm.org.apache.spark.sql.catalyst.expressions.GetStructField
-    return make(struct, place, jvm.scala.Option.empty())
-
-
 def is_input(node: Any, rdd_id: int) -> bool:
     """Whether a node is `input`, the RDD with this id."""
     return kind(node) in ("LogicalRDD", "RDDScanExec") and node.rdd().id() == rdd_id
@@ -290,17 +256,19 @@ def step_to_input(node: Any, rdd_id: int) -> Step | None:
     return None
 
 
+def nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:
+    """Yield the nodes from a plan down to the RDD with this id."""
+    while True:
+        yield plan
+        step = step_to_input(plan, rdd_id)
+        if step is None:
+            return
+        plan = step.children[step.index]
+
+
 def _gives_windows(plan: Any) -> bool:
     """Whether a plan puts each row into several windows that overlap."""
     return kind(plan) == "Expand" and any(is_window(column) for column in items(plan.output()))
-
-
-def _input(node: Any, rdd_id: int) -> Any:
-    while not is_input(node, rdd_id):
-        step = step_to_input(node, rdd_id)
-        assert step is not None
-        node = step.children[step.index]
-    return node
 
 
 def all_nodes(plan: Any) -> Iterator[Any]:
@@ -319,6 +287,32 @@ def expressions(roots: Sequence[Any]) -> Iterator[Any]:
         expression = waiting.pop()
         yield expression
         waiting += items(expression.children())
+
+
+def conjuncts(condition: Any) -> Iterator[Any]:
+    """Yield the parts of a condition, which are all demanded."""
+    waiting = [condition]
+    while waiting:
+        expression = waiting.pop()
+        if kind(expression) == "And":
+            waiting += [expression.left(), expression.right()]
+        else:
+            yield expression
+
+
+def demands(join: Any) -> list[Any]:
+    """Return the parts of the condition of a join, which are all demanded."""
+    condition = join.condition()
+    return [*conjuncts(condition.get())] if condition.isDefined() else []
+
+
+def compared(condition: Any) -> Iterator[tuple[Any, Comparing, Any]]:
+    """Yield the comparisons that a condition consists of; none if it is something else."""
+    if kind(condition) == "Between":
+        yield condition.input(), ">=", condition.lower()
+        yield condition.input(), "<=", condition.upper()
+    elif kind(condition) in _COMPARISONS:
+        yield condition.left(), _COMPARISONS[kind(condition)], condition.right()
 
 
 def require_lookup(join: Any, rdd_id: int) -> None:
@@ -343,3 +337,43 @@ def refusal(node: Any) -> QueryError:
     return QueryError(
         f"{_REFUSED.get(name, 'it is none of the operators that work record by record')} ({name})"
     )
+
+
+def is_column(column: Any, wanted: int, child: Any, rdd_id: int) -> bool:
+    """Whether a column of `child` is the column with the id `wanted` of the RDD, in each row."""
+    if kind(column) != "AttributeReference":
+        return False
+    found = origin(column, child, rdd_id)
+    return kind(found) == "AttributeReference" and id_of(found) == wanted
+
+
+def origin(column: Any, child: Any, rdd_id: int) -> Any:
+    """Follow a column down to the expression that makes it, or to the column of the RDD."""
+    for node in nodes_to_input(child, rdd_id):
+        given = _given(node, id_of(column))
+        if given is None:
+            continue
+        if kind(given) != "AttributeReference":
+            return given
+        column = given
+    return column
+
+
+def _given(node: Any, wanted: int) -> Any | None:
+    """Return the expression by which a node gives the column with an id; `None` if it does not.
+
+    A node that gives several rows for each one may have several. One that is not a column of the
+    rows below is returned then, if there is one, and `None` if they are different columns.
+    """
+    if kind(node) == "Project":
+        for column in items(node.projectList()):
+            if kind(column) == "Alias" and id_of(column) == wanted:
+                return column.child()
+    if kind(node) == "Expand":
+        for index, column in enumerate(items(node.output())):
+            if id_of(column) == wanted:
+                ways = [row.apply(index) for row in items(node.projections())]
+                made = next((way for way in ways if kind(way) != "AttributeReference"), None)
+                is_one = made is None and len({id_of(way) for way in ways}) == 1
+                return ways[0] if is_one else made
+    return None

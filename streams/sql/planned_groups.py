@@ -6,10 +6,20 @@ The JobManager has no Spark. It takes the groups from the text of a query, or fr
 
 from __future__ import annotations
 
-from kafka_pipeline.common.durations import spoken
-from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, WindowSpec
+from typing import Any
+
+from msgspec import structs
+
+from kafka_pipeline.common.config.durations import spoken
+from kafka_pipeline.common.specs import (
+    CalendarSpec,
+    GroupingSpec,
+    SessionSpec,
+    WindowSpec,
+    WindowsSpec,
+)
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
-from kafka_pipeline.streams.sql.state_shape import AnyWindow, Periods, Sessions, StateShape, Window
+from kafka_pipeline.streams.sql.state_shape import StateShape
 
 
 def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str = "") -> None:
@@ -30,14 +40,14 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
         )
 
 
-def undeclared(function: str, window: AnyWindow | None, *, has_key: bool) -> QueryError:
+def undeclared(function: str, window: WindowsSpec | None, *, has_key: bool) -> QueryError:
     """Return the error for a function that groups records without a key `group_by`."""
-    wanted = _group_by(_planned(window), has_key=has_key)
+    wanted = _group_by(window, has_key=has_key)
     return QueryError(f"{function} groups records, and pipeline.yaml does not say so: add {wanted}")
 
 
 def _require_as_in_keys(shape: StateShape, grouping: GroupingSpec, function: str) -> None:
-    found, has_key = _planned(shape.window), grouping.stage == "whole"
+    found, has_key = _started_in_time(shape.window), grouping.stage == "whole"
     if found != grouping.window or shape.has_key != has_key:
         raise QueryError(
             f"{function} groups records by something else than pipeline.yaml says, which is "
@@ -46,56 +56,39 @@ def _require_as_in_keys(shape: StateShape, grouping: GroupingSpec, function: str
         )
 
 
-def _planned(window: AnyWindow | None) -> WindowSpec | SessionSpec | None:
-    """Return a window of Spark as pipeline.yaml says it; functions have none of calendars."""
-    match window:
-        case Window():
-            # Windows are the same if they begin a slide earlier or later.
-            start_us = window.start_us % window.slide_us
-            times = [_whole(time) for time in (window.size_us, window.slide_us, start_us)]
-            return WindowSpec(size_ms=times[0], slide_ms=times[1], start_ms=times[2])
-        case Sessions():
-            if window.gap_us <= 0:
-                raise QueryError("the gap of session_window(…) must be above 0")
-            return SessionSpec(gap_ms=_whole(window.gap_us))
-    return None
+def _started_in_time(window: WindowsSpec | None) -> WindowsSpec | None:
+    """Return a window as pipeline.yaml says it: it is the same if it begins a slide earlier."""
+    if not isinstance(window, WindowSpec):
+        return window
+    return structs.replace(window, start_ms=window.start_ms % window.slide_ms)
 
 
-def _whole(time_us: int) -> int:
-    if time_us % 1000:
-        raise QueryError("the times of windows must be whole milliseconds")
-    return time_us // 1000
-
-
-def _group_by(window: WindowSpec | CalendarSpec | SessionSpec | None, *, has_key: bool) -> str:
-    """Return the key `group_by` as it is in pipeline.yaml."""
+def _group_by(window: WindowsSpec | None, *, has_key: bool) -> str:
+    """Return the key `group_by` as it is in pipeline.yaml; functions have no calendars."""
     parts = ["key: true"] if has_key else []
-    match window:
-        case WindowSpec():
-            parts.append(f"window: {spoken(window.size_ms)}")
-            if window.slide_ms != window.size_ms:
-                parts.append(f"slide: {spoken(window.slide_ms)}")
-            if window.start_ms:
-                parts.append(f"offset: {spoken(window.start_ms)}")
-        case SessionSpec():
-            parts.append(f"session: {spoken(window.gap_ms)}")
+    match _started_in_time(window):
+        case WindowSpec(size_ms=size_ms, slide_ms=slide_ms, start_ms=start_ms):
+            parts.append(f"window: {spoken(size_ms)}")
+            if slide_ms != size_ms:
+                parts.append(f"slide: {spoken(slide_ms)}")
+            if start_ms:
+                parts.append(f"offset: {spoken(start_ms)}")
+        case SessionSpec(gap_ms=gap_ms):
+            parts.append(f"session: {spoken(gap_ms)}")
     return f"group_by: {{{', '.join(parts)}}}"
 
 
 def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
     found, wanted = shape.window, grouping.window
-    if _function(found) != _function(wanted):
-        name = _function(wanted) or _function(found)
+    name = _FUNCTIONS[type(wanted or found)]
+    if type(found) is not type(wanted):
         raise QueryError(
             f"{name} must be one of the columns of GROUP BY, PARTITION BY or SELECT DISTINCT"
         )
-    if isinstance(found, Sessions) and isinstance(wanted, SessionSpec):
-        if found.gap_us != 1000 * wanted.gap_ms:
-            raise QueryError(f"the gap of session_window(…) is {found.gap_us} µs for Spark")
-    elif isinstance(found, Window) and isinstance(wanted, WindowSpec):
-        times = (found.size_us, found.slide_us, found.start_us)
-        if times != tuple(1000 * ms for ms in (wanted.size_ms, wanted.slide_ms, wanted.start_ms)):
-            raise QueryError(f"the times of window(…) are {times} µs for Spark: write them as text")
+    if found is not None and found != wanted:
+        spec: Any = found
+        times = ", ".join(f"{part} {value}" for part, value in structs.asdict(spec).items())
+        raise QueryError(f"for Spark, the times of {name} are {times}: write them as text")
     if grouping.stage == "whole" and not shape.has_key:
         raise QueryError(
             "GROUP BY or PARTITION BY has a column key that is not the key of the records: give it "
@@ -103,13 +96,10 @@ def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
         )
 
 
-def _function(window: AnyWindow | WindowSpec | CalendarSpec | SessionSpec | None) -> str:
-    """Return the name of the function that gives a window; "" without one."""
-    match window:
-        case None:
-            return ""
-        case Periods() | CalendarSpec():
-            return f"{CALENDAR_WINDOW}(…)"
-        case Sessions() | SessionSpec():
-            return "session_window(…)"
-    return "window(…)"
+_FUNCTIONS = {
+    WindowSpec: "window(…)",
+    CalendarSpec: f"{CALENDAR_WINDOW}(…)",
+    SessionSpec: "session_window(…)",
+    type(None): "",
+}
+"""The functions that give windows."""

@@ -14,27 +14,26 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.access import Readable
-from kafka_pipeline.streams.sql.aggregate_query import groups_of, is_grouped
-from kafka_pipeline.streams.sql.aggregation import RunningAggregation
-from kafka_pipeline.streams.sql.history_joins import at_record_times
+from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.kept_plan import KeptPlan
-from kafka_pipeline.streams.sql.keyed_joins import require_keyed_joins
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
     items,
     require_all_inputs,
     require_narrow,
-    with_timestamp,
+    with_column,
 )
 from kafka_pipeline.streams.sql.planned_groups import undeclared
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.table_files import opened_tables
+from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
-from kafka_pipeline.streams.sql.zone import TIME_ZONE
 
 T = TypeVar("T")
 
@@ -131,13 +130,15 @@ class RunningQuery(Running[_Plan]):
         analyzed, rdd_id = query.plan, query.rdd_id
         require_all_inputs(analyzed, query.inputs)
         if work.spec.function and is_grouped(analyzed, rdd_id):
-            groups = groups_of(analyzed, rdd_id, work.spec.max_collected, work.jvm)
-            raise undeclared(work.spec.function, groups.window, has_key=groups.has_key)
+            groups = groups_of(analyzed, rdd_id, work.spec.max_collected, work.make)
+            raise undeclared(
+                work.spec.function, groups.window, has_key=groups.key_column is not None
+            )
         require_narrow(analyzed, rdd_id)
         require_keyed_joins(analyzed, rdd_id, query.tables)
-        analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.jvm)
+        analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
-            analyzed = with_timestamp(analyzed, rdd_id, work.jvm)
+            analyzed = with_column(analyzed, "timestamp", rdd_id, work.make)
         frame = shaped(work.frame(analyzed), work.spec.format)
         execution = frame._jdf.queryExecution()
         return _Plan(

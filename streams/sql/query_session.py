@@ -27,25 +27,23 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.common.user_frames import place_of
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
-from kafka_pipeline.streams.sql.finite import finite
-from kafka_pipeline.streams.sql.global_rows import STRICT, parsed_table
 from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
-from kafka_pipeline.streams.sql.keyed_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
-from kafka_pipeline.streams.sql.output import require_plain_types
+from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     Step,
     items,
     kind,
     reads_input,
     require_given,
-    seq,
     way_to_input,
 )
 from kafka_pipeline.streams.sql.query_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.tables import Rows
+from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
+from kafka_pipeline.streams.sql.tables import STRICT, Rows, parsed_table
 
 _SETTINGS = {
     # A batch is an RDD of one partition, never a LocalRelation: Spark interprets those instead of
@@ -125,6 +123,7 @@ class QuerySession:
             self._session.conf.set(name, value)
         jvm: Any = session._jvm
         self.jvm = jvm
+        self.make = Catalyst(jvm)
         self.java: Any = self._session._jsparkSession
         # Looked up once: each name of a package or class is a call to the JVM.
         self._serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
@@ -163,7 +162,7 @@ class QuerySession:
             inputs = {self._view_of_records(name)[0]: name for name in self.spec.inputs}
         rdd_id, records = self._view_of_records(INPUT, *self.spec.inputs[: 0 if inputs else 1])
         analyzed = self._analyze(records)
-        rules = self.jvm.org.apache.spark.sql.catalyst
+        rules = self.make.catalyst
         analyzed = rules.optimizer.InlineCTE(True, False, False).apply(analyzed)
         analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
         if self.spec.query:
@@ -208,7 +207,7 @@ class QuerySession:
 
     def is_reusable(self, analyzed: Any) -> bool:
         """Whether a plan gives the same for the same records, always."""
-        pattern = self.jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()
+        pattern = self.make.catalyst.trees.TreePattern.CURRENT_LIKE()
         return (
             analyzed.deterministic()
             and not analyzed.containsPattern(pattern)
@@ -217,7 +216,7 @@ class QuerySession:
 
     def frame(self, plan: Any) -> DataFrame:
         """Return an analyzed plan as a DataFrame."""
-        dataset = self.jvm.org.apache.spark.sql.classic.Dataset
+        dataset = self.make.spark.classic.Dataset
         return DataFrame(dataset.ofRows(self.java, plan), self._session)
 
     def empty(self, schema: pa.Schema) -> DataFrame:
@@ -250,15 +249,15 @@ class QuerySession:
             {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
             self._batches,
-            seq(self.jvm, []),
+            self.make.seq([]),
             partial(self._serve, results),
         )
 
     def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
         """Return a scan of an RDD that gives these attributes, with the properties of another."""
-        make = self.jvm.org.apache.spark.sql.execution.RDDScanExec
         others = like.outputPartitioning(), like.outputOrdering(), like.stream()
-        return make(seq(self.jvm, [*columns]), rdd, like.name(), *others)
+        scanned = self.make.seq(columns)
+        return self.make.spark.execution.RDDScanExec(scanned, rdd, like.name(), *others)
 
     def _scanning(self, node: Any, leaves: Mapping[int, Leaf]) -> Any:
         """Return a physical plan that scans these leaves in place of the RDDs with their ids."""
@@ -272,13 +271,12 @@ class QuerySession:
             any(reads_input(child, rdd_id) for rdd_id in leaves) for child in children
         )
         made = [self._scanning(child, leaves) for child in children]
-        node = node.withNewChildren(seq(self.jvm, made))
-        return joined_in_place(node, self.jvm) if is_of_leaves else node
+        node = self.make.with_children(node, made)
+        return joined_in_place(node, self.make) if is_of_leaves else node
 
     def _prepared(self, plan: Any) -> Any:
         """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
-        execution = self.jvm.org.apache.spark.sql.execution
-        return execution.QueryExecution.prepareExecutedPlan(self.java, plan)
+        return self.make.spark.execution.QueryExecution.prepareExecutedPlan(self.java, plan)
 
     def _batches(self, table: pa.Table) -> Any:
         """Return a table as an iterator of Arrow batches in the JVM."""
@@ -304,7 +302,7 @@ class QuerySession:
         if spec.query:
             state = self.java.sessionState()
             parsed = _parse(state.sqlParser(), _as_spark_reads(spec))
-            mode = self.jvm.org.apache.spark.sql.execution.CommandExecutionMode.SKIP()
+            mode = self.make.spark.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
             return execution.analyzed()

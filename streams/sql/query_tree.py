@@ -1,16 +1,16 @@
 """The groups of a query, found in the syntax tree that sqlglot makes of its text.
 
-Only `query_text.py` and `join_tree.py` import this module, and only for queries that may group
-records or join inputs: loading sqlglot takes a quarter of a second.
+It is imported late, and only for queries that may group records or join inputs: loading sqlglot
+takes a quarter of a second.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 
 from sqlglot import TokenType, exp
@@ -20,41 +20,44 @@ from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
 from sqlglot.optimizer.qualify_tables import qualify_tables
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError, no_rank
+from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
+from kafka_pipeline.streams.sql.spec import (
+    CALENDAR_WINDOW,
+    NO_NUMBERED_SESSIONS,
+    GroupBy,
+    QueryError,
+    no_rank,
+)
 
 _KEY, _TIME = "key", "timestamp"
 _IS_LOOKUP = "is a lookup table"
 _SHOWN = 30
 """How many characters of a query an error shows."""
 
-Time = str | int | None
+_UNITS_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+)\s*")
+_HOW = "write its times as text, such as window(timestamp, '1 hour')"
+
+_Time = str | int | None
 """An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """What the parts of a query say that read its inputs, if one of them groups records.
+def find_groups(query: str, tables: Collection[str]) -> GroupBy | None:
+    """Return what a query groups records by; `None` if it groups no records but those of `tables`.
 
-    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. `windows` has the
-    times of each call of `window`, without its first argument, `calendars` the period and the zone
-    of each call of `CALENDAR_WINDOW`, and `sessions` the gap of each call of `session_window`.
-    `has_key` says whether each of them groups by the key of the records. `columns` are the grouping
-    columns of the first one, as SQL, and `is_numbered` says whether it numbers the rows of its
-    groups.
-    """
-
-    windows: Sequence[Sequence[Time]]
-    calendars: Sequence[Sequence[Time]]
-    sessions: Sequence[Sequence[Time]]
-    has_key: bool
-    columns: Sequence[str]
-    is_numbered: bool
-
-
-def find_groups(query: str, tables: Collection[str] = ()) -> Groups | None:
-    """Return the groups of a query; `None` if it groups no records but those of `tables`.
-
-    Raises `QueryError` with the place if sqlglot cannot read the query.
+    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. If several parts of
+    the query group records, the key must be a grouping column of each; `columns` are those of the
+    first one. Raises `QueryError` for windows that are not possible, and with the place if sqlglot
+    cannot read the query.
     """
     try:
         with quiet():
@@ -129,7 +132,7 @@ def parsed(query: str, tables: Collection[str]) -> exp.Query:
     return qualify_tables(tree, dialect=dialect)
 
 
-def _groups(tree: exp.Query) -> Groups | None:
+def _groups(tree: exp.Query) -> GroupBy | None:
     reading: list[Scope] = []
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(is_input(source) or source in reading for source in _sources(scope)):
@@ -143,14 +146,21 @@ def _groups(tree: exp.Query) -> Groups | None:
     for scope in reading:
         _require_calendar_of_records(scope)
     calls = [call for scope in reading for call in scope.find_all(exp.Anonymous)]
-    return Groups(
-        windows=_times(calls, "window"),
-        calendars=_times(calls, CALENDAR_WINDOW),
-        sessions=_times(calls, "session_window"),
-        has_key=all(_has_key(scope) for scope in grouped),
-        columns=_grouping_columns(grouped[0]),
-        is_numbered=not _is_grouped(grouped[0]),
-    )
+    windows = {
+        make([_time(time) for time in call.expressions[1:]])
+        for name, make in _WINDOWS.items()
+        for call in calls
+        if call.name.lower() == name
+    }
+    if len(windows) > 1:
+        raise QueryError(
+            "the query has two different windows: put one of them into a processor after this one"
+        )
+    window, is_numbered = next(iter(windows), None), not _is_grouped(grouped[0])
+    if is_numbered and isinstance(window, SessionSpec):
+        raise QueryError(NO_NUMBERED_SESSIONS)
+    has_key = all(_has_key(scope) for scope in grouped)
+    return GroupBy(window, has_key, _grouping_columns(grouped[0]), is_numbered)
 
 
 def _require_calendar_in_groups(tree: exp.Query, *, is_grouped: bool) -> None:
@@ -227,15 +237,6 @@ def _partition_columns(scope: Scope) -> list[exp.Expr]:
     return list(window.args.get("partition_by") or ())
 
 
-def _times(calls: list[exp.Anonymous], name: str) -> list[list[Time]]:
-    """Return the times of each call of a function, which follow its first argument."""
-    return [
-        [_time(time) for time in call.expressions[1:]]
-        for call in calls
-        if call.name.lower() == name
-    ]
-
-
 def _sources(scope: Scope) -> list[exp.Table | Scope]:
     """Return what a scope reads, that of FROM first."""
     selected = [source for _, source in scope.selected_sources.values()]
@@ -255,7 +256,7 @@ def is_input(source: exp.Table | Scope) -> bool:
     )
 
 
-def _time(node: exp.Expr) -> Time:
+def _time(node: exp.Expr) -> _Time:
     match node:
         case exp.RawString() | exp.Literal(is_string=True):
             return node.name
@@ -267,6 +268,76 @@ def _time(node: exp.Expr) -> Time:
             time = _time(node.this)
             return -time if isinstance(time, int) else None
     return None
+
+
+def _window(times: Sequence[_Time]) -> WindowSpec:
+    if not 1 <= len(times) <= 3:
+        raise QueryError(f"window(…) takes a time and a duration: {_HOW}")
+    size, slide, start = ([_milliseconds(time) for time in times] + [None, None])[:3]
+    assert size is not None
+    slide, start = size if slide is None else slide, start or 0
+    if not 0 < slide <= size or abs(start) >= slide:
+        raise QueryError(
+            "window(…) needs a duration above 0, a slide of up to the duration, and a start below "
+            "the slide"
+        )
+    return WindowSpec(size_ms=size, slide_ms=slide, start_ms=start)
+
+
+def _calendar(arguments: Sequence[_Time]) -> CalendarSpec:
+    match arguments:
+        case [str(period), str(zone)]:
+            try:
+                Calendar(period, zone)
+            except ValueError as error:
+                raise QueryError(f"{CALENDAR_WINDOW}(…): {error}") from None
+            return CalendarSpec(period=period, zone=zone)
+    raise QueryError(
+        f"{CALENDAR_WINDOW}(…) takes timestamp, and a period and a zone as text: write "
+        f"{CALENDAR_WINDOW}(timestamp, '1 day', 'Europe/Berlin')"
+    )
+
+
+def _session(times: Sequence[_Time]) -> SessionSpec:
+    gap = microseconds(times[0]) if len(times) == 1 and isinstance(times[0], str) else None
+    if gap is None:
+        raise QueryError(
+            "the gap of session_window(…) cannot be read: write it as text, such as "
+            "session_window(timestamp, '5 minutes')"
+        )
+    if gap <= 0 or gap % 1000:
+        raise QueryError("the gap of session_window(…) must be whole milliseconds, 1 or more")
+    return SessionSpec(gap_ms=gap // 1000)
+
+
+def _milliseconds(time: _Time) -> int:
+    found = microseconds(time) if isinstance(time, str) else time
+    if found is None:
+        raise QueryError(f"the times of window(…) cannot be read: {_HOW}")
+    if found % 1000:
+        raise QueryError("the times of window(…) must be whole milliseconds")
+    return found // 1000
+
+
+def microseconds(text: str) -> int | None:
+    """Return how long an interval such as `1 hour 30 minutes` is; `None` if it cannot be read."""
+    text, total = text.strip().lower().removeprefix("interval "), 0
+    while text:
+        found = _PART.match(text)
+        unit = found[2].removesuffix("s") if found else ""
+        if found is None or unit not in _UNITS_US:
+            return None
+        total += int(found[1]) * _UNITS_US[unit]
+        text = text[found.end() :]
+    return total
+
+
+_WINDOWS: dict[str, Callable[[Sequence[_Time]], WindowsSpec]] = {
+    "window": _window,
+    CALENDAR_WINDOW: _calendar,
+    "session_window": _session,
+}
+"""The functions that give windows, with what reads their arguments, but for the first one."""
 
 
 def _has_key(scope: Scope) -> bool:

@@ -183,12 +183,10 @@ def _items_of(column: pa.Array) -> pa.Array:
 
 
 def _text_bytes(column: pa.Array) -> bytes:
-    if not len(column):
-        return b""
     data = column.buffers()[2]
-    begins = _offsets(column)
-    if data is None:
+    if not len(column) or data is None:
         return b""
+    begins = _offsets(column)
     return bytes(data.slice(int(begins[0]), int(begins[-1] - begins[0])).to_pybytes())
 
 

@@ -11,12 +11,11 @@ import structlog
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.streams.sql.global_rows import GlobalRows
+from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.kept_plan import KeptPlan
 from kafka_pipeline.streams.sql.query_session import QuerySession, translated
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.tables import Rows, SharedTables, Tables
-from kafka_pipeline.streams.sql.zone import new_session
+from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
 
 P = TypeVar("P")
 

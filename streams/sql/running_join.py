@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_pipeline.streams.sql.join_query import JoinedQuery, joined_query, name_of
+from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
 from kafka_pipeline.streams.sql.join_shape import PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
 from kafka_pipeline.streams.sql.output import shaped
-from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column, with_timestamp
+from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -90,21 +90,21 @@ class RunningJoin(Running[_Plan]):
         left, right = (self._side(query, side) for side in (0, 1))
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
-            query.text,
-            bool(query.others and query.text.keeps),
+            query.spec,
+            bool(query.others and query.spec.keeps),
             (_described(query, 0), _described(query, 1)),
         )
         pairs = work.empty(shape.pairs)
         given = pairs._jdf.queryExecution().analyzed()
         _require_same_types(query, given)
         leaves = {int(given.rdd().id()): (INPUT, shape.pairs)}
-        matches = work.frame(query.matches(given, work.jvm))
-        top = query.results(given, work.jvm)
+        matches = work.frame(query.matches(given, work.make))
+        top = query.results(given, work.make)
         rdd_id = int(given.rdd().id())
         require_narrow(top, rdd_id)
         if not any(column.name().lower() == "timestamp" for column in items(top.output())):
-            top = with_timestamp(top, rdd_id, work.jvm)
-        top = with_column(top, PAIR, rdd_id, work.jvm)
+            top = with_column(top, "timestamp", rdd_id, work.make)
+        top = with_column(top, PAIR, rdd_id, work.make)
         results = shaped(work.frame(top), work.spec.format, [PAIR])
         return _Plan(
             shape,
@@ -115,7 +115,7 @@ class RunningJoin(Running[_Plan]):
 
     def _side(self, query: JoinedQuery, side: int) -> KeptPlan:
         work = self.work
-        frame = work.frame(query.rows(side, work.jvm))
+        frame = work.frame(query.rows(side, work.make))
         leaves: Mapping[int, tuple[str, pa.Schema]] = {query.rdd_ids[side]: (INPUT, work.records)}
         return work.kept(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format
+from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
+from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +57,19 @@ def no_rank(function: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupBy:
+    """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
+
+    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    """
+
+    window: WindowsSpec | None
+    has_key: bool
+    columns: Sequence[str] = field(default=(), compare=False)
+    is_numbered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
@@ -94,13 +109,12 @@ class QuerySpec:
     @classmethod
     def from_json(cls, text: str) -> QuerySpec:
         """Read what `to_json` wrote."""
-        values = json.loads(text)
-        lists = {name: tuple(values[name]) for name in ("inputs", "versioned_tables", "calendar")}
-        return cls(**{**values, **lists})
+        found: QuerySpec = from_json(cls, json.loads(text), "the query")
+        return found
 
 
-class SparkQuery(Protocol):
-    """A query that is ready to run. One thread at a time."""
+class SparkQuery(Prepared, Protocol):
+    """A query that turns each record into results of its own."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -118,16 +132,6 @@ class SparkQuery(Protocol):
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
         `SparkLostError`.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """Use these rows of a global table from the next `run` on; raises as `run` does.
-
-        They have the columns key, value and timestamp. The query is planned again, which takes
-        tenths of a second. At first, such a table is empty.
-        """
-
-    def close(self) -> None:
-        """Release what the query holds."""
 
 
 class Queries(Protocol):

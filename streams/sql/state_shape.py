@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from kafka_pipeline.common.specs import WindowsSpec
+from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.prepared import Prepared
 
 HAS_RESULT = "has_result"
 """The column of a merge that says whether HAVING keeps a group, or WHERE one of its best rows."""
@@ -42,49 +46,8 @@ _MEANINGS = {
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
+_SCHEMAS = ("groups", "buffers", "output")
 _PLURALS = ("groups", "functions", "best")
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The grouping column that `window(…)` gives, a struct of `start` and `end`; µs throughout.
-
-    Windows start at `start_us + n * slide_us` since the epoch, for whole n. In tumbling windows,
-    `slide_us` equals `size_us`.
-    """
-
-    column: str
-    size_us: int
-    slide_us: int
-    start_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class Periods:
-    """The grouping column that `calendar_window(…)` gives, a struct of `start` and `end`.
-
-    Windows are those of `Calendar(period, zone)`.
-    """
-
-    column: str
-    period: str
-    zone: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sessions:
-    """The grouping column that `session_window(…)` gives, a struct of `start` and `end`; in µs.
-
-    In a row for records, it is the session that they would be alone: from their time to `gap_us`
-    later. `order` is the grouping column with their `ORDER`. It is 0 in rows that are merged.
-    """
-
-    column: str
-    order: str
-    gap_us: int
-
-
-AnyWindow = Window | Periods | Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +56,15 @@ class StateShape:
 
     `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
-    query gives them. With a `Window` or `Periods`, `last_time` is the buffer that has the largest
-    timestamp of a group's records. `key_column` is the grouping column that is the key of the
-    records, or "" if none is. `is_distinct` says that a group gives one result, which does not
-    change: that of its first record.
+    query gives them. `is_distinct` says that a group gives one result, which does not change: that
+    of its first record.
+
+    The following are names of columns, or "" without such a column. `key_column` is the grouping
+    column that is the key of the records. `window_column` is the one with the `window`, a struct of
+    `start` and `end`. With sessions, rows for records have the one that a record would be alone:
+    from its time to the gap later. `order_column` has their `ORDER` then, and 0 in rows that are
+    merged. With other windows, `last_time` is the buffer that has the largest timestamp of a
+    group's records.
 
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
     that a place may lose its result while the key to delete is unknown.
@@ -109,7 +77,9 @@ class StateShape:
     groups: pa.Schema
     buffers: pa.Schema
     output: pa.Schema
-    window: AnyWindow | None
+    window: WindowsSpec | None
+    window_column: str
+    order_column: str
     last_time: str
     key_column: str
     is_distinct: bool
@@ -125,13 +95,7 @@ class StateShape:
     @property
     def keys(self) -> pa.Schema:
         """The grouping columns that a group's key in a store has: all but the window and order."""
-        match self.window:
-            case Sessions(column=column, order=order):
-                others = {column, order}
-            case None:
-                others = set()
-            case _:
-                others = {self.window.column}
+        others = {self.window_column, self.order_column} - {""}
         return pa.schema([field for field in self.groups if field.name not in others])
 
     @property
@@ -141,31 +105,16 @@ class StateShape:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        return {
-            **{name: packed(getattr(self, name)) for name in ("groups", "buffers", "output")},
-            "window": None if self.window is None else asdict(self.window),
-            "last_time": self.last_time,
-            "key_column": self.key_column,
-            "is_distinct": self.is_distinct,
-            "best": self.best,
-            "loses_rows": self.loses_rows,
-            "content": self.content,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        schemas = {name: packed(values[name]) for name in _SCHEMAS}
+        return {**values, **schemas, "window": as_json(self.window)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StateShape:
         """Read what `to_json` gave."""
-        window = values["window"]
-        return cls(
-            **{name: unpacked(values[name]) for name in ("groups", "buffers", "output")},
-            window=_window(window),
-            last_time=values["last_time"],
-            key_column=values["key_column"],
-            is_distinct=values["is_distinct"],
-            best=values["best"],
-            loses_rows=values["loses_rows"],
-            content=values["content"],
-        )
+        schemas = {name: unpacked(values[name]) for name in _SCHEMAS}
+        window = from_json(WindowsSpec | None, values["window"], "window")
+        return cls(**{**values, **schemas, "window": window})
 
 
 def difference(kept: str, wanted: str) -> str:
@@ -219,15 +168,15 @@ class Merged:
         return cls(rows, results, has_result, places, marks)
 
 
-class Aggregation(Protocol):
-    """A query with GROUP BY that is ready to run. One thread at a time."""
+class Aggregation(Prepared, Protocol):
+    """A query with GROUP BY, ready to run."""
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of records that the query needs.
 
-        With a `Window`, `OPEN_FROM` is one of them; with `Periods`, `PERIOD` is too; with sessions,
-        `ORDER` is.
+        With sessions, `ORDER` is one of them; with other windows, `OPEN_FROM` is, and with those of
+        a calendar `PERIOD` too.
         """
 
     @property
@@ -239,9 +188,9 @@ class Aggregation(Protocol):
 
         `lookups` are those of `SparkQuery.run`.
 
-        With a `Window` or `Periods`, a record is in no window that starts before its `OPEN_FROM`.
-        With sessions, there is a row for each group, time and `ORDER`. Raises `QueryError` if a
-        record may be to blame, otherwise `SparkLostError`.
+        With sessions, there is a row for each group, time and `ORDER`. With other windows, a record
+        is in none that starts before its `OPEN_FROM`. Raises `QueryError` if a record may be to
+        blame, otherwise `SparkLostError`.
         """
 
     def merge(self, rows: pa.Table) -> pa.Table:
@@ -250,20 +199,6 @@ class Aggregation(Protocol):
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-
-    def close(self) -> None:
-        """Release what the query holds."""
-
-
-def _window(values: Mapping[str, Any] | None) -> AnyWindow | None:
-    if values is None:
-        return None
-    if "zone" in values:
-        return Periods(**values)
-    return Sessions(**values) if "gap_us" in values else Window(**values)
 
 
 def packed(schema: pa.Schema) -> str:

@@ -8,6 +8,7 @@ from kafka_pipeline.common.specs import (
     SHAPE_STORE,
     CalendarSpec,
     GroupingSpec,
+    JoinSpec,
     SessionSpec,
     TopicTableSpec,
     WindowSpec,
@@ -15,6 +16,7 @@ from kafka_pipeline.common.specs import (
 from kafka_pipeline.common.spreading import Rule
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.table_values import table_store
+from kafka_pipeline.streams.dsl.waiting import waiting_store
 from kafka_pipeline.streams.dsl.windows import (
     CalendarWindows,
     SessionWindows,
@@ -32,6 +34,16 @@ WINDOWS = "windows"
 
 SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
+
+
+JOIN = "join"
+"""The name under which the time of a join is kept."""
+
+UNMATCHED = "unmatched"
+"""The store of the results of rows that have no partner yet."""
+
+ROWS = ("left", "right")
+"""The stores of the rows of both sides."""
 
 
 def windows_of(grouping: GroupingSpec) -> TimeWindows | CalendarWindows:
@@ -113,3 +125,28 @@ def shape_store() -> StoreBuilder[str, str]:
 def topic_store(name: str, table: TopicTableSpec) -> StoreBuilder[Any, Any]:
     """Return the definition of the store of a table that follows a topic."""
     return table_store(table.store_of(name), serdes.bytes, serdes.bytes, table.history_ms)
+
+
+def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:
+    """Return how much older and younger the partner of a side's record may be, in ms."""
+    return (join.before_ms, join.after_ms) if side == 0 else (join.after_ms, join.before_ms)
+
+
+def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+    """Return the definitions of the stores.
+
+    A row is kept as long as a partner may come: records are late after `grace_ms`.
+    """
+    sides = [
+        window(
+            name,
+            serdes.bytes,
+            serdes.bytes,
+            retention_ms=max(reach_of(join, side)[1], 0) + join.grace_ms + 1,
+            window_size_ms=1,
+            retain_duplicates=True,
+        ).spread("numbered")
+        for side, name in enumerate(ROWS)
+    ]
+    waiting = [waiting_store(UNMATCHED, 0).spread("unmatched")] if join.keeps else []
+    return (*sides, *waiting, times_store(JOIN).spread("numbered_times"), shape_store())

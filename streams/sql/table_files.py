@@ -13,8 +13,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafka_pipeline.common.table_paths import Location, location_of
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.table_paths import Location, location_of
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.spec import QueryError

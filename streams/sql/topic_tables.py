@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import structlog
@@ -13,6 +13,7 @@ from kafka_pipeline.streams.dsl.tables import TableFiller
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments
+from kafka_pipeline.streams.sql.prepared import Prepared
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
 from kafka_pipeline.streams.sql.strict_json import problem
 from kafka_pipeline.streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
@@ -55,17 +56,10 @@ class TopicTable(TableFiller):
         super().process_record(record)
 
 
-class Replaceable(Protocol):
-    """A query with global tables."""
-
-    def replace(self, name: str, rows: pa.Table) -> None:
-        """See `SparkQuery.replace`."""
-
-
 class Lookup:
     """Finds the rows of a task's tables for the records of a batch."""
 
-    def __init__(self, spec: QuerySpec, query: Replaceable, context: ProcessorContext) -> None:
+    def __init__(self, spec: QuerySpec, query: Prepared, context: ProcessorContext) -> None:
         """Open the stores of the tables of a query."""
         self._query = query
         self._schema = lookup_schema(spec.format)

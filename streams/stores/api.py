@@ -42,24 +42,6 @@ class SerializedVersion(NamedTuple):
     visible_until: int | None
 
 
-class LateCount:
-    """Counts entries that a store refuses because they come too late, except those undone later."""
-
-    name: str
-    dropped: int = 0
-    """How many entries were refused because they came too late."""
-
-    _marked = 0
-
-    def mark(self) -> None:
-        """Remember the count for `back_to_mark`; the engine calls both."""
-        self._marked = self.dropped
-
-    def back_to_mark(self) -> None:
-        """Forget what was counted since the last mark."""
-        self.dropped = self._marked
-
-
 def null_key(store: str) -> NoReturn:
     """Refuse a key that is `None`."""
     raise StateStoreError(f'the store "{store}" has no null key: give a key')

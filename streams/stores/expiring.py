@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.streams.stores.api import LateCount
 from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
 
 
-class Expiring(LateCount):
-    """The base of stores with a clock. By default, it is the largest time that was ever put."""
+class Expiring:
+    """The base of stores with a clock. By default, it is the largest time that was ever put.
 
+    They count the entries that they refuse because they come too late, except those undone later.
+    """
+
+    name: str
+    dropped: int = 0
+    """How many entries were refused because they came too late."""
+
+    _marked = 0
     _store: StoreBytes
+
+    def mark(self) -> None:
+        """Remember the count for `back_to_mark`; the engine calls both."""
+        self._marked = self.dropped
+
+    def back_to_mark(self) -> None:
+        """Forget what was counted since the last mark."""
+        self.dropped = self._marked
 
     @property
     def generation(self) -> int:

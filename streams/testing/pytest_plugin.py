@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.config import read_python_path
+from kafka_pipeline.common.config.config import read_python_path
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.builder import TopologyBuilder

@@ -8,13 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Free, Number, Schema, Section, Text
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.yaml_positions import (
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Free, Number, Schema, Section, Text
+from kafka_pipeline.common.config.yaml_positions import (
     Items,
     Map,
     Pair,
@@ -25,6 +22,9 @@ from kafka_pipeline.common.yaml_positions import (
     plain,
     read_yaml,
 )
+from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
+from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.user_errors import Explanation
 from kafka_pipeline.streams.errors import SerializationError, UnknownTopicError

@@ -2,7 +2,7 @@
 
 python -m tests.chaos                        # each fault once
 python -m tests.chaos --rounds 25            # the full proof; takes hours
-python -m tests.chaos --fault kill-broker --fault cut-link --seed 7
+python -m tests.chaos --fault kill-broker --fault cut-link --seed 7   # in this order
 python -m tests.chaos --soak 3600            # random faults for an hour
 python -m tests.chaos --broken random-ids    # the engine is sabotaged: 0 if that is seen
 """
@@ -34,7 +34,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of each fault")
     parser.add_argument("--seed", type=int, help="of all that is drawn; random by default")
-    parser.add_argument("--fault", action="append", metavar="NAME", help="only these; see --list")
+    parser.add_argument(
+        "--fault", action="append", metavar="NAME", help="only these, in this order; see --list"
+    )
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="random faults that long")
     parser.add_argument(
         "--broken", choices=sabotages(), metavar="NAME", help="sabotage the engine; see --list"
@@ -71,7 +73,7 @@ def main() -> int:
     wanted = arguments.fault or (
         sabotages()[arguments.broken].faults if arguments.broken else faults()
     )
-    chosen = [fault for name, fault in faults().items() if name in wanted]
+    chosen = [faults()[name] for name in wanted]
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     # This program makes brokers go away on purpose.

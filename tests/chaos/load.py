@@ -17,7 +17,7 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.streams.partitioning import default_partition

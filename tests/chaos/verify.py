@@ -11,7 +11,7 @@ from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from kafka_pipeline.common.committed import offsets_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.clients import Partition
@@ -70,11 +70,11 @@ def explain(rig: Rig) -> list[str]:
 
 
 def busy_tasks(rig: Rig) -> list[str]:
-    """Return the tasks that do not run, or that have a lag."""
+    """Return the tasks that do not run, or whose lag is not known to be 0."""
     return [
-        f"{task.task}: {task.status.state}, lag {task.status.gauge('lag')}, {task.status.reason}"
+        f"{task.task}: {task.status.state}, lag {task.lag}, {task.status.reason}"
         for task in rig.now().tasks
-        if task.status and (task.status.state is not TaskState.RUNNING or task.status.count("lag"))
+        if task.status and (task.status.state is not TaskState.RUNNING or task.lag != 0)
     ]
 
 

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from kafka_pipeline.admin.app import app_with
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.testing.suites import run_suite
 from tests.docs.commands import ROOT, check_command

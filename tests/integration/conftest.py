@@ -43,7 +43,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Job]:
 @pytest.fixture(scope="session")
 def queries(tmp_path_factory: pytest.TempPathFactory) -> Queries:
     """Queries on a Spark of this process; their tables are in the folders of tests."""
-    from kafka_pipeline.common.table_settings import TableSettings
+    from kafka_pipeline.common.config.table_settings import TableSettings
     from kafka_pipeline.streams.sql.access import Readable
     from kafka_pipeline.streams.sql.local import LocalQueries  # starts slowly
 

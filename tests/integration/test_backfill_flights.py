@@ -12,10 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.flights import answers
-from examples.flights.data import read_tables, records
+from examples.flights.data import read, records
+from examples.flights.results import Row, delays_of_sql, enriched_of
 from examples.flights.run import FOLDER
-from examples.flights.verdict import Row, compare, delays_of_sql, enriched_of
 from kafka_pipeline.admin.quickstart.flights import fetch_flights, read_flights
+from kafka_pipeline.admin.quickstart.verdict import compare
 from kafka_pipeline.admin.samples import quickstart_pipeline
 from kafka_pipeline.common.clock import wall_clock_ms
 from tests.engine import all_run, engine
@@ -94,7 +95,7 @@ def test_a_backfill_gives_what_the_job_gives_that_streams_record_for_record(
 @pytest.mark.timeout(600)
 def test_queries_over_files_of_history_give_what_pandas_gives(tmp_path: Path) -> None:
     """Aggregates in windows, tables that follow topics, and a global one; in two partitions."""
-    tables = read_tables(fetch_flights(), DAYS)
+    tables = read(fetch_flights(), DAYS)
     where = []
     for topic, entries in records(tables).items():
         columns = {
@@ -118,6 +119,6 @@ def test_queries_over_files_of_history_give_what_pandas_gives(tmp_path: Path) ->
         ]
 
     delays, flights = delays_of_sql(rows("delays")), enriched_of(rows("enriched_flights"))
-    assert compare("delays", delays, answers.delays(tables)).problems == ()
-    assert compare("flights", flights, answers.enriched(tables)).problems == ()
+    assert compare("delays", delays, answers.delays(tables).items()).problems == ()
+    assert compare("flights", flights, answers.enriched(tables).items()).problems == ()
     assert rows("late_flights") == []

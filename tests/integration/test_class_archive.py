@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.streams.sql.environment import CLASS_ARCHIVE
+from kafka_pipeline.streams.spark.environment import CLASS_ARCHIVE
 
 pytestmark = pytest.mark.integration
 
 START = """
 import sys
 from kafka_pipeline.streams.sql import environment
-from kafka_pipeline.streams.sql.session import start_session
+from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])
 options = environment.driver_options(f"SharedArchiveFile={sys.argv[1]}")

@@ -17,7 +17,7 @@ import pytest
 
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

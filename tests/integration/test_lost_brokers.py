@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from kafka_pipeline.admin.quickstart.flights import fetch_flights, read_flights
-from kafka_pipeline.admin.quickstart.verdict import expect
+from kafka_pipeline.admin.quickstart.run import expect
 from tests.command_run import CommandRun
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -13,6 +13,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFa
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_size import record_size
 from kafka_pipeline.common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch
 from tests.tasks import Job, Record, drain, run_once
@@ -46,11 +47,11 @@ def test_largest_records_that_java_clients_write_pass_unchanged(job: Job) -> Non
         assert write_raw(job, [(b"k", b"x" * size, [])]) == 0
     arc = job.make_topic("arc")
     first, second = job.replica(ForwardSpec()), job.replica(ForwardSpec())
-    second = replace(second, task=replace(second.task, processor="Q"), in_topics=(arc,))
+    second = replace(second, task=TaskId("Q", second.task.partition), in_topics=(arc,))
     run_once(job.task(replace(first, out_topics=(arc,))))
     # The key "k" belongs to one of the two partitions, and it is not known to which.
     at = next(record.partition for record in job.read(arc))
-    run_once(job.task(replace(second, task=replace(second.task, partition=at))))
+    run_once(job.task(replace(second, task=TaskId("Q", at))))
     assert values(job) == [b"x" * size for size in sizes]
 
 

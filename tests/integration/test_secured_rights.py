@@ -15,17 +15,17 @@ from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
 from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.kafka_groups import CONTROL_GROUP
 from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.specs import CountSpec
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topic_names import CONTROL_GROUP
 from kafka_pipeline.common.topics import TopicSpec, control_topics
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.secured import Secured, binding, secured_cluster

@@ -84,8 +84,8 @@ def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
 
 TWICE = """
 import subprocess
-from kafka_pipeline.streams.sql.environment import LOCAL, QUIET, set_environment
-from kafka_pipeline.streams.sql.session import start_session
+from kafka_pipeline.streams.spark.environment import LOCAL, QUIET, set_environment
+from kafka_pipeline.streams.spark.session import start_session
 set_environment([])
 jvms = []
 launch = subprocess.Popen.__init__

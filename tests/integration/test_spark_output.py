@@ -12,7 +12,7 @@ pytestmark = pytest.mark.integration
 
 START = """
 from kafka_pipeline.streams.sql import environment, start
-from kafka_pipeline.streams.sql.session import start_session
+from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])
 options = environment.QUIET["spark.driver.extraJavaOptions"]

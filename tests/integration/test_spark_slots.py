@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.references import HostReferences
+from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries

@@ -22,7 +22,7 @@ KEYS = 50
 
 
 def copy_of(replica: ProcessorReplica) -> ProcessorReplica:
-    return replace(replica, task=replace(replica.task, standby=1))
+    return replace(replica, task=replica.task.copy(1))
 
 
 def status(thread: Thread, replica: ProcessorReplica) -> TaskStatus:

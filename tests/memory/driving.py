@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import structlog
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka import read_to_end
 from kafka_pipeline.common.kafka.clients import (
     FencedError,

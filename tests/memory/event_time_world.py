@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId

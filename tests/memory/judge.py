@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.task_stores import TaskStores

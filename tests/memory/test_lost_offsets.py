@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.specs import COUNT_STORE, CountSpec, ForwardSpec
 from kafka_pipeline.common.tasks import TaskId

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.broker import Broker
 from tests.memory.clock import Clock

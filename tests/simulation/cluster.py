@@ -9,6 +9,8 @@ from functools import cached_property, partial
 from random import Random
 from typing import TypeVar
 
+from msgspec import structs
+
 from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica, replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
@@ -313,7 +315,7 @@ class Cluster:
         edited = self.random.choice(self.replicas).name
         self.log(f"{edited} is edited")
         self.replicas = [
-            replace(replica, spec=replace(replica.spec, max_task_idle_ms=self._edits))
+            replace(replica, spec=structs.replace(replica.spec, max_task_idle_ms=self._edits))
             if replica.name == edited
             else replica
             for replica in self.replicas

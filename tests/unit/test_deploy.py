@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[2]

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.config_keys import CONFIG_KEYS
-from kafka_pipeline.common.config_schema import config_schema
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
+from kafka_pipeline.common.config.config_schema import config_schema
+from kafka_pipeline.common.config.keys import Key, Section, names
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.keys import Key, Section, names
 from kafka_pipeline.streams.pipeline.file import pipeline_schema
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind
 from kafka_pipeline.streams.pipeline.kinds.registry import KINDS
@@ -294,7 +294,7 @@ def test_schema_and_loader_agree_on_config_yaml(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Both look at the path alone; the loader would also read the file.
-    monkeypatch.setattr("kafka_pipeline.common.config.read_control_key", lambda _: None)
+    monkeypatch.setattr("kafka_pipeline.common.config.config.read_control_key", lambda _: None)
     assert disagreements(load_config, CONFIG_CHECK, dict(CONFIG), tmp_path) == []
 
 

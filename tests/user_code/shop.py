@@ -102,6 +102,13 @@ class Begin(Pass):
         raise FileNotFoundError("model.bin")  # raises: init
 
 
+class Connect(Pass):
+    """Fails in `init`, with words that only exist at run time."""
+
+    def init(self, context: ProcessorContext) -> None:
+        raise ConnectionError(f"no answer from {context.application_id}:5432")  # raises: connect
+
+
 class EnrichAsync(AsyncProcessor):
     """Looks a price up in a coroutine."""
 

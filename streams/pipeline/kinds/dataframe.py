@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.durations import spoken
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Text
+from kafka_pipeline.common.config.durations import spoken
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Text
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.specs import DataFrameSpec, SessionSpec, WindowSpec
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     GROUP_BY,

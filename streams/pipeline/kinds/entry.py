@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kafka_pipeline.common.config.yaml_positions import Items, Located, Value
 from kafka_pipeline.common.processors import SOURCE, OnError
 from kafka_pipeline.common.specs import ProcessorSpec, SourceSpec
-from kafka_pipeline.common.yaml_positions import Items, Located, Value
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import (
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import (
     Choice,
     Duration,
     Flag,
@@ -19,6 +19,7 @@ from kafka_pipeline.common.keys import (
     map_schema,
     names,
 )
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.specs import (
     DEFAULT_MAX_COLLECTED,
     EmitTime,
@@ -26,10 +27,9 @@ from kafka_pipeline.common.specs import (
     SessionSpec,
     WindowSpec,
 )
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.kind import NO_LIMIT
-from kafka_pipeline.streams.sql.query_text import GroupBy, read_groups
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.spec import GroupBy, QueryError
 
 DEFAULT_GRACE_MS = 86_400_000
 """For results on update. They are not delayed by it, so a late record is better counted."""

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.processors import SINK, LoggedStore, PipelineProcessor
 from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec, SparkSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 
@@ -67,7 +69,7 @@ def with_groups(
     front = replace(
         processor,
         id=id_,
-        spec=replace(processor.spec, grouping=replace(grouping, stage="rows")),
+        spec=structs.replace(processor.spec, grouping=structs.replace(grouping, stage="rows")),
         to=(GROUPS_TOPIC, *late),
         topics={**read, **arcs, **late_topics, **between},
         stores=front_stores,

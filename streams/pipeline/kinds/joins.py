@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Free
+from msgspec import structs
+
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Free
+from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
 from kafka_pipeline.common.specs import JoinSpec, SqlSpec
-from kafka_pipeline.common.yaml_positions import Map, Problems, plain
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO
 from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
-from kafka_pipeline.streams.sql.join_text import read_join
-from kafka_pipeline.streams.sql.joined import JoinText
-from kafka_pipeline.streams.sql.query_text import read_groups
+from kafka_pipeline.streams.sql.query_text import read_groups, read_join
 from kafka_pipeline.streams.sql.spec import QueryError
 
 SCHEMAS = Free(
@@ -66,10 +66,6 @@ def read_joining(
     except QueryError as error:
         problems.add(fields.at("query"), str(error))
         return None
-    return _spec(join, fields, problems)
-
-
-def _spec(join: JoinText, fields: Fields, problems: Problems) -> JoinSpec:
     if fields.get(EMIT.name) is not None:
         problems.add(
             fields.at(EMIT.name), "emit belongs to a query with GROUP BY: leave it out in a join"
@@ -77,12 +73,8 @@ def _spec(join: JoinText, fields: Fields, problems: Problems) -> JoinSpec:
     grace_ms = fields.duration(GRACE)
     if grace_ms is None and join.keeps:
         fields.require(replace(GRACE, required=True))
-    return JoinSpec(
-        left=join.left,
-        right=join.right,
-        keeps=join.keeps,
-        before_ms=join.before_ms,
-        after_ms=join.after_ms,
+    return structs.replace(
+        join,
         grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
         late_to=fields.text(LATE_TO) or None,
     )

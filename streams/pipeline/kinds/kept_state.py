@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from kafka_pipeline.common.durations import spoken
+from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.specs import GroupingSpec, JoinSpec, TopicTableSpec
 
 

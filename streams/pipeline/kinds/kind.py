@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Free, Key, Number, Schema, Text, map_schema
+from kafka_pipeline.common.config.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Free, Key, Number, Schema, Text, map_schema
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from kafka_pipeline.common.specs import (
@@ -21,7 +22,6 @@ from kafka_pipeline.common.specs import (
     SourceSpec,
 )
 from kafka_pipeline.common.user_code import UserCode, form_problem
-from kafka_pipeline.common.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.global_table import GlobalFiller

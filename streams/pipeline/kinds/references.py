@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from kafka_pipeline.common.expansion import ExpansionError, references, without_references
-from kafka_pipeline.common.secret_names import is_secret
-from kafka_pipeline.common.yaml_positions import Items, Map, Problems, Scalar, Value
+from kafka_pipeline.common.config.expansion import ExpansionError, references, without_references
+from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Scalar, Value
+from kafka_pipeline.common.security.secret_names import is_secret
 
 _ADVICE = (
     "pipeline.yaml goes onto a topic, where it stays: write ${NAME} or ${file:PATH}, which each "

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Free, Section, Text
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Free, Section, Text
+from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.specs import (
     WALL_CLOCK,
@@ -16,7 +17,6 @@ from kafka_pipeline.common.specs import (
     SourceSpec,
     TimeUnit,
 )
-from kafka_pipeline.common.yaml_positions import Map, Problems, Scalar, describe
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.pipeline.kinds.stores import serde_key
 from kafka_pipeline.streams.timestamps import (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Choice, Flag, Schema, Text
+from msgspec import structs
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import (
     CalendarSpec,
@@ -21,7 +24,6 @@ from kafka_pipeline.common.specs import (
     WindowSpec,
 )
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES
@@ -157,12 +159,12 @@ class Spark(Kind[Q]):
         """
         known = {SOURCE: config.topic_names.source, **file.topics}
         tables = {
-            name: replace(table, topic=known.get(table.topic, table.topic))
+            name: structs.replace(table, topic=known.get(table.topic, table.topic))
             if table.is_global
             else table
             for name, table in spec.topic_tables.items()
         }
-        spec = replace(spec, topic_tables=tables)
+        spec = structs.replace(spec, topic_tables=tables)
         (found,) = super().processors(entry, spec, file, config, problems)
         if spec.grouping is None:
             return [found]
@@ -222,7 +224,7 @@ def query_of(spec: SparkSpec) -> QuerySpec:
         format=spec.format,
         schema=spec.schema,
         is_lenient=spec.lenient,
-        tables={name: asdict(table) for name, table in spec.tables.items()},
+        tables={name: structs.asdict(table) for name, table in spec.tables.items()},
         topic_tables=_schemas(spec, is_global=False),
         global_tables=_schemas(spec, is_global=True),
         versioned_tables=_versioned(spec),
@@ -253,18 +255,12 @@ def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
 
 def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries) -> Supplier:
     """Return what makes the processor of a stage of a grouping."""
-    from kafka_pipeline.streams.sql.aggregating import MergedRows, RowsOfGroups, WholeAggregation
-    from kafka_pipeline.streams.sql.session_aggregating import (
-        MergedSessions,
-        RowsOfSessions,
-        WholeSessions,
-    )
+    from kafka_pipeline.streams.sql.group_processor import WindowProcessor
+    from kafka_pipeline.streams.sql.session_processor import SessionProcessor
 
-    made = {"whole": WholeAggregation, "rows": RowsOfGroups, "groups": MergedRows}
-    if isinstance(grouping.window, SessionSpec):
-        made = {"whole": WholeSessions, "rows": RowsOfSessions, "groups": MergedSessions}
+    make = SessionProcessor if isinstance(grouping.window, SessionSpec) else WindowProcessor
     results = tuple(target for target in unit.to if target != grouping.late_to)
-    return partial(made[grouping.stage], query, grouping, results, queries.open_aggregation)
+    return partial(make, query, grouping, results, queries.open_aggregation)
 
 
 def _keyed(spec: SparkSpec) -> dict[str, TopicTableSpec]:

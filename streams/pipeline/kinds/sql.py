@@ -7,13 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Text
+from msgspec import structs
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Text
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.specs import SqlSpec
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
@@ -41,9 +43,9 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     read_schema,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.join_stores import join_stores
 from kafka_pipeline.streams.sql.query_text import read_groups
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -106,14 +108,14 @@ class Sql(Spark[SqlSpec]):
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, means: Means, problems: Problems
     ) -> None:
         """See `Kind`."""
-        found = replace(spec, inputs=file.inputs(entry))
+        found = structs.replace(spec, inputs=file.inputs(entry))
         super().check_code(entry, found, file, means, problems)
 
     def processors(
         self, entry: Entry, spec: SqlSpec, file: PipelineFile, config: Config, problems: Problems
     ) -> list[PipelineProcessor]:
         """See `Kind`."""
-        spec = replace(spec, inputs=file.inputs(entry))
+        spec = structs.replace(spec, inputs=file.inputs(entry))
         found = super().processors(entry, spec, file, config, problems)
         if spec.join is None:
             return found
@@ -151,11 +153,11 @@ class Sql(Spark[SqlSpec]):
         if spec.join is None:
             super().try_out(spec, queries)
             return
-        from kafka_pipeline.streams.sql.joining import require_join_as_planned
+        from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
 
         join = queries.open_join(self.query(spec))
         try:
-            require_join_as_planned(join.shape.text, spec.join)
+            require_join_as_planned(join.shape.join, spec.join)
         finally:
             join.close()
 
@@ -167,7 +169,7 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        from kafka_pipeline.streams.sql.joining import JoinProcessor
+        from kafka_pipeline.streams.sql.join_processor import JoinProcessor
 
         names = [name.lower() for name in unit.from_]
         right = unit.in_topics[names.index(join.right)]

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import (
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import (
     Choice,
     Flag,
     Free,
@@ -19,10 +18,11 @@ from kafka_pipeline.common.keys import (
     map_schema,
     names,
 )
+from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Value, describe
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.specs import BYTES, StoreSpec, StoreType
 from kafka_pipeline.common.typed_json import as_json
-from kafka_pipeline.common.yaml_positions import Items, Map, Problems, Value, describe
 from kafka_pipeline.streams import serdes, stores
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.stores import StoreBuilder

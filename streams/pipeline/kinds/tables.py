@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Duration, Flag, Free, Key, Schema, Text, map_schema, names
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import (
+    Duration,
+    Flag,
+    Free,
+    Key,
+    Schema,
+    Text,
+    map_schema,
+    names,
+)
+from kafka_pipeline.common.config.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.processors import SOURCE
 from kafka_pipeline.common.specs import TableSpec, TopicTableSpec
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal
 
+from msgspec.structs import asdict
+
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Free, Number, Section
+from kafka_pipeline.common.config.yaml_positions import Problems, Scalar, describe
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Free, Number, Section
 from kafka_pipeline.common.specs import (
     BYTES,
     AsyncSettings,
@@ -20,7 +22,6 @@ from kafka_pipeline.common.specs import (
     SourceSpec,
 )
 from kafka_pipeline.common.user_code import UserCode, form_problem, is_dotted
-from kafka_pipeline.common.yaml_positions import Problems, Scalar, describe
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile

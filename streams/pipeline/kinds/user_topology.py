@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from kafka_pipeline.common.config import Config
+from msgspec import structs
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Key, Text
+from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError, as_exception
-from kafka_pipeline.common.fields import Fields
-from kafka_pipeline.common.keys import Key, Text
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.processors import SINK, SOURCE, Meeting, PipelineProcessor
 from kafka_pipeline.common.specs import PatternSpec, TopologySpec
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.common.user_frames import described
-from kafka_pipeline.common.yaml_positions import Problems
 from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
@@ -198,7 +200,7 @@ def _group_processor(
             raise StreamsError(f'the topic "{topic}" {wrong}')
     return PipelineProcessor(
         id=id_,
-        spec=replace(
+        spec=structs.replace(
             spec,
             group=group.name,
             internal={topic: own[topic] for topic in group.in_topics if topic in own},

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
 from kafka_pipeline.admin.app import app_with
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = """

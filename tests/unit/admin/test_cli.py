@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import (
     ConfigError,
     PipelineError,
@@ -79,7 +79,7 @@ def test_the_defaults_in_the_sample_comments_are_the_real_ones(
     lines = files[0].read_text().splitlines()
     settings = [line[2:] if _is_setting(line) else line for line in lines]
     uncommented.write_text("\n".join(settings))
-    assert sum(_is_setting(line) for line in lines) == 31
+    assert sum(_is_setting(line) for line in lines) == 32
     assert load_config(uncommented) == load_config(files[0])
 
 

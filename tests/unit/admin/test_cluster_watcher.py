@@ -12,7 +12,7 @@ from kafka_pipeline.admin import cluster_watcher
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import Presence
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.status import TaskState, TaskStatus

@@ -42,7 +42,7 @@ def stopped() -> ClusterStatus:
 def top(found: ClusterStatus) -> list[str]:
     console = Console(width=140)
     with console.capture() as capture:
-        console.print(TopView(fits=False).update(found))
+        console.print(TopView(False, 1000).update(found))
     return [" ".join(line.split()) for line in capture.get().splitlines()]
 
 

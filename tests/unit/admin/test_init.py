@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.admin.samples import Template, samples
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 
 
 def pipeline(*args: str | Path) -> Result:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
 from kafka_pipeline.admin.broker.digests import digests_of, read_digests, write_digests
-from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars, kafka_jars
+from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.java import Java
 
@@ -244,4 +244,4 @@ def test_broker_runs_on_the_jars_of_its_own_list(tmp_path: Path) -> None:
     ivy = Ivy(tmp_path, f'touch "$target/kafka_2.13-{KAFKA_VERSION}.jar"')
 
     with pytest.raises(UnavailableError, match=rf"kafka_2.13-{KAFKA_VERSION}.jar has the digest"):
-        kafka_jars(ivy.java, tmp_path / "cache")
+        fetch_jars(BROKER, ivy.java, tmp_path / "cache")

@@ -6,14 +6,16 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
+from rich.table import Table
 
+from kafka_pipeline.admin.broker.properties import Node
 from kafka_pipeline.admin.quickstart import local_run
-from kafka_pipeline.admin.quickstart import run as quickstart
+from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
-from kafka_pipeline.admin.quickstart.run import Arrivals, Options
+from kafka_pipeline.admin.quickstart.local_run import Options, Work, run_checked
+from kafka_pipeline.admin.quickstart.verdict import Checked
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.errors import PipelineError
 
@@ -25,6 +27,7 @@ class Steps:
         self.done: list[str] = []
         self.errors: dict[str, BaseException] = {}
         self.interrupted: set[str] = set()
+        self.problems: list[str] = []
 
     def at(self, step: str) -> None:
         self.done.append(step)
@@ -37,6 +40,7 @@ class Steps:
 class FakeBroker:
     steps: Steps
     bootstrap_servers = directory = "here"
+    nodes = (Node(1, 9092, 9093),)
 
     def __init__(self, _folder: Path, *, is_short_lived: bool) -> None:
         pass
@@ -85,23 +89,12 @@ class FakeDisplay:
 def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
     steps = Steps()
 
-    def flow(*_: object) -> Arrivals:
+    def follow(*_: object) -> None:
         steps.at("records flow")
-        return Arrivals(None, [])
 
-    def judge(*_: object) -> SimpleNamespace:
-        steps.at("results are read")
-        return SimpleNamespace(is_right=True)
-
-    job = LocalJob(None, None, FakeDaemon(steps), [])  # type: ignore[arg-type]
     monkeypatch.setattr(FakeBroker, "steps", steps, raising=False)
     monkeypatch.setattr(local_run, "LocalCluster", FakeBroker)
-    monkeypatch.setattr(quickstart, "fetch_flights", lambda: tmp_path / "archive")
-    monkeypatch.setattr(quickstart, "read_flights", lambda _archive: None)
-    monkeypatch.setattr(quickstart, "_prepare", lambda *_: job)
-    monkeypatch.setattr(quickstart, "_flow", flow)
-    monkeypatch.setattr(quickstart, "_judge", judge)
-    monkeypatch.setattr(quickstart, "report", lambda *_: "")
+    monkeypatch.setattr(local_run, "follow", follow)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = {number: signal.getsignal(number) for number in numbers}
@@ -113,8 +106,15 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
 def run(steps: Steps) -> bool:
     signals = Signals()
     signals.install()
-    display = FakeDisplay()
-    return quickstart.run(Options(), display, signals)  # type: ignore[arg-type]
+
+    def check() -> Checked:
+        steps.at("results are read")
+        return Checked([], Table(), steps.problems, "RIGHT")
+
+    job = LocalJob(None, None, FakeDaemon(steps), [])  # type: ignore[arg-type]
+    work = Work(job, {}, 0, 0, lambda _: 0, check)
+    display: Display = FakeDisplay()  # type: ignore[assignment]
+    return run_checked("test", lambda *_: work, Options(), display, signals)
 
 
 CLEANED_UP = ["broker stops", "broker stopped"]
@@ -131,6 +131,13 @@ def test_a_run_stops_what_it_started(steps: Steps) -> None:
         "results are read",
         *CLEANED_UP,
     ]
+
+
+def test_wrong_results_are_not_right_and_their_folder_stays(steps: Steps, tmp_path: Path) -> None:
+    steps.problems = ["outputs missing: 1"]
+
+    assert not run(steps)
+    assert len(list(tmp_path.glob("kafka-pipeline-test-*"))) == 1
 
 
 @pytest.mark.parametrize(

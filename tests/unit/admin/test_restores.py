@@ -24,7 +24,7 @@ from kafka_pipeline.admin.savepoints.record_files import RecordFile
 from kafka_pipeline.admin.savepoints.restore import Restore
 from kafka_pipeline.admin.savepoints.sharding import with_parallelism
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin

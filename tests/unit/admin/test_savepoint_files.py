@@ -36,7 +36,6 @@ from kafka_pipeline.common.spreading import Spreading
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.partitioning import default_partition
-from kafka_pipeline.streams.rescaling.left_records import places_of_left
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 NAMES = TopicNames("job", "in", "out")
@@ -286,12 +285,14 @@ def test_records_that_wait_in_an_arc_go_with_their_keys(tmp_path: Path) -> None:
     )
     keyed = Spreading(rule="key")
     spreads = Spreads(tmp_path, pipeline(3, keyed), pipeline(5, keyed))
-    found = [row for n in range(3) for row in spreads.left(arc, n, Tasks(3, 5))]
-    assert sorted(row.key or b"" for row in found) == sorted(KEYS)
-    assert all(default_partition(row.key or b"", 5) == row.partition for row in found)
+    found = [row for n in range(3) for row in spreads.left(arc, n, "t", Tasks(3, 5))]
+    places = {key or b"": partition for _, key, _, partition, *_ in found}
+    assert sorted(places) == sorted(KEYS)
+    assert all(default_partition(key, 5) == partition for key, partition in places.items())
+    assert len(found) == len(KEYS)
     with pytest.raises(ConfigError, match="records wait in t, and they are not in the partitions"):
-        list(spreads.left(arc, 0, Tasks(4, 5)))
+        list(spreads.left(arc, 0, "t", Tasks(4, 5)))
 
 
 def test_records_without_a_key_may_wait_anywhere() -> None:
-    assert places_of_left(pa.array([None, None], pa.binary()), 3, Tasks(4, 2)) == [1, 1]
+    assert Tasks(4, 2).places_of_left(pa.array([None, None], pa.binary()), 3) == [1, 1]

@@ -17,12 +17,15 @@ from kafka_pipeline.admin import status
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.commands.status import status as show_status
+from kafka_pipeline.admin.remarks import remarks
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, Presence, newest
+from kafka_pipeline.common.figures import by_processor
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.messages import JobManagerBeat
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json
 from tests.unit.admin.beats import (
     COUNT,
     FORWARD,
@@ -186,7 +189,7 @@ LONG_NAME = TaskId("JoinFlightsWithAirports", 12)
 
 
 def large_figures(reason: str = "") -> ClusterStatus:
-    copy = replace(COUNT, standby=1)
+    copy = COUNT.copy(1)
     applied = {"records_in": 34_567_890, "lag": 45_678_901}
     follows = TaskStatus(copy, TaskState.STANDBY, figures=applied)
     counting = running(COUNT, dead_letters=56_789, skipped=67_890, **LARGE)
@@ -282,9 +285,7 @@ def test_dead_letters_of_the_last_minute_are_behind_their_total() -> None:
 
 def test_a_lag_that_is_old_says_how_old() -> None:
     assert cells_of(running(COUNT, lag=5000, lag_age_ms=75_300)).endswith("5,000 (75 s ago)")
-    standby = TaskStatus(
-        replace(COUNT, standby=1), TaskState.STANDBY, figures={"lag": 7, "lag_age_ms": 4000}
-    )
+    standby = TaskStatus(COUNT.copy(1), TaskState.STANDBY, figures={"lag": 7, "lag_age_ms": 4000})
     assert "7 (4.0 s ago)" in text(look(leader({standby.task: 0}), report(0, standby)))
 
 
@@ -445,15 +446,15 @@ def test_keys_that_do_not_meet_others_are_told_once_for_a_processor() -> None:
     warning = KeyWarning("orders", KeyProblem.BYTES, "Joined", ("customers",), "json")
     tasks = [replace(running(TaskId("P", n)), key_warnings=(warning,)) for n in range(3)]
     found = look(leader({task.task: 0 for task in tasks}), report(0, *tasks))
-    (line,) = [str(each) for each in status.key_warnings(found)]
+    (line,) = map(str, remarks(found, by_processor(found)))
     assert line == f"P: {warning.text}"
     assert "P: orders has keys with other bytes" in text(found)
     data = json.loads(status.as_json(found))
-    assert data["tasks"][0]["key_warnings"] == [warning.to_json()]
+    assert data["tasks"][0]["key_warnings"] == [as_json(warning)]
 
 
 def test_copies_of_state_are_told_apart_from_tasks() -> None:
-    copy = replace(COUNT, standby=1)
+    copy = COUNT.copy(1)
     follows = TaskStatus(copy, TaskState.STANDBY, figures={"records_in": 1234, "lag": 5})
     found = look(leader({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1, follows))
     assert found.all_run
@@ -468,7 +469,7 @@ def test_copies_of_state_are_told_apart_from_tasks() -> None:
 
 
 def test_tasks_run_though_a_copy_is_not_there_yet() -> None:
-    copy = replace(COUNT, standby=1)
+    copy = COUNT.copy(1)
     assert look(leader({COUNT: 0, copy: 1}), report(0, running(COUNT)), report(1)).all_run
 
 

@@ -14,9 +14,17 @@ from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.admin.top import TopView
-from kafka_pipeline.common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
+from kafka_pipeline.common.cluster_status import (
+    ClusterStatus,
+    JobManagerInfo,
+    Presence,
+    TaskInfo,
+    TaskManagerInfo,
+)
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+
+MANAGERS = tuple(TaskManagerInfo(number, Presence.UP, age_ms=0) for number in (0, 1))
 
 
 class Watch:
@@ -24,12 +32,12 @@ class Watch:
 
     def __init__(self, fits: bool = False) -> None:
         self.now_s = 100.0
-        self.view = TopView(fits, clock=lambda: self.now_s)
+        self.view = TopView(fits, 1000, clock=lambda: self.now_s)
 
     def look(self, *tasks: TaskInfo, after_s: float = 1.0) -> RenderableType:
         self.now_s += after_s
         leader = JobManagerInfo(Presence.UP, epoch=7, age_ms=100)
-        return self.view.update(ClusterStatus(leader, (), tasks))
+        return self.view.update(ClusterStatus(leader, MANAGERS, tasks))
 
 
 def task(
@@ -87,7 +95,7 @@ def test_a_processor_has_the_sums_of_its_tasks_and_the_oldest_record() -> None:
         task("Count", 0, records_in=100, lag=5, oldest_waiting_ms=3000, dead_letters=1),
         task("Count", 1, records_in=200, lag=6, oldest_waiting_ms=9000, dead_letters=2),
     )
-    expected = ["Count", "2", "of", "2", "300", "11", "9.0", "s", "3"]
+    expected = ["Count", "2", "of", "2", "300", "0", "11", "9.0", "s", "3"]
     assert rows(shown, "Processors") == [expected]
 
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from tests.chaos import load
 from tests.chaos.event_times import EventTimes
 from tests.chaos.load import BACKLOG_S, KEYS, TICK_S, Load, keys_in

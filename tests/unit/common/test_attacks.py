@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.common import reports
 from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.deployment import (
     Deployment,
     PipelineVersion,
@@ -43,11 +42,12 @@ from kafka_pipeline.common.messages import (
 )
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.specs import ClassSpec, CountSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.wire import LARGEST, MOST_LEVELS
+from kafka_pipeline.common.typed_json import LARGEST, MOST_LEVELS
 
 NAMES = TopicNames("shop", "orders", "totals")
 KEY = ControlKey((b"k" * 64,))

@@ -31,6 +31,7 @@ from kafka_pipeline.common.specs import COUNT_STORE, ClassSpec, CountSpec, Forwa
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.taskmanager import events as taskmanager
 from kafka_pipeline.taskmanager.state import TaskManagerState
 from tests.unit.common.wire import (
@@ -150,7 +151,7 @@ def test_report_is_json_of_what_is_acted_on_and_of_what_is_shown() -> None:
 
 def test_figures_that_say_nothing_are_not_sent() -> None:
     task = TaskStatus(TaskId("P", 0), TaskState.RUNNING, figures={"records_in": 0, "lag": 0})
-    assert task.to_json()["figures"] == {"lag": 0}
+    assert as_json(task)["figures"] == {"lag": 0}
     assert task == TaskStatus(TaskId("P", 0), TaskState.RUNNING, figures={"lag": 0})
 
 

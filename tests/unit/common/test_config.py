@@ -12,10 +12,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import Config, SparkConfig, load_config
+from kafka_pipeline.common.config.config import Config, SparkConfig, load_config
+from kafka_pipeline.common.config.secret_settings import SecretSettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.secret_settings import SecretSettings
-from kafka_pipeline.common.table_settings import TableSettings
 from tests.unit.common.config_texts import BASE, REQUIRED, load, problems_in, with_value
 
 ALIASES = b"a0: &a0 [x, x]\n" + b"".join(

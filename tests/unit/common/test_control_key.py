@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from tests.unit.common.config_texts import BASE
 

@@ -427,7 +427,7 @@ def test_version_without_a_field_is_reported(field: str) -> None:
     body = version_as_json()
     del body[field]
     message = require_unreadable(damaged(json.dumps(body).encode(), b"version-1"))
-    assert f"{field} is missing" in message
+    assert f"missing required field `{field}`" in message
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.durations import UNITS, parsed, pattern, spoken
+from kafka_pipeline.common.config.durations import UNITS, parsed, pattern, spoken
 
 
 @pytest.mark.parametrize(

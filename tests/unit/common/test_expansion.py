@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.expansion import ExpansionError, HostValues, expand_text
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.expansion import ExpansionError, HostValues, expand_text
 from tests.unit.common.config_texts import BASE, load, problems_in, with_value
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kafka_pipeline.common.cluster_status import Presence
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,

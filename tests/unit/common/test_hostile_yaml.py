@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.pipeline.load import check_pipeline_file
 

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from kafka_pipeline.common.error_words import traceback_of
-from kafka_pipeline.common.logs import configure
+from kafka_pipeline.common.monitoring.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")
 

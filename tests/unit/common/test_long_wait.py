@@ -5,7 +5,7 @@ from __future__ import annotations
 import structlog
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.long_wait import LongWait
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 
 
 def test_a_wait_is_logged_each_ten_seconds_and_begins_anew_after_it_ended() -> None:

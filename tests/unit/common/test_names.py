@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.names import name_problem, require_name
+from kafka_pipeline.common.names import name_problem
 
 any_names = st.text(max_size=12) | st.text(alphabet="a./\\_-\0 \n~", max_size=8)
 
@@ -46,9 +46,3 @@ def test_a_name_is_one_folder_in_any_other(name: str) -> None:
     if name_problem(name) is None:
         assert (Path("/a/b") / name).parts == ("/", "a", "b", name)
         assert name != ".."
-
-
-def test_a_required_name_is_returned_or_refused_with_whose_it_is() -> None:
-    assert require_name("the id", "A.b_c-9") == "A.b_c-9"
-    with pytest.raises(ValueError, match=r'^the id has the character "/"'):
-        require_name("the id", "../a")

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka import clients
 from kafka_pipeline.common.kafka.oauth import TokenCallback

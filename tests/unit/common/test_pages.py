@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.config import Config, load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring.health import LoopWatch
 from kafka_pipeline.common.monitoring.metric import Sample, gauge

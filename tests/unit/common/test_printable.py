@@ -14,12 +14,12 @@ from kafka_pipeline.admin.commands import versions
 from kafka_pipeline.admin.status import overview
 from kafka_pipeline.admin.tables import make_table
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common import logs
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.cluster_status import Beat, snapshot
 from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import JobManagerBeat, Report
+from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor

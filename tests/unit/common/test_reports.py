@@ -360,3 +360,5 @@ def test_suspects_are_among_what_the_job_manager_reads() -> None:
     ((acted_on, figures),) = encode_report(report)
     assert decode_report(acted_on, None).tasks == report.tasks
     assert decode_report(acted_on, figures).tasks == report.tasks
+    ((without, _),) = encode_report(replace(report, tasks=report.tasks[1:]))
+    assert "suspects" not in json.loads(without)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.secret_file import MOST_BYTES, SecretFileError, read_secret_file
+from kafka_pipeline.common.security.secret_file import MOST_BYTES, SecretFileError, read_secret_file
 
 
 @pytest.mark.parametrize(

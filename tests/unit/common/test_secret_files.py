@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.secret_files import warn_of_readable_secrets
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from tests.unit.common.config_texts import BASE
 
 WRITTEN = "kafka: {sasl.username: me, sasl.password: hunter2}\n"

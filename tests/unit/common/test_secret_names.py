@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.secret_names import is_secret
+from kafka_pipeline.common.security.secret_names import is_secret
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
 from tests.unit.common.config_texts import BASE

@@ -14,7 +14,6 @@ from structlog.testing import capture_logs
 
 from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.control_key import ControlKey
 from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,
@@ -30,7 +29,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.signing import BadSignatureError
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.common.security.signing import BadSignatureError
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames

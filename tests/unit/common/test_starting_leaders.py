@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import KafkaError
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.offsets import Offsets

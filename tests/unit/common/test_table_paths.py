@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.table_paths import PathError, location_of
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.table_paths import PathError, location_of
+from kafka_pipeline.common.config.table_settings import TableSettings
 from tests.unit.common.config_texts import BASE
 
 JOB = Path("/no/such/job")

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import load_config
-from kafka_pipeline.common.table_settings import FILE_FORMATS, TableSettings
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.table_settings import FILE_FORMATS, TableSettings
 from tests.unit.common.config_texts import BASE, load, problems_in
 
 EXACT = "jdbc:postgresql://good.example/shop?sslmode=verify-full"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka import guarded_producer
 from kafka_pipeline.common.kafka.clients import FencedError, NonRetriableError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer

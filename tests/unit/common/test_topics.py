@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from kafka_pipeline.common.specs import ClassSpec, CountSpec, SumSpec

@@ -50,12 +50,12 @@ def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
     [
         ({"paused_tasks": ["A"]}, 'paused_tasks: "A" is no task id'),
         ({"paused_tasks": ["A_0.standby0"]}, "is no task id"),
-        ({"stop": {"purpose": "fun", "token": "t", "by": "me"}}, "wish cannot be read: stop"),
+        ({"stop": {"purpose": "fun", "token": "t", "by": "me"}}, "at `$.stop.purpose`"),
         (
             {"stop": {"purpose": "restore", "token": "../t", "by": "me"}},
-            "wish cannot be read: stop",
+            "`$.stop",
         ),
-        ({"stop": {"purpose": "restore"}}, "wish cannot be read: stop"),
+        ({"stop": {"purpose": "restore"}}, "field `token` - at `$.stop`"),
     ],
 )
 def test_wish_that_no_tool_wrote_is_reported(changed: dict[str, object], problem: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.yaml_positions import Problems, plain, read_yaml
+from kafka_pipeline.common.config.yaml_positions import Problems, plain, read_yaml
 
 BASE = "base: &base {a: 1, b: 2}\nother: &other {b: 3, c: 4}\n"
 

@@ -50,7 +50,7 @@ from kafka_pipeline.common.specs import (
 from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.wire import LARGEST
+from kafka_pipeline.common.typed_json import LARGEST
 
 NAMES = TopicNames("job_1", "source_topic_job_1", "sink_topic_job_1")
 SENT_AT_MS = 1_700_000_000_123

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.snapshot import Snapshot
 from kafka_pipeline.console.views.lag import forecast
 from kafka_pipeline.console.views.registry import VIEWS, encode
@@ -162,12 +164,12 @@ def test_event_time_of_a_processor_is_that_of_its_last_task_and_waits_say_who_ho
 def test_keys_that_do_not_meet_others_are_listed_once_for_a_processor() -> None:
     job = SampleJob()
     of_bytes = KeyWarning("orders", KeyProblem.BYTES, "Joined", ("customers",), "json")
-    moved = replace(of_bytes, problem=KeyProblem.PARTITIONS, found="")
+    moved = structs.replace(of_bytes, problem=KeyProblem.PARTITIONS, found="")
     for number, warnings in enumerate([(of_bytes,), (of_bytes, moved)]):
         task = TaskId("Price", number)
         job.states[task] = TaskStatus(task, TaskState.RUNNING, key_warnings=warnings)
     now = job.run(1)
-    expected = [{**each.to_json(), "text": each.text} for each in (of_bytes, moved)]
+    expected = [{**as_json(each), "text": each.text} for each in (of_bytes, moved)]
     nodes = {node["name"]: node for node in view(now, "graph")["nodes"]}
     assert (nodes["Price"]["key_warnings"], nodes["Audit"]["key_warnings"]) == (expected, [])
     assert view(now, "processors/Price")["figures"]["key_warnings"] == expected

@@ -35,7 +35,7 @@ def replica(partition: int) -> ProcessorReplica:
 
 def standby(partition: int, number: int) -> ProcessorReplica:
     copied = replica(partition)
-    return replace(copied, task=replace(copied.task, standby=number))
+    return replace(copied, task=copied.task.copy(number))
 
 
 def status(partition: int, state: TaskState = TaskState.RUNNING, number: int = 0) -> TaskStatus:

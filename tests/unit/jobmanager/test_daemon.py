@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.messages import (

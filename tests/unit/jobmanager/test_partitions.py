@@ -8,14 +8,15 @@ from typing import cast
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.deployment import is_same
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.jobmanager.partitions import check_parallelism, with_partitions
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning
+from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning, with_more_partitions
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -428,3 +429,38 @@ def test_internal_topics_keep_the_number_that_they_have_in_kafka(folder: Path) -
     rescaled = with_partitions(pipeline(text, folder), admin, {topic: 7})
     assert rescaled.partitions_of(topic) == 7
     assert [rescaled.task_count(each) for each in rescaled.processors] == [3, 7]
+
+
+# --- sources that get more while the job runs ---
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize(
+    ("processor", "is_taken_up"),
+    [
+        ("- {id: P, type: forward, from: [a], to: [c]}", True),
+        ("- {id: P, type: forward, from: [a, b], to: [c]}", True),
+        ("- {id: P, type: count, from: [a], to: [c]}", False),
+        ('- {id: P, type: "tests.user_code.echo:Echo", from: [a], to: [c]}', True),
+        ('- {id: P, type: "tests.user_code.echo:Echo", from: [a, b], to: [c]}', False),
+    ],
+)
+def test_new_partitions_are_taken_up_unless_keys_matter(
+    processor: str, count: int, is_taken_up: bool, folder: Path
+) -> None:
+    text = SOURCES + processor
+    before = in_kafka(text, {"a_topic": 1, "b_topic": 1}, folder)
+    after = with_more_partitions(before, {"a_topic": count})
+    assert (after is not before) == is_taken_up
+    if is_taken_up:
+        assert is_same(after, in_kafka(text, {"a_topic": count, "b_topic": 1}, folder))
+
+
+def test_new_partitions_of_what_is_read_from_its_end_are_not_taken_up(folder: Path) -> None:
+    """Records that came to them before the tasks start would be skipped."""
+    text = (
+        "sources: {a: {topic: a_topic, auto_offset_reset: latest}}\nprocessors:\n"
+        "- {id: P, type: forward, from: [a], to: [sink]}"
+    )
+    before = in_kafka(text, {"a_topic": 1}, folder)
+    assert with_more_partitions(before, {"a_topic": 2}) is before

@@ -8,13 +8,13 @@ from typing import cast
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.topics import ANY_SIZE_BYTES
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES, TopicSpec
 from kafka_pipeline.jobmanager.partitions import with_partitions
 from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -41,6 +41,8 @@ class FakeAdmin:
         self._counts = counts
         self._of_engine = of_engine
         self.asked: list[str] = []
+        self.wrong: list[str] = []
+        self.short: list[str] = []
 
     def topics(self) -> dict[str, int]:
         return dict(self._counts)
@@ -54,6 +56,16 @@ class FakeAdmin:
 
     def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return dict.fromkeys(places, 10)
+
+    def misfits(self, specs: Sequence[TopicSpec]) -> list[str]:
+        return [
+            f"{spec.name} has {self._counts[spec.name]}, needs {spec.partitions}"
+            for spec in specs
+            if self._counts[spec.name] != spec.partitions
+        ] + self.wrong
+
+    def short_of_copies(self, names: Sequence[str]) -> list[str]:
+        return [each for each in self.short if each.partition("[")[0] in names]
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         self.asked += names

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ForwardSpec, TopologySpec

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.jobmanager.plan import Effect, StateEffect, plan

@@ -22,7 +22,7 @@ owners = st.dictionaries(
 
 
 def copies(tasks: list[TaskId], count: int) -> list[TaskId]:
-    return [replace(task, standby=n + 1) for n in range(count) for task in tasks]
+    return [task.copy(n + 1) for n in range(count) for task in tasks]
 
 
 # Where they are.
@@ -83,7 +83,7 @@ def leader_with_standbys(tasks: int, tm_number: int, standbys: int = 1) -> Leade
 
 
 def owner(leader: Leader, partition: int, standby: int = 0) -> int | None:
-    return leader.state.owners.get(replace(task(partition), standby=standby))
+    return leader.state.owners.get(task(partition).copy(standby))
 
 
 def test_each_task_has_a_copy_elsewhere() -> None:
@@ -101,7 +101,7 @@ def test_tasks_of_one_that_dies_go_to_their_copies_in_one_command() -> None:
         for tm_id in (1, 2):
             said += leader.report(tm_id)
     moved = {
-        entry.task.partition: (message.tm_id, replace(entry.task, standby=1) in message.revoke)
+        entry.task.partition: (message.tm_id, entry.task.copy(1) in message.revoke)
         for message in said
         if isinstance(message, Processors)
         for entry in message.assign
@@ -147,4 +147,4 @@ def test_copies_that_are_no_longer_wanted_are_revoked() -> None:
 
 def test_copy_is_another_replica_than_its_task() -> None:
     one = replica(0)
-    assert replace(one, task=replace(one.task, standby=1)).fingerprint != one.fingerprint
+    assert replace(one, task=one.task.copy(1)).fingerprint != one.fingerprint

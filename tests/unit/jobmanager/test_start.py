@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.jobmanager.rollout import Rollout
@@ -117,9 +117,7 @@ class _Topics:
 def test_a_topic_that_was_changed_from_outside_does_not_end_the_job_manager() -> None:
     rollout = object.__new__(Rollout)
     rollout._admin = topics = _Topics({"b"})  # type: ignore[assignment]
-    rollout._inputs = None
     with capture_logs() as logs:
         assert rollout._ensure([TopicSpec(name, 1, 1) for name in "abc"]) == ["a", "c"]
     assert topics.created == ["a", "c"]
     assert [each["reason"] for each in logs] == ["topic b has 5 partitions"]
-    assert rollout.findings == ("topic b has 5 partitions",)

@@ -78,15 +78,18 @@ def test_a_line_needs_only_what_it_has() -> None:
     ("line", "problem"),
     [
         ("x", "Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "not a JSON object"),
+        ("[]", "the record: Expected `object`, got `array`"),
         (
             '{"valeu": "x"}',
             'unknown field "valeu": it has partition, offset, timestamp_ms, key, value, headers',
         ),
         ('{"value": 5}', "the value is not what string writes: the serde string cannot write this"),
-        ('{"key": "x", "partition": "0"}', "partition is not an integer from -1 up"),
-        ('{"timestamp_ms": -1}', "timestamp_ms is not an integer from 0 up"),
-        ('{"headers": {"a": "b"}}', "headers is not a list"),
+        (
+            '{"key": "x", "partition": "0"}',
+            "the record: Expected `int`, got `str` - at",
+        ),
+        ('{"timestamp_ms": -1}', "the record: Expected `int` >= 0 - at `$.timestamp_ms`"),
+        ('{"headers": {"a": "b"}}', "the record: Expected `array`, got `object` - at `$.headers`"),
         ('{"headers": ["a"]}', 'headers must be a list of pairs such as ["name", "value"]'),
         ('{"headers": [["a", {"base64": "x"}]]}', 'header "a" is not base64'),
     ],

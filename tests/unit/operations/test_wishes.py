@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config import load_config
+from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
@@ -87,7 +87,7 @@ def test_all_that_are_resumed_end_a_drain(pipeline: Pipeline) -> None:
 def test_all_that_are_resumed_give_a_savepoint_up_but_no_restore(pipeline: Pipeline) -> None:
     savepoint = Stop(purpose="savepoint", token="t", by="ada@alpha")
     assert wishes.all_resumed(BUSY.with_stop(savepoint), chosen(pipeline)).stop is None
-    restore = replace(savepoint, purpose="restore")
+    restore = structs.replace(savepoint, purpose="restore")
     with pytest.raises(ConfigError, match="is restoring the state of this job"):
         wishes.all_resumed(BUSY.with_stop(restore), chosen(pipeline))
 
@@ -104,7 +104,7 @@ def test_a_drain_pauses_nothing(pipeline: Pipeline) -> None:
 
 def test_what_a_version_has_no_more_is_not_paused(pipeline: Pipeline) -> None:
     """Nobody could resume it, and the console would show it forever."""
-    wish = replace(BUSY, next=4).with_paused(["A", "gone"], ["B_2", "gone_0", "B_3"])
+    wish = structs.replace(BUSY, next=4).with_paused(["A", "gone"], ["B_2", "gone_0", "B_3"])
     found = wish.running(PipelineVersion(4, pipeline, FILE, 0, "ada@alpha"))
     assert (found.version, found.next, found.drains) == (4, None, True)
     assert (found.paused, found.paused_tasks) == (("A",), ("B_2",))

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import Fetched
 from kafka_pipeline.common.kafka.offsets import FirstRecord

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka import guarded_producer, task_producer
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.specs import ClassSpec

@@ -7,8 +7,8 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
-from kafka_pipeline.common.long_wait import LongWait
 from kafka_pipeline.common.messages import Processors, Sos
+from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import Times
 from kafka_pipeline.common.tick import Tick

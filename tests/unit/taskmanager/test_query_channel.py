@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 import pytest
 
+from kafka_pipeline.common.config.references import HostReferences
+from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
-from kafka_pipeline.common.references import HostReferences
-from kafka_pipeline.common.secret_settings import SecretSettings
+from kafka_pipeline.common.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
-from kafka_pipeline.streams.sql.joined import JoinText
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.state_shape import StateShape, Window
+from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
 
@@ -74,7 +74,9 @@ SHAPE = StateShape(
     groups=pa.schema([("g", pa.string()), ("w", pa.timestamp("us", tz="UTC"))]),
     buffers=pa.schema([pa.field("n", pa.int64(), nullable=False)]),
     output=pa.schema([("value", pa.binary())]),
-    window=Window("w", 2, 1, 0),
+    window=WindowSpec(size_ms=2, slide_ms=1),
+    window_column="w",
+    order_column="",
     last_time="n",
     key_column="key",
     is_distinct=False,
@@ -98,7 +100,7 @@ class Grouping(Doubling):
 
 JOIN_SHAPE = JoinShape(
     rows=(pa.schema([("left0", pa.string())]), pa.schema([("right0", pa.int64())])),
-    text=JoinText("a", "b", ("left",), 5, -3),
+    join=JoinSpec(left="a", right="b", keeps=("left",), before_ms=5, after_ms=-3),
     is_checked=True,
     columns=(["key string"], ["n bigint"]),
 )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.config import Config
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from kafka_pipeline.common.config import SparkConfig
+from kafka_pipeline.common.config.config import SparkConfig
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.streams.sql.environment import without_secrets
+from kafka_pipeline.streams.spark.environment import without_secrets
 from kafka_pipeline.taskmanager.spark_settings import SparkSettings, spark_settings, unguarded
 
 STANDALONE = "spark://host:7077"

@@ -145,7 +145,7 @@ def test_tasks_spread_over_the_threads() -> None:
 @pytest.mark.parametrize("copied", range(5))
 def test_task_goes_to_the_thread_that_has_its_copy_open(copied: int) -> None:
     """The thread closes the copy first; otherwise, the task would find the store locked."""
-    copies = [replace(replica(n), task=replace(task(n), standby=1)) for n in range(5)]
+    copies = [replace(replica(n), task=task(n).copy(1)) for n in range(5)]
     host = running_host(threads=3)
     host.take(Processors(3, "me", EPOCH, 10, assign=tuple(copies)))
     thread = host.state.tasks[copies[copied].task]

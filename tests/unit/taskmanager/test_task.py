@@ -36,6 +36,7 @@ from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.engine.figures import Figures
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped
@@ -346,7 +347,7 @@ def test_task_starts_at_the_committed_offset_or_at_the_oldest_record(
 def test_status_can_be_told_whatever_its_reason_quotes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as half of an emoji, which JSON can have and UTF-8 cannot."""
     status = assigned_to([], 0, monkeypatch).status(Phase.FAILED, 0, "nobody knows \ud83d")
-    told = TaskStatus.from_json(json.loads(json.dumps(status.to_json())))
+    told = from_json(TaskStatus, json.loads(json.dumps(as_json(status))), "a status")
     assert told.reason == "nobody knows \\ud83d"
 
 

@@ -14,10 +14,11 @@ import structlog
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from kafka_pipeline import TopologyBuilder, serdes
-from kafka_pipeline.common import logs
+from kafka_pipeline import TopologyBuilder, serdes, stores
+from kafka_pipeline.common.error_words import HOW_TO_SHOW
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
@@ -184,11 +185,14 @@ def test_a_task_whose_user_code_fails_starts_again_and_logs_no_second_traceback(
 # A task
 
 
-def group(supplier: Callable[[], Any]) -> NodeGroup:
+def group(supplier: Callable[[], Any], *, has_store: bool = False) -> NodeGroup:
     builder = TopologyBuilder()
     builder.add_source("source", "in", value_serde=serdes.string)
     builder.add_processor("Enrich", supplier, "source")
     builder.add_sink("sink", "out", "Enrich", value_serde=serdes.string)
+    if has_store:
+        store = stores.key_value("S", serdes.string, serdes.string, persistent=False, logged=False)
+        builder.add_state_store(store, "Enrich")
     return builder.build().groups[0]
 
 
@@ -245,6 +249,21 @@ def test_init_that_raises_starts_the_task_again_with_one_traceback_and_its_place
     assert f"({SHOP}:{shop.line_of(mark)} in " in failure.reason
     assert failure.reason.endswith(', processor "Enrich")')
     assert [entry["event"] for entry in entries] == ["user code failed"]
+
+
+@pytest.mark.parametrize("has_store", [False, True])
+def test_init_has_its_message_unless_it_can_read_state(
+    has_store: bool, entries: list[EventDict], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assigned = assigned_to(
+        [], 0, monkeypatch, lambda: group(shop.Connect, has_store=has_store), config=CONFIG
+    )
+    with pytest.raises(UserCodeError) as caught:
+        start(assigned)
+    (entry,) = (each for each in entries if each["event"] == "user code failed")
+    for text in (str(caught.value), entry["exception"].splitlines()[-1]):
+        assert ("no answer from" in text) is not has_store
+    assert str(caught.value).endswith(HOW_TO_SHOW) is has_store
 
 
 def test_init_that_asks_for_what_cannot_be_stops_the_task_with_its_place(assign: Assign) -> None:

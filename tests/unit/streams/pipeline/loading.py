@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline

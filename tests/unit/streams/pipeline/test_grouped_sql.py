@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.pipeline import Pipeline
@@ -111,7 +110,10 @@ def test_sessions_are_in_a_session_store() -> None:
 
 def test_calendar_windows_are_in_the_store_that_those_of_the_dsl_are_in() -> None:
     spec = GroupingSpec(window=CalendarSpec(period="1 day", zone="UTC"), grace_ms=HOUR_MS)
-    for more, grouping in (("", spec), (", emit: on_close", replace(spec, emit="on_close"))):
+    for more, grouping in (
+        ("", spec),
+        (", emit: on_close", structs.replace(spec, emit="on_close")),
+    ):
         pipeline = load(one(DAILY, f", grace: 1 h{more}"))
         assert grouping_of(pipeline) == grouping
         (processor,) = pipeline.processors

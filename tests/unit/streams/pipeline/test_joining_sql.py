@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
@@ -42,14 +41,14 @@ def test_join_has_a_store_for_each_side() -> None:
 
 def test_outer_join_also_keeps_what_has_no_partner() -> None:
     made = load(pipeline(LEFT, "grace: 1 min"))
-    assert join_of(made) == replace(SPEC, keeps=("left",), grace_ms=60_000)
+    assert join_of(made) == structs.replace(SPEC, keeps=("left",), grace_ms=60_000)
     stores = ["left", "right", "unmatched", "join-times", "shape"]
     assert list(made.state_topics(made.processor("P"))) == stores
 
 
 def test_late_records_are_one_more_target() -> None:
     made = load(pipeline(INNER, "late_to: late"))
-    assert join_of(made) == replace(SPEC, late_to="late")
+    assert join_of(made) == structs.replace(SPEC, late_to="late")
     assert made.processor("P").to == ("sink", "late")
     assert made.out_topics(made.processor("P")) == ("out", "late")
 

@@ -11,7 +11,7 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec

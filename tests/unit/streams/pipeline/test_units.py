@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline import serdes, stores
-from kafka_pipeline.common.config import Config
+from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.processors import OnError
@@ -369,7 +370,7 @@ def test_records_go_through_a_group_of_a_topology(folder: Path) -> None:
 def test_a_group_that_the_builder_here_does_not_make_is_refused(folder: Path) -> None:
     unit = units_of(CHAIN, folder)["W-Split_0"]
     assert isinstance(unit.spec, TopologySpec)
-    other = replace(unit, spec=replace(unit.spec, group="Older"))
+    other = replace(unit, spec=structs.replace(unit.spec, group="Older"))
     with pytest.raises(TopologyError) as raised:
         group_of(other, CODE)
     assert str(raised.value) == (

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.processors import LoggedStore, OnError
@@ -43,7 +44,7 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
         group="Split",
     )
     assert first.spec == spec
-    assert second.spec == replace(spec, group="Count", internal={"middle": None})
+    assert second.spec == structs.replace(spec, group="Count", internal={"middle": None})
     assert [str(task) for task in load(CHAIN, JOB).tasks] == [
         "W-Split_0",
         "W-Split_1",

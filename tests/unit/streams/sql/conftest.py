@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import LocalQueries

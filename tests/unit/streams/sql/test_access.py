@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.references import HostReferences
-from kafka_pipeline.common.secret_settings import SecretSettings
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.references import HostReferences
+from kafka_pipeline.common.config.secret_settings import SecretSettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.streams.sql.access import Readable, located, table_problems
 from kafka_pipeline.streams.sql.spec import QueryError
 

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from kafka_pipeline.common.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_shape import Window, difference
-from tests.unit.streams.sql.folding import MINUTE_US, SCHEMA, Folding, opened, records
+from kafka_pipeline.streams.sql.state_shape import difference
+from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce
 
 pytestmark = pytest.mark.integration
@@ -201,8 +202,7 @@ def test_shape_says_what_is_kept(local: LocalQueries) -> None:
     shape = query.shape
     assert query.columns[:2] == ("key", "value")
     assert shape.groups.names == ["key 2", "window"]
-    assert isinstance(shape.window, Window)
-    assert shape.window.size_us == 60 * MINUTE_US
+    assert shape.window == WindowSpec(size_ms=3_600_000, slide_ms=3_600_000)
     assert (shape.has_key, shape.best, shape.loses_rows) == (True, 3, False)
     content = json.loads(shape.content)
     assert content["best"] == [3, "double DESC NULLS LAST", "array<string> ASC NULLS FIRST"]

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline.common.specs import CalendarSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_shape import Periods, StateShape
+from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
@@ -225,7 +226,7 @@ def test_query_and_what_it_keeps_cross_processes(local: LocalQueries) -> None:
     assert QuerySpec.from_json(spec.to_json()) == spec
     opened = local.open_aggregation(spec)
     opened.close()
-    assert opened.shape.window == Periods("window", "1 day", BERLIN)
+    assert opened.shape.window == CalendarSpec(period="1 day", zone=BERLIN)
     assert StateShape.from_json(json.loads(json.dumps(opened.shape.to_json()))) == opened.shape
 
 

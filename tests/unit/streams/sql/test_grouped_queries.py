@@ -367,6 +367,8 @@ def test_key_that_spark_does_not_group_by_is_refused() -> None:
         empty,
         None,
         "",
+        "",
+        "",
         key_column="",
         is_distinct=False,
         best=0,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.streams.sql.periods import spans
+from kafka_pipeline.streams.sql.group_codec import spans
 
 LAST_MS = 2**62
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from kafka_pipeline.common.table_settings import FILE_FORMATS, TableSettings
+from kafka_pipeline.common.config.table_settings import FILE_FORMATS, TableSettings
 from kafka_pipeline.streams.sql.access import table_problems
 from kafka_pipeline.streams.sql.file_options import FILE_OPTIONS
 

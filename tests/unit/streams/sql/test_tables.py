@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
-from kafka_pipeline.common.references import HostReferences
-from kafka_pipeline.common.secret_settings import SecretSettings
-from kafka_pipeline.common.table_settings import TableSettings
+from kafka_pipeline.common.config.references import HostReferences
+from kafka_pipeline.common.config.secret_settings import SecretSettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
 from kafka_pipeline.streams.sql.tables import SharedTables, Tables

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.streams.sql.zone import TIME_ZONE, adopted, zoned
+from kafka_pipeline.streams.spark.zone import TIME_ZONE, adopted, zoned
 
 ENTER = f"""
-from kafka_pipeline.streams.sql.zone import enter_zone, zoned
+from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 enter_zone(zoned({{"{TIME_ZONE}": "Europe/Berlin"}}))
 """
 

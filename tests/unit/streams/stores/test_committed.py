@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pipeline.streams.errors import StateStoreError
-from kafka_pipeline.streams.stores import committed, rocksdb, rocksdb_view
+from kafka_pipeline.streams.stores import committed, rocksdb
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError
 from kafka_pipeline.streams.stores.rocksdb import MOST_COMMITS, RocksDBStore
@@ -204,7 +204,7 @@ def test_a_view_reads_no_more_than_it_may(store: BytesStore) -> None:
 def test_a_view_does_not_step_over_any_number_of_deleted_entries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rocksdb_view, "_MOST_DELETED", 100)
+    monkeypatch.setattr(rocksdb, "_MOST_DELETED", 100)
     store = RocksDBStore(tmp_path / "store", IDENTITY)
     keys = [b"%06d" % n for n in range(1000)]
     store.restore(dict.fromkeys(keys, b"v"), 1)

@@ -1,0 +1,106 @@
+"""Puts values in the place of references in what came over a control topic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from msgspec import structs
+
+from kafka_pipeline.common.config.expansion import (
+    ExpansionError,
+    Reference,
+    expand_json,
+    has_references,
+    references,
+    texts,
+)
+from kafka_pipeline.common.config.secret_settings import SecretSettings
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
+from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
+
+S = TypeVar("S", bound=ProcessorSpec)
+
+
+class References(Protocol):
+    """The values of references in one place."""
+
+    def expanded(self, value: Any, what: str) -> Any:
+        """Return a JSON value with values in the place of the references in its strings.
+
+        `what` names the value in errors. Raises ConfigError for a variable that is not set, a file
+        that cannot be read, and for either if config.yaml does not allow it. The message has no
+        value in it.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class HostReferences:
+    """The values on this host, as far as its config.yaml allows: by default, none.
+
+    `place` is the name of this process in errors, such as "TaskManager 0 at host7", or "".
+    """
+
+    settings: SecretSettings = field(default_factory=SecretSettings)
+    place: str = ""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def expanded(self, value: Any, what: str) -> Any:
+        """See `References`."""
+        try:
+            return expand_json(value, self, what)
+        except ExpansionError as error:
+            raise ConfigError(f"{self.place}: {error}" if self.place else str(error)) from None
+
+    def variable(self, name: str) -> str | None:
+        """See `Values`."""
+        problem = self.settings.problem(Reference(name))
+        if problem:
+            raise ExpansionError(problem)
+        return self.environment.get(name)
+
+    def file(self, path: str) -> str:
+        """See `Values`."""
+        found = self.settings.allowed_file(path)
+        if found is None:
+            raise ExpansionError(self.settings.problem(Reference(file=path)))
+        try:
+            return read_secret_file(found, follows_link=False)
+        except SecretFileError as error:
+            raise ExpansionError(f"${{file:{path}}}: {error}") from None
+
+
+def with_values(spec: S, of: References | None, what: str = "config") -> S:
+    """Return a spec whose code gets values in place of references; Spark's get them with queries.
+
+    Without references, this is the spec itself, and `of` is not asked. `what` names its config in
+    errors. Raises ConfigError.
+    """
+    if not isinstance(spec, CodeSpec) or not has_references(spec.config):
+        return spec
+    assert of is not None, "only hosts that run tasks have references"
+    return structs.replace(spec, config=of.expanded(spec.config, what))
+
+
+def reference_problems(spec: ProcessorSpec, settings: SecretSettings) -> Iterator[str]:
+    """Yield a sentence for each reference of a spec that this config.yaml does not allow."""
+    for what, text in texts(_with_references(spec)):
+        try:
+            found = references(text)
+        except ExpansionError:
+            continue  # reported where it was read
+        for problem in filter(None, map(settings.problem, found)):
+            yield f"{what.removeprefix('.')}: {problem}"
+
+
+def _with_references(spec: ProcessorSpec) -> dict[str, Any]:
+    """Return the parts of a spec in which references are expanded."""
+    parts: dict[str, Any] = {}
+    if isinstance(spec, CodeSpec | DataFrameSpec):
+        parts["config"] = spec.config
+    if isinstance(spec, SparkSpec):
+        parts["tables"] = {name: {"options": table.options} for name, table in spec.tables.items()}
+    return parts

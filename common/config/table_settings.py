@@ -1,0 +1,188 @@
+"""The `tables:` section of config.yaml: what the lookup tables of queries may be read from."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Section, Texts
+from kafka_pipeline.common.config.table_paths import Location, PathError, location_of
+from kafka_pipeline.common.config.yaml_positions import Problems
+
+FILE_FORMATS = ("parquet", "csv", "json", "orc", "avro", "text")
+JDBC = "jdbc"
+
+# A class name has a dot.
+_FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+", re.ASCII)
+_URL = re.compile(r"jdbc:[a-z0-9+_-]+:\S+")
+_PREFIX = re.compile(r"jdbc:[a-z0-9+_-]+(?::[a-z0-9+_-]+)*:@?//[^/?#;&@\s]+/")
+_DATABASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_EMBEDDED = re.compile(
+    r"jdbc:(?:derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:)|sqlite:|duckdb:)"
+)
+
+_FORMATS = Texts(
+    name="formats",
+    doc="formats of files, by Spark's short names",
+    pattern=f"^{_FORMAT.pattern}$",
+    default=FILE_FORMATS,
+)
+_PATHS = Texts(
+    name="paths",
+    doc="folders and files that tables of files may be in: relative to the folder of config.yaml, "
+    "from `~`, absolute, or URIs such as `s3a://bucket/folder`. By default, the folder of "
+    "config.yaml",
+    # The scheme of a URI, or no colon before the first slash; no wildcards.
+    pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
+    default=(".",),
+)
+_URLS = Texts(
+    name="urls",
+    doc='databases, as `jdbc:postgresql://host:5432/database`; a URL that ends in "/" allows all '
+    "databases of the host",
+    pattern="^jdbc:",
+)
+_DRIVERS = Texts(
+    name="drivers",
+    doc="classes that a table may name; most need not be named",
+    pattern=f"^{_CLASS.pattern}$",
+)
+_JDBC = Section(name=JDBC, doc="databases", keys=(_URLS, _DRIVERS))
+TABLES = Section(
+    name="tables",
+    doc="what lookup tables of queries may be read from, whatever pipeline.yaml says",
+    keys=(_FORMATS, _PATHS, _JDBC),
+)
+"""The section of config.yaml."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSettings:
+    """What a process may read: formats by Spark's short names, files and databases.
+
+    A URL that ends in "/" after the host allows every database there: a name of letters, digits,
+    "_" and "-" may follow it. Any other URL must match exactly, parameters included: these can make
+    a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
+    table may name as its driver. URLs may hold passwords, so `repr` omits them.
+
+    Tables of files may be in `paths`, except for `private` files and folders, and for names that
+    begin with ".". Paths are relative to `folder`, the folder of config.yaml, which is absolute if
+    it was loaded. Links are followed before paths are compared, on both sides.
+    """
+
+    formats: tuple[str, ...] = FILE_FORMATS
+    jdbc_urls: tuple[str, ...] = field(default=(), repr=False)
+    jdbc_drivers: tuple[str, ...] = ()
+    folder: Path = Path()
+    paths: tuple[str, ...] = (".",)
+    # The name of config.yaml is no setting, so two files with the same settings are equal.
+    private: tuple[Path, ...] = field(default=(), compare=False)
+
+    def path_problem(self, location: Location) -> str | None:
+        """Return why no table may be read from a location, as the end of a sentence.
+
+        Files of the host that a pattern or a folder leads to are to be checked one by one.
+        """
+        ways = [location.below(location_of(path, self.folder)) for path in self.paths]
+        found = [way for way in ways if way is not None]
+        if not found:
+            return (
+                "is outside of what config.yaml allows: list it, or a folder that it is in, under "
+                "tables: {paths: […]}"
+            )
+        if all(any(map(_is_hidden, way)) for way in found):
+            return 'has a name that begins with ".": list it under tables: {paths: […]}'
+        if location.is_on_host and not location.pattern and self._is_private(location.path):
+            return "belongs to the configuration, the secrets or the state of this process"
+        return None
+
+    def _is_private(self, path: Path) -> bool:
+        private = {file.resolve() for file in self.private}
+        return not private.isdisjoint((path, *path.parents)) or any(
+            os.path.samefile(path, file) for file in private if path.exists() and file.exists()
+        )
+
+    def allows_url(self, url: str) -> bool:
+        """Whether a table may be read from a database with this URL."""
+        return any(
+            url == allowed
+            or (
+                allowed.endswith("/")
+                and url.startswith(allowed)
+                and _DATABASE.fullmatch(url, len(allowed)) is not None
+            )
+            for allowed in self.jdbc_urls
+        )
+
+
+def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> TableSettings:
+    """Return the settings of a config.yaml in `folder`; each mistake goes to `problems`."""
+    tables = fields.submap(TABLES)
+    formats = FILE_FORMATS if tables.get("formats") is None else tables.texts(_FORMATS)
+    for format_ in formats:
+        wrong = _format_problem(format_)
+        if wrong:
+            problems.add(tables.at("formats"), f'formats: "{format_}" {wrong}')
+    jdbc = tables.submap(_JDBC)
+    urls, drivers = jdbc.texts(_URLS), jdbc.texts(_DRIVERS)
+    for number, url in enumerate(urls, 1):
+        wrong = _url_problem(url)
+        if wrong:
+            problems.add(jdbc.at("urls"), f"urls: number {number} {wrong}")
+    for driver in drivers:
+        if _CLASS.fullmatch(driver) is None:
+            problems.add(
+                jdbc.at("drivers"),
+                f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
+            )
+    paths = (".",) if tables.get("paths") is None else tables.texts(_PATHS)
+    for path in paths:
+        wrong = _path_problem(path, folder)
+        if wrong:
+            problems.add(tables.at("paths"), f'paths: "{path}" {wrong}')
+    return TableSettings(formats, urls, drivers, folder.resolve(), paths)
+
+
+def _is_hidden(name: str) -> bool:
+    """Whether a name is hidden by a dot; two dots begin the versions of a volume of Kubernetes."""
+    return name.startswith(".") and not name.startswith("..")
+
+
+def _path_problem(path: str, folder: Path) -> str | None:
+    try:
+        location = location_of(path, folder.resolve())
+    except PathError as error:
+        return str(error)
+    return "has wildcards: list the folder" if location.pattern else None
+
+
+def _format_problem(format_: str) -> str | None:
+    if format_.lower() == JDBC:
+        return "is allowed by its URLs: list them under jdbc: {urls: […]}"
+    if _FORMAT.fullmatch(format_) is None:
+        return "is not a short name of a source of Spark, such as parquet: classes are not allowed"
+    return None
+
+
+def _url_problem(url: str) -> str | None:
+    """Return what is wrong with a URL, as the end of a sentence.
+
+    The result leaves the URL out, which may hold a password.
+    """
+    if _URL.fullmatch(url) is None:
+        return "is not the URL of a database, such as jdbc:postgresql://host:5432/database"
+    if _EMBEDDED.match(url):
+        return (
+            "is a database inside of the TaskManager's own process, where a query could run code: "
+            "give the URL of a server"
+        )
+    if url.endswith("/") and _PREFIX.fullmatch(url) is None:
+        return (
+            'ends in "/", which allows all databases of a host, and does not name the host: write '
+            "jdbc:postgresql://host:5432/, or the whole URL"
+        )
+    return None

@@ -1,0 +1,108 @@
+"""How tasks do together: what `pipeline status`, `pipeline top` and the console show of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from kafka_pipeline.common.by_processor import LeftOut, left_out, unmet_keys
+from kafka_pipeline.common.cluster_status import HELD, ClusterStatus, TaskInfo, unread_of
+from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.waits import lag_together, time_together
+
+NOT_REPORTED = "NOT_REPORTED"
+"""Shown in place of the state of a task that no TaskManager reports."""
+
+COUNTS = (
+    "records_in",
+    "records_out",
+    "dead_letters",
+    "dead_letters_per_minute",
+    "skipped",
+    "restarts",
+    "late",
+    "late_per_minute",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one task, of a processor, or of a job; `None` is unknown.
+
+    `states` counts the tasks by their states. Rates are records per second. `lag`, `counts` and
+    `left_out` are sums; the lag is unknown if that of any task is. `oldest_ms` is the age of the
+    oldest record that waits. In event time, tasks are as far as the last of them, which is
+    `behind_ms` behind the newest record of the job.
+    """
+
+    states: Mapping[str, int]
+    rate_in: float | None
+    rate_out: float | None
+    lag: int | None
+    oldest_ms: int | None
+    event_time_ms: int | None
+    behind_ms: int | None
+    counts: Mapping[str, int]
+    left_out: Collection[LeftOut]
+    key_warnings: Collection[KeyWarning]
+
+    @property
+    def tasks(self) -> int:
+        """How many tasks there are."""
+        return sum(self.states.values())
+
+    @property
+    def running(self) -> int:
+        """How many of the tasks run."""
+        return self.states.get(TaskState.RUNNING, 0)
+
+    @property
+    def all_run(self) -> bool:
+        """Whether all of the tasks run, or are held."""
+        return self.running + self.states.get(HELD, 0) == self.tasks
+
+
+def state_of(info: TaskInfo) -> str:
+    """Return what is shown as the state of a task."""
+    if info.status is not None:
+        return str(info.status.state)
+    return HELD if info.is_held else NOT_REPORTED
+
+
+def together(
+    infos: Collection[TaskInfo], newest_ms: int | None, rates: Mapping[TaskId, Rates] = {}
+) -> Figures:
+    """Return the figures of tasks; `newest_ms` is the job's newest record, `rates` those known."""
+    statuses = [info.status for info in infos if info.status is not None]
+    known = [rates[info.task] for info in infos if info.task in rates]
+    ages = [age for each in statuses if (age := each.gauge("oldest_waiting_ms")) is not None]
+    return Figures(
+        Counter(map(state_of, infos)),
+        _sum(each.records_in for each in known),
+        _sum(each.records_out for each in known),
+        unread_of(infos),
+        max(ages, default=None),
+        time_together(statuses),
+        lag_together(statuses, newest_ms),
+        {name: sum(status.count(name) for status in statuses) for name in COUNTS},
+        left_out(infos),
+        [warning for warnings in unmet_keys(infos).values() for warning in warnings],
+    )
+
+
+def by_processor(status: ClusterStatus, rates: Mapping[TaskId, Rates] = {}) -> dict[str, Figures]:
+    """Return the figures of each processor, in the order of the tasks."""
+    infos: dict[str, list[TaskInfo]] = {}
+    for info in status.tasks:
+        infos.setdefault(info.task.processor, []).append(info)
+    newest_ms = status.newest_record_ms
+    return {name: together(of, newest_ms, rates) for name, of in infos.items()}
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

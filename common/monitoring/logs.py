@@ -1,0 +1,127 @@
+"""Structured logs on stderr: for people on a console, or one JSON object per line."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, ExcInfo, Processor
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.config_keys import LogFormat, LogLevel
+from kafka_pipeline.common.error_words import traceback_of
+from kafka_pipeline.common.printable import LAYOUT, printable
+
+
+class _StandardError:
+    """Standard error that raises no error if the disk is full or the reader is gone."""
+
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError, ValueError):
+            sys.stderr.flush()
+
+
+class _Handler(logging.StreamHandler[Any]):
+    """Handles the standard library's entries; `modules` have a level of their own."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        super().__init__(_StandardError())
+        self.modules = modules
+
+
+def configure_as(config: Config) -> None:
+    """Send the logs of this process to stderr, as config.yaml says; see `configure`."""
+    configure(
+        config.log_format,
+        config.log_level,
+        config.modules,
+        with_values=config.log_record_values,
+    )
+
+
+def configure(
+    format: LogFormat,
+    level: LogLevel,
+    modules: Sequence[str] = (),
+    *,
+    with_values: bool = False,
+) -> None:
+    """Send the logs of this process to stderr; a second call replaces the first.
+
+    Each entry has `event`, `level`, an ISO `timestamp` in UTC, and the bound values: `task`,
+    `epoch`, `thread`, `task_manager`. Bind them with `get_logger().bind(…)` for a logger or with
+    `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of libraries
+    that log with the standard library go the same way, from warnings up; entries of the user
+    `modules` and of everything below these, from `level` up. Tracebacks have messages that may
+    quote records only `with_values`.
+    """
+    lowest = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    renderers = _renderers(format, with_values=with_values)
+    output: Any = _StandardError()
+    structlog.configure(
+        processors=[*shared, *renderers],
+        wrapper_class=structlog.make_filtering_bound_logger(lowest),
+        logger_factory=structlog.WriteLoggerFactory(output),
+        # A cached logger would keep what an earlier call configured.
+        cache_logger_on_first_use=False,
+    )
+    handler = _Handler(modules)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers],
+        )
+    )
+    _route_standard_library(handler, lowest)
+
+
+def _printable(_logger: Any, _method: str, entry: EventDict) -> EventDict:
+    """Escape control characters: names and reasons may come from anyone."""
+    for name, value in entry.items():
+        if isinstance(value, str):
+            entry[name] = printable(value, LAYOUT)
+    return entry
+
+
+def _renderers(format: LogFormat, *, with_values: bool) -> list[Processor]:
+    """Return the last processors; none prints local variables, which may hold passwords."""
+
+    def formatted(exc_info: ExcInfo) -> str:
+        return traceback_of(exc_info[1], with_values=with_values)
+
+    if format == "json":
+        exceptions = structlog.processors.ExceptionRenderer(formatted)
+        return [exceptions, structlog.processors.JSONRenderer()]
+
+    def write(file: TextIO, exc_info: ExcInfo) -> None:
+        file.write(f"\n{formatted(exc_info)}")
+
+    return [
+        _printable,
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=write),
+    ]
+
+
+def _route_standard_library(handler: _Handler, lowest: int) -> None:
+    root = logging.getLogger()
+    for former in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(former)
+        for module in former.modules:
+            logging.getLogger(module).setLevel(logging.NOTSET)
+    root.addHandler(handler)
+    root.setLevel(max(lowest, logging.WARNING))
+    for module in handler.modules:
+        logging.getLogger(module).setLevel(lowest)

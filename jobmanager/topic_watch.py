@@ -1,0 +1,175 @@
+"""Watches the topics of the version that runs, and says what others have changed there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+
+import structlog
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import EngineError, PipelineError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.jobmanager.patterns import matching_topics
+from kafka_pipeline.streams.pipeline.partitions import with_more_partitions
+
+LOOK_INTERVAL_S = 20.0
+_MOST_NAMED = 5
+_GROWN_REMEDY = (
+    "`pipeline apply` the pipeline again; if a processor with state reads it, see "
+    'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
+)
+
+logger = structlog.get_logger()
+
+
+class TopicWatch:
+    """Looks three times a minute at all topics that a version reads and writes.
+
+    Each finding is logged once as a warning, and `findings` has those of the last look. A finding
+    is one of these: a source has partitions that no task reads; a topic is gone; a sink was made
+    anew with fewer partitions; an arc or a state topic has other partitions or settings than the
+    job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can be
+    written there. Topics that come to match a pattern are logged only: the next `pipeline apply`
+    reads them.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
+        """Take the pipeline with the topics that are read and their partition counts."""
+        self._pipeline = pipeline
+        self._config = config
+        self._admin = admin
+        specs = pipeline.data_topics(config.replication_factor)
+        self._counts = {spec.name: spec.partitions for spec in specs}
+        self._own = [spec for spec in specs if spec.needs]
+        """Arcs and state topics: nobody but the job may change them."""
+        processors = pipeline.processors
+        self._readers = {
+            topic: [each.id for each in processors if topic in pipeline.read_topics(each)]
+            for topic in pipeline.user_topics
+        }
+        self._writers = {
+            topic: [each.id for each in processors if topic in pipeline.out_topics(each)]
+            for topic in pipeline.user_topics
+        }
+        self._takes_up = config.on_new_partitions == "read"
+        self.successor: Pipeline | None = None
+        """The pipeline with new partitions that nobody has to decide about; for `Rollout`."""
+        self._known = {topic for topic, readers in self._readers.items() if readers}
+        self._has_patterns = any(processor.patterns for processor in processors)
+        self._missing: frozenset[str] = frozenset()
+        self._told: frozenset[str] = frozenset()
+        self.findings: tuple[str, ...] = ()
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Start watching, in a thread of its own; the first look is at once."""
+        threading.Thread(target=self._run, name="topics", daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop watching; does not wait for the thread."""
+        self._stopped.set()
+
+    def look(self) -> None:
+        """Look once. Raises `UnavailableError` if Kafka does not answer."""
+        counts = self._admin.partition_counts(self._counts)
+        if self._has_patterns:
+            self._look_for_topics()
+        next_ = self._with_new_partitions(counts)
+        self.successor = None if next_ is self._pipeline else next_
+        # What waits grows from look to look, and is no reason to log a finding again.
+        found = dict(self._findings(counts, next_))
+        for text in found.keys() - self._told:
+            logger.warning("a topic is not as the job needs it", finding=text + found[text])
+        self._told = frozenset(found)
+        self.findings = tuple(text + more for text, more in found.items())
+
+    def _findings(self, counts: Mapping[str, int], next_: Pipeline) -> Iterator[tuple[str, str]]:
+        """Yield each finding as two parts of its text: what it is, and what changes meanwhile."""
+        missing = frozenset(self._counts.keys() - counts.keys())
+        # A broker that starts does not know all topics yet: gone is what is missing twice.
+        for topic in sorted(missing & self._missing):
+            yield self._gone(topic), ""
+        self._missing = missing
+        for topic, readers in self._readers.items():
+            before, count = self._counts[topic], counts.get(topic, 0)
+            if readers and count > before and count != next_.partitions_of(topic):
+                yield self._grown(topic, count), self._waiting(topic, count)
+            elif self._writers[topic] and 0 < count < before:
+                yield (
+                    f"{topic} has {counted(count, 'partition')}, and had {before} when this "
+                    f"version began: somebody has made it anew, and what "
+                    f"{_listed(self._writers[topic])} wrote before is gone. Keys go to other "
+                    "partitions from now on",
+                    "",
+                )
+        own = [spec for spec in self._own if spec.name in counts]
+        for misfit in self._admin.misfits(own):
+            yield misfit, ""
+        if short := self._admin.short_of_copies([spec.name for spec in own]):
+            yield (
+                "nothing can be written to partitions that have fewer copies in sync than "
+                f"min.insync.replicas: {_listed(short)}. Brokers are down, or full",
+                "",
+            )
+
+    def _with_new_partitions(self, counts: Mapping[str, int]) -> Pipeline:
+        more = {
+            topic: counts[topic]
+            for topic, readers in self._readers.items()
+            if readers and counts.get(topic, 0) > self._counts[topic]
+        }
+        return with_more_partitions(self._pipeline, more) if self._takes_up else self._pipeline
+
+    def _gone(self, topic: str) -> str:
+        if topic not in self._readers:
+            return (
+                f"{topic} does not exist any more, a topic of this job. What was in it is lost. "
+                "The JobManager makes it again, empty, when it starts; `pipeline restore` goes "
+                "back to a savepoint"
+            )
+        use = " and ".join(
+            f"{_listed(who)} {verb}"
+            for who, verb in ((self._readers[topic], "read it"), (self._writers[topic], "write it"))
+            if who
+        )
+        return (
+            f"{topic} does not exist any more ({use}): make it again with "
+            f"{counted(self._counts[topic], 'partition')}, or take it out of the pipeline"
+        )
+
+    def _grown(self, topic: str, count: int) -> str:
+        readers = self._readers[topic]
+        return (
+            f"{topic} has {counted(count, 'partition')}, and {_listed(readers)} "
+            f"{'reads' if len(readers) == 1 else 'read'} {self._counts[topic]}. {_GROWN_REMEDY}"
+        )
+
+    def _waiting(self, topic: str, count: int) -> str:
+        new = [(topic, number) for number in range(self._counts[topic], count)]
+        starts, ends = self._admin.oldest_offsets(new), self._admin.high_watermarks(new)
+        waiting = sum(ends[each] - starts.get(each, 0) for each in ends)
+        return f". Waiting in the others: {counted(waiting, 'record')}"
+
+    def _look_for_topics(self) -> None:
+        existing, _ = matching_topics(self._pipeline, self._config, self._admin)
+        new = sorted(set(existing) - self._known)
+        if new:
+            logger.warning("topics match a pattern: `pipeline apply` it again", topics=new)
+        self._known.update(new)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.look()
+            except (PipelineError, EngineError) as error:
+                logger.warning("the topics cannot be checked now", reason=str(error))
+            if self._stopped.wait(LOOK_INTERVAL_S):
+                return
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

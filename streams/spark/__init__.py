@@ -1,0 +1,1 @@
+"""Starts Spark, with the engine's settings, zone and code."""

@@ -1,0 +1,257 @@
+"""Recognises the queries that join two inputs, on Spark's analyzed plans, and cuts them there.
+
+Below the join, records of each side become rows, one by one. Above it, pairs of rows become
+results, one by one too. Which rows meet is not Spark's task: they come at different times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
+from kafka_pipeline.streams.sql.plan import (
+    Step,
+    all_nodes,
+    compared,
+    demands,
+    id_of,
+    input_column,
+    is_column,
+    is_input,
+    items,
+    kind,
+    reads_input,
+    refusal,
+    require_narrow,
+    with_column,
+)
+from kafka_pipeline.streams.sql.spec import QueryError
+
+_KEEPS: dict[str, tuple[JoinSide, ...]] = {
+    "Inner": (),
+    "LeftOuter": ("left",),
+    "RightOuter": ("right",),
+    "FullOuter": ("left", "right"),
+}
+_SUMS = ("TimestampAddInterval", "TimeAdd")
+"""A time and an interval, in Spark 4.1 and before."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedQuery:
+    """An analyzed query that joins two inputs.
+
+    `above` are the operators from the result down to the `join`. `rdd_ids` are those of the inputs,
+    left and right, and `spec` says how they meet. `others` is what the condition demands in
+    addition to the keys and the bounds, and `kept` has the columns of each side that this and
+    `above` use.
+    """
+
+    above: list[Step]
+    join: Any
+    rdd_ids: tuple[int, int]
+    kept: tuple[list[Any], list[Any]]
+    spec: JoinSpec
+    others: list[Any]
+
+    def rows(self, side: int, make: Catalyst) -> Any:
+        """Return the plan of a side: its kept columns, under other names, and `RECORD`."""
+        rdd_id = self.rdd_ids[side]
+        plan = with_column(items(self.join.children())[side], RECORD, rdd_id, make)
+        named = [
+            make.alias(column, name_of(side, index)) for index, column in enumerate(self.kept[side])
+        ]
+        number = input_column(plan, RECORD, rdd_id)
+        return make.project([*named, number], plan)
+
+    def matches(self, pairs: Any, make: Catalyst) -> Any:
+        """Return the plan that computes `MATCHES` of pairs: whether `others` hold."""
+        condition = make.literal(True, "boolean")
+        for demand in self.others:
+            condition = make.expressions.And(condition, demand)
+        return make.project([make.alias(condition, MATCHES)], self._joined(pairs, make))
+
+    def results(self, pairs: Any, make: Catalyst) -> Any:
+        """Return the plan above the join, over pairs.
+
+        In an inner join, it leaves out pairs for which `others` do not hold. In outer joins, the
+        caller must have left them out: their rows may have no partner.
+        """
+        plan = self._joined(pairs, make)
+        for demand in () if self.spec.keeps else self.others:
+            plan = make.filter(demand, plan)
+        for step in reversed(self.above):
+            plan = step.over(plan, make)
+        return plan
+
+    def _joined(self, pairs: Any, make: Catalyst) -> Any:
+        """Return the columns of pairs as those of the join, with their names and ids."""
+        given = {str(column.name()): column for column in items(pairs.output())}
+        columns = [
+            make.alias(given[name_of(side, index)], column.name(), column.exprId())
+            for side in (0, 1)
+            for index, column in enumerate(self.kept[side])
+        ]
+        return make.project(columns, pairs)
+
+
+def name_of(side: int, index: int) -> str:
+    """Return the name of a column of a side's rows."""
+    return f"{('left', 'right')[side]}{index}"
+
+
+def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> JoinedQuery:
+    """Cut an analyzed query at its join of two `inputs`, whose RDDs have these ids and names.
+
+    `view_id` is the id of the view of all inputs. Raises `QueryError` with the reason if records of
+    two inputs cannot be joined that way.
+    """
+    if any(is_input(node, view_id) for node in all_nodes(analyzed)):
+        raise QueryError("a query that joins two inputs cannot also read input: name the two")
+    for subquery in items(analyzed.subqueriesAll()):
+        for name in _names(subquery, inputs):
+            raise QueryError(f"a subquery reads {name}: join the two inputs in FROM")
+    above, join = _way_to_join(analyzed, inputs)
+    keeps = _KEEPS.get(str(join.joinType().toString()))
+    if keeps is None or not join.condition().isDefined():
+        raise QueryError(
+            f"two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, as in {EXAMPLE} "
+            f"({join.joinType().toString()})"
+        )
+    rdd_ids = _inputs_of_sides(join, inputs)
+    for side, rdd_id in zip(items(join.children()), rdd_ids, strict=True):
+        require_narrow(side, rdd_id)
+    comparisons, others = _read_condition(join, rdd_ids)
+    before_ms, after_ms = bounds_of(comparisons)
+    left, right = (inputs[rdd_id].lower() for rdd_id in rdd_ids)
+    used = {id_of(column) for column in items(analyzed.output())}
+    for reading in (*others, *(step.node for step in above)):
+        used |= {id_of(column) for column in items(reading.references().toSeq())}
+    first, second = (
+        [column for column in items(side.output()) if id_of(column) in used]
+        for side in items(join.children())
+    )
+    return JoinedQuery(
+        above,
+        join,
+        rdd_ids,
+        (first, second),
+        JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms),
+        others,
+    )
+
+
+def _names(plan: Any, inputs: Mapping[int, str]) -> list[str]:
+    return [name for rdd_id, name in inputs.items() if reads_input(plan, rdd_id)]
+
+
+def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[Step], Any]:
+    above: list[Step] = []
+    while True:
+        children = items(plan.children())
+        reading = [index for index, child in enumerate(children) if _names(child, inputs)]
+        if not reading:
+            raise QueryError("the query does not join two inputs")
+        if len(reading) > 1:
+            if kind(plan) != "Join":
+                raise refusal(plan)
+            return above, plan
+        if kind(plan) in ("Aggregate", "Distinct"):
+            raise QueryError(
+                "GROUP BY and DISTINCT cannot follow a join of two inputs in the same query: put "
+                "them into a sql processor after this one"
+            )
+        above.append(Step(plan, children, reading[0]))
+        plan = children[reading[0]]
+
+
+def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
+    sides = [
+        [rdd_id for rdd_id in inputs if reads_input(child, rdd_id)]
+        for child in items(join.children())
+    ]
+    if len(sides[0]) > 1 or len(sides[1]) > 1:
+        raise QueryError(
+            "the query joins inputs more than once: use a processor for each join, which reads the "
+            "results of the one before it and one more input"
+        )
+    (left,), (right,) = sides
+    if left == right:
+        raise QueryError(f"{inputs[left]} is joined with itself")
+    return left, right
+
+
+def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeComparison], list[Any]]:
+    """Return what a condition demands of times, and what else but that the keys are equal.
+
+    Raises `QueryError` unless the keys of both records must be equal.
+    """
+    sides = [*zip(items(join.children()), rdd_ids, strict=True)]
+    keys, times = (
+        [id_of(input_column(side, name, rdd_id)) for side, rdd_id in sides]
+        for name in ("key", "timestamp")
+    )
+
+    def side_of(column: Any, wanted: list[int]) -> int | None:
+        for number, (side, rdd_id) in enumerate(sides):
+            # Ids of columns differ between the sides.
+            gives = id_of(column) in map(id_of, items(side.output()))
+            if gives and is_column(column, wanted[number], side, rdd_id):
+                return number
+        return None
+
+    def key_of(column: Any) -> int | None:
+        return side_of(column, keys) if kind(column) == "AttributeReference" else None
+
+    def time_of(expression: Any) -> tuple[int, int] | None:
+        time, added_us = _time_and_interval(expression)
+        side = side_of(time, times) if kind(time) == "AttributeReference" else None
+        return None if side is None or added_us is None else (side, added_us)
+
+    comparisons, others, has_keys = list[TimeComparison](), list[Any](), False
+    for demand in demands(join):
+        if kind(demand) == "EqualTo":
+            both = {key_of(demand.left()), key_of(demand.right())}
+            if both == {0, 1}:
+                has_keys = True
+                continue
+        found = [
+            TimeComparison.of_sides(before, operator, after)
+            for first, operator, second in compared(demand)
+            if (before := time_of(first)) is not None and (after := time_of(second)) is not None
+        ]
+        known = [each for each in found if each is not None]
+        comparisons += known
+        if not known or len(known) < len([*compared(demand)]):
+            others.append(demand)
+    if not has_keys:
+        raise QueryError(
+            "two inputs must be joined by the keys of both, as only records with the same key are "
+            f"in the same partition: write {EXAMPLE}. Let a sql processor before this one give "
+            "another column as key"
+        )
+    return comparisons, others
+
+
+def _time_and_interval(expression: Any) -> tuple[Any, int | None]:
+    """Take an expression apart: the time, and how many µs are added to it; `None` if unknown."""
+    added_us = 0
+    while True:
+        name = kind(expression)
+        if name == "Cast" and str(expression.dataType().catalogString()) == "timestamp":
+            expression = expression.child()
+        elif name == "DatetimeSub":
+            expression = expression.replacement()
+        elif name in _SUMS:
+            expression, interval = items(expression.children())
+            is_known = "DayTimeInterval" in interval.dataType().toString() and interval.foldable()
+            if not is_known:
+                return expression, None
+            added_us += int(interval.eval(None))
+        else:
+            return expression, added_us

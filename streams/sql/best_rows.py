@@ -1,0 +1,408 @@
+"""Rewrites the n best rows of groups as an aggregate, on Spark's analyzed plans.
+
+`row_number() OVER (PARTITION BY … ORDER BY …) AS place` with `WHERE place <= n` becomes an
+Aggregate by the columns of PARTITION BY. Its function is Spark's CollectTopK, a queue of n rows.
+The array that it gives is exploded, so the operators above see the columns that they saw before.
+
+The queue compares structs: in the natural order of each field, nulls first. So a descending column
+of ORDER BY is inverted, and nulls that come last get a column of their own in front.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.plan import (
+    Step,
+    compared,
+    conjuncts,
+    id_of,
+    input_column,
+    items,
+    kind,
+    nodes_to_input,
+    origin,
+    refusal,
+    with_column,
+)
+from kafka_pipeline.streams.sql.spec import QueryError, no_rank
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_TIMES = ("timestamp", "timestamp_ntz")
+_DIGITS = "0123456789ABCDEF"
+
+
+_TIES = ("timestamp", "partition", "offset")
+"""The columns of records that decide between rows which ORDER BY takes for equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestRows:
+    """A query whose `row_number()` has become an Aggregate.
+
+    `above` are the operators above the Aggregate, from the result down. `size` is how many rows a
+    group has at most, and `order` names the types and directions of ORDER BY. `loses_rows` says
+    that a place may lose its result while the key to delete is unknown.
+    """
+
+    aggregate: Any
+    above: list[Step]
+    size: int
+    order: Sequence[str]
+    loses_rows: bool
+
+
+def best_rows(
+    above: list[Step], window: Any, rdd_id: int, max_collected: int, make: Catalyst
+) -> BestRows:
+    """Rewrite a `row_number()` and the operators above it, which are from the result down.
+
+    Raises `QueryError` with the reason if it has no groups, if no condition above limits their
+    rows, or if these cannot be kept.
+    """
+    place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window)
+    size = _most_rows(above, place, max_collected, rdd_id)
+    top = above[0].node
+    above, used = _pruned(above, make)
+    child = items(window.children())[0]
+    wanted = [
+        column
+        for column in items(child.output())
+        if id_of(column) in used - {id_of(each) for each in groups}
+    ]
+    derived = _derived(wanted, groups, child, rdd_id, make)
+    known = {id_of(column) for column in (*groups, *derived)}
+    # By name, so that another order of columns in SELECT does not change what is kept.
+    kept = sorted(
+        (column for column in wanted if id_of(column) not in known),
+        key=lambda column: str(column.name()),
+    )
+    _require_comparable(kept, make)
+    orders = [each for each in items(window.orderSpec()) if not each.child().foldable()]
+    sorting = [part for each in orders for part in _sorting_columns(each, make)]
+    aggregate = _aggregate(child, groups, (sorting, kept), size, rdd_id, make)
+    first_kept = len(sorting) + len(_TIES)
+    places = [(column, first_kept + index) for index, column in enumerate(kept)]
+    exploded = _exploded(aggregate, groups, derived, places, place, make)
+    return BestRows(
+        aggregate,
+        [*above, *exploded],
+        size,
+        [_order_name(each) for each in orders],
+        _loses_rows(above, top, known, place, size, make),
+    )
+
+
+def require_row_number(window: Any) -> None:
+    """Raise `QueryError` unless a Window operator has one `row_number()`, and nothing else."""
+    made = items(window.windowExpressions())
+    for each in made:
+        function = each.child().windowFunction()
+        if kind(function) in ("Rank", "DenseRank"):
+            raise QueryError(no_rank(str(function.prettyName())))
+        if kind(function) != "RowNumber":
+            raise refusal(window)
+    if len(made) > 1:
+        raise QueryError("a query can number rows once: leave out the other row_number()")
+
+
+def _groups(window: Any) -> list[Any]:
+    """Return the columns of PARTITION BY, without constants."""
+    columns = {id_of(each): each for each in items(window.partitionSpec()) if not each.foldable()}
+    if not columns:
+        raise QueryError(
+            "row_number() without a column in PARTITION BY would number the rows of a partition of "
+            "the topic, not those of the whole topic: add PARTITION BY"
+        )
+    return list(columns.values())
+
+
+def _pruned(above: Sequence[Step], make: Catalyst) -> tuple[list[Step], set[int]]:
+    """Return the operators without columns that nothing uses, and the ids of what they use."""
+    used = {id_of(column) for column in items(above[0].node.output())}
+    pruned = list[Step]()
+    for step in above:
+        node = step.node
+        if kind(node) == "Project":
+            columns = [each for each in items(node.projectList()) if id_of(each) in used]
+            node = make.project(columns, node.child())
+            used = set()
+        used |= _used_by(node)
+        pruned.append(Step(node, step.children, step.index))
+    return pruned, used
+
+
+def _used_by(node: Any) -> set[int]:
+    """Return the ids of the columns that an operator or an expression uses."""
+    return {id_of(column) for column in items(node.references().toSeq())}
+
+
+def _derived(
+    wanted: Sequence[Any], groups: Sequence[Any], child: Any, rdd_id: int, make: Catalyst
+) -> list[Any]:
+    """Return columns that are made of those of PARTITION BY alone, such as the window's start.
+
+    They are the same for all rows of a group.
+    """
+    known = {id_of(column) for column in groups}
+    found = []
+    for column in wanted:
+        value = _made_of(known, column, child, rdd_id, make)
+        if value is not None:
+            found.append(make.alias(value, column.name(), column.exprId()))
+    return found
+
+
+def _made_of(known: set[int], column: Any, child: Any, rdd_id: int, make: Catalyst) -> Any | None:
+    """Return the expression of known columns that makes a column; `None` if there is none."""
+    wanted = id_of(column)
+    for node in nodes_to_input(child, rdd_id):
+        if kind(node) != "Project":
+            continue
+        for given in items(node.projectList()):
+            if kind(given) != "Alias" or id_of(given) != wanted:
+                continue
+            value = given.child()
+            if _used_by(value) <= known and not _needs_operators(value, make):
+                return value
+            if kind(value) != "AttributeReference":
+                return None
+            wanted = id_of(value)
+    return None
+
+
+def _needs_operators(expression: Any, make: Catalyst) -> bool:
+    """Whether Spark runs a part of an expression in an operator of its own."""
+    python = make.catalyst.trees.TreePattern.PYTHON_UDF()
+    return _has_subquery(expression, make) or bool(expression.containsPattern(python))
+
+
+def _has_subquery(expression: Any, make: Catalyst) -> bool:
+    return bool(expression.containsPattern(make.catalyst.trees.TreePattern.PLAN_EXPRESSION()))
+
+
+def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
+    ordering = make.expressions.RowOrdering
+    for column in columns:
+        if not ordering.isOrderable(column.dataType()):
+            name = column.name()
+            raise QueryError(
+                f"{name} is of the type {column.dataType().catalogString()}, which cannot be kept "
+                "with the best rows, as its values cannot be compared: make text or an array of "
+                f"it below row_number(), such as to_json({name}) or map_entries({name})"
+            )
+
+
+def _aggregate(
+    child: Any,
+    groups: Sequence[Any],
+    columns: tuple[Sequence[Any], Sequence[Any]],
+    size: int,
+    rdd_id: int,
+    make: Catalyst,
+) -> Any:
+    """Return an Aggregate that gives groups, and an array of their best rows.
+
+    `columns` are those that sort the rows, and those that are kept with them.
+    """
+    sorting, kept = columns
+    try:
+        for name in _TIES:
+            child = with_column(child, name, rdd_id, make)
+    except QueryError as error:
+        raise QueryError(
+            "an operator below row_number() hides which record a row stems from, which decides "
+            "between rows that tie: put that part into a sql processor before this one"
+        ) from error
+    ties = [input_column(child, name, rdd_id) for name in _TIES]
+    names = [None] * (len(sorting) + len(ties)) + [str(column.name()) for column in kept]
+    row = make.struct([*sorting, *ties, *kept], names)
+    # Reversed, the queue keeps the smallest rows and gives them in ascending order.
+    best = make.aggregates.CollectTopK(row, size, True).toAggregateExpression()
+    return make.aggregate(groups, [*groups, make.alias(best, "__best")], child)
+
+
+def _exploded(
+    aggregate: Any,
+    groups: Sequence[Any],
+    derived: Sequence[Any],
+    kept: Sequence[tuple[Any, int]],
+    place: Any,
+    make: Catalyst,
+) -> list[Step]:
+    """Return the operators that turn the array of an Aggregate into rows, from the result down.
+
+    `kept` are columns, with the place of their field in a row.
+    """
+    generator = make.expressions.PosExplode(items(aggregate.output())[-1])
+    output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
+    # Outer, or Spark would add a filter for empty arrays, of which there are none.
+    none = make.seq([])
+    generate = make.logical.Generate(generator, none, True, make.none, output, aggregate)
+    index, row = items(generate.generatorOutput())
+    number = make.expressions.Add(index, make.literal(1, "int"))
+    columns = [
+        *groups,
+        *derived,
+        make.alias(number, place.name(), place.exprId()),
+        *(make.alias(make.field(row, at), column.name(), column.exprId()) for column, at in kept),
+    ]
+    project = make.project(columns, generate)
+    return [Step(project, [generate], 0), Step(generate, [aggregate], 0)]
+
+
+def _loses_rows(
+    above: Sequence[Step], top: Any, known: set[int], place: Any, size: int, make: Catalyst
+) -> bool:
+    """Whether a place may lose its result while the key to delete is unknown.
+
+    `known` are the ids of columns that are the same for all rows of a group.
+    """
+    fixed, with_place, loses = {*known, id_of(place)}, {id_of(place)}, False
+    for step in reversed(above):
+        node = step.node
+        if kind(node) == "Filter":
+            loses |= not _used_by(node) <= fixed or _has_subquery(node.condition(), make)
+        if kind(node) == "Project":
+            for column in items(node.projectList()):
+                used = _used_by(column)
+                is_fixed = used <= fixed and not _has_subquery(column, make)
+                fixed |= {id_of(column)} if is_fixed else set()
+                with_place |= {id_of(column)} if used & with_place else set()
+    keys = {id_of(column) for column in items(top.output()) if column.name().lower() == "key"}
+    says_place = bool(keys & with_place) or size == 1
+    return loses and not (keys and keys <= fixed and says_place)
+
+
+# How many rows a group keeps
+
+
+def _most_rows(above: Sequence[Step], place: Any, max_collected: int, rdd_id: int) -> int:
+    """Return how many rows of a group the operators above keep; `place` is their number.
+
+    Raises `QueryError` if there is no limit, or if it is below 1 or above `max_collected`.
+    """
+    name = place.name()
+    limits = [
+        limit
+        for step in above
+        if kind(step.node) == "Filter"
+        for condition in conjuncts(step.node.condition())
+        for value, limit in _limits(condition)
+        if _is_column(value, place, step.children[step.index], rdd_id)
+    ]
+    if not limits:
+        raise QueryError(
+            "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
+            f"(SELECT …, row_number() OVER (…) AS {name} FROM …) WHERE {name} <= 3"
+        )
+    size = min(limits)
+    if size < 1:
+        raise QueryError(f"row_number() begins with 1, so no row has {name} <= {size}")
+    if size > max_collected:
+        raise QueryError(
+            f"{name} <= {size} keeps more rows of a group than max_collected allows, which is "
+            f"{max_collected}"
+        )
+    return size
+
+
+def _is_column(value: Any, wanted: Any, below: Any, rdd_id: int) -> bool:
+    """Whether an expression over an operator is a column from further below."""
+    while kind(value) == "Cast":
+        value = value.child()
+    if kind(value) != "AttributeReference":
+        return False
+    found = origin(value, below, rdd_id)
+    return kind(found) == "AttributeReference" and id_of(found) == id_of(wanted)
+
+
+def _limits(condition: Any) -> Iterator[tuple[Any, int]]:
+    """Yield expressions that a condition limits, with the largest integer that each may be."""
+    name = kind(condition)
+    if name == "In":
+        values = [_integer(each) for each in items(condition.list())]
+        found = [value for value in values if value is not None]
+        if len(found) == len(values):
+            yield condition.value(), max(found)
+        return
+    parts = [*compared(condition)]
+    if name == "EqualNullSafe":
+        parts.append((condition.left(), "=", condition.right()))
+    for left, operator, right in parts:
+        for value, bounds, constant in ((left, "<=", right), (right, ">=", left)):
+            limit = _integer(constant)
+            if limit is not None and operator in (bounds, bounds[0], "="):
+                yield value, limit - (operator == bounds[0])
+
+
+def _integer(value: Any) -> int | None:
+    """Return the value of a constant expression; `None` if it is not an integer."""
+    if not value.foldable():
+        return None
+    found = value.eval(None)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+# ORDER BY
+
+
+def _order_name(order: Any) -> str:
+    """Return the type and the direction of a column of ORDER BY."""
+    return " ".join([_type_of(order.child()), *_directions(order)])
+
+
+def _sorting_columns(order: Any, make: Catalyst) -> list[Any]:
+    """Return the columns whose natural order is that of a column of ORDER BY.
+
+    Raises `QueryError` if there are none.
+    """
+    value = order.child()
+    direction, nulls = _directions(order)
+    columns = list[Any]()
+    if value.nullable():
+        if nulls == "NULLS LAST":
+            columns.append(make.expressions.IsNull(value))
+        elif direction == "DESC":
+            columns.append(make.expressions.IsNotNull(value))
+    return [*columns, *([value] if direction == "ASC" else _inverted(value, make))]
+
+
+def _inverted(value: Any, make: Catalyst) -> list[Any]:
+    """Return columns that are the smaller, the larger a value is."""
+    expressions, type_ = make.expressions, _type_of(value)
+    if type_ in _WHOLE:
+        # Minus the smallest number would be too large for its type.
+        return [expressions.BitwiseNot(value)]
+    if type_ == "boolean":
+        return [expressions.Not(value)]
+    if type_ == "date":
+        return [expressions.BitwiseNot(expressions.UnixDate(value))]
+    if type_ in _TIMES:
+        time = expressions.PreciseTimestampConversion(value, value.dataType(), make.type("bigint"))
+        return [expressions.BitwiseNot(time)]
+    if type_ in ("float", "double"):
+        # NaN is larger than all others, and so is its negative.
+        return [expressions.Not(expressions.IsNaN(value)), expressions.UnaryMinus(value)]
+    if type_.startswith("decimal"):
+        return [expressions.UnaryMinus(value)]
+    if type_ in ("string", "binary"):
+        # As digits of bytes that count down; the letter at the end puts longer ones first.
+        digits = [make.literal(text, "string") for text in (_DIGITS, _DIGITS[::-1])]
+        turned = expressions.StringTranslate(expressions.Hex(value), *digits)
+        return [expressions.Concat(make.seq([turned, make.literal("G", "string")]))]
+    raise QueryError(
+        f"ORDER BY {value.sql()} DESC: rows are kept in ascending order, and values of the type "
+        f"{type_} cannot be inverted: order by numbers, timestamps, dates, booleans or strings"
+    )
+
+
+def _directions(order: Any) -> tuple[str, str]:
+    return str(order.direction().sql()), str(order.nullOrdering().sql())
+
+
+def _type_of(value: Any) -> str:
+    return str(value.dataType().catalogString())

@@ -1,0 +1,81 @@
+"""Makes operators and expressions of Spark's plans, through py4j, on Spark 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class Catalyst:
+    """Makes parts of plans in the JVM, which Spark calls Catalyst.
+
+    Packages are looked up once: each name in a path of packages is a call to the JVM.
+    """
+
+    def __init__(self, jvm: Any) -> None:
+        self.jvm = jvm
+        self.spark = jvm.org.apache.spark.sql
+        self.catalyst = self.spark.catalyst
+        self.expressions = self.catalyst.expressions
+        self.aggregates = self.expressions.aggregate
+        self.logical = self.catalyst.plans.logical
+        self.none = jvm.scala.Option.empty()
+
+    def seq(self, values: Sequence[Any]) -> Any:
+        """Return a Scala Seq."""
+        listed = self.jvm.java.util.ArrayList()
+        for value in values:
+            listed.add(value)
+        return self.jvm.PythonUtils.toSeq(listed)
+
+    def some(self, value: Any) -> Any:
+        """Return a Scala Option with a value."""
+        return self.jvm.scala.Option.apply(value)
+
+    def type(self, ddl: str) -> Any:
+        """Return a type by its name in Spark's DDL."""
+        return self.spark.types.DataType.fromDDL(ddl)
+
+    # Expressions
+
+    def alias(self, value: Any, name: str, id_: Any = None) -> Any:
+        """Return an expression with a name, and with an id of its own unless one is given."""
+        id_ = id_ or self.expressions.NamedExpression.newExprId()
+        return self.expressions.Alias(value, name, id_, self.seq([]), self.none, self.seq([]))
+
+    def literal(self, value: Any, type_: str) -> Any:
+        """Return a constant of a type in Spark's DDL."""
+        return self.expressions.Literal.create(value, self.type(type_))
+
+    def struct(self, values: Sequence[Any], names: Sequence[str | None] = ()) -> Any:
+        """Return a struct of expressions; a field without a name is called by its place."""
+        named = []
+        for place, value in enumerate(values):
+            name = (names[place] if names else None) or f"_{place}"
+            named += [self.literal(name, "string"), value]
+        return self.expressions.CreateNamedStruct(self.seq(named))
+
+    def field(self, struct: Any, place: int) -> Any:
+        """Return a field of a struct."""
+        return self.expressions.GetStructField(struct, place, self.none)
+
+    # Operators of logical plans
+
+    def project(self, columns: Sequence[Any], child: Any) -> Any:
+        """Return a SELECT of columns."""
+        return self.logical.Project(self.seq(columns), child)
+
+    def filter(self, condition: Any, child: Any) -> Any:
+        """Return a WHERE."""
+        return self.logical.Filter(condition, child)
+
+    def aggregate(
+        self, groups: Sequence[Any], columns: Sequence[Any], child: Any, hint: Any = None
+    ) -> Any:
+        """Return a GROUP BY; `hint` is that of an Aggregate that it replaces."""
+        hint = self.none if hint is None else hint
+        return self.logical.Aggregate(self.seq(groups), self.seq(columns), child, hint)
+
+    def with_children(self, node: Any, children: Sequence[Any]) -> Any:
+        """Return an operator or an expression with other children."""
+        return node.withNewChildren(self.seq(children))

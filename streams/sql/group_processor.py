@@ -1,0 +1,270 @@
+"""Queries that group records: these become rows of groups and buffers, which are merged and kept.
+
+Where the records of a group have one key, one processor does it all, at the stage `whole`.
+Elsewhere, one at the stage `rows` sends the rows through an internal topic, where those of a group
+meet, to one at the stage `groups`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
+from kafka_pipeline.streams.event_time.clocks import late_by
+from kafka_pipeline.streams.event_time.step_time import NO_TIME, FollowsTime, StepTime
+from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.punctuation import PunctuationType
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
+from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
+from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
+from kafka_pipeline.streams.sql.kept_shape import KeptShape, kept_content
+from kafka_pipeline.streams.sql.late_records import LateRecords, OpenWindows
+from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, PERIOD, Aggregation, difference
+from kafka_pipeline.streams.sql.state_stores import windows_of
+from kafka_pipeline.streams.sql.topic_tables import Lookup
+
+_ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
+"""How the records of a group meet."""
+
+
+class GroupProcessor(BatchProcessor, FollowsTime):
+    """The base of both processors of queries with GROUP BY, at any stage."""
+
+    windowed: KeptWindows | KeptSessions | None = None
+    """What it keeps, if that has windows."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        grouping: GroupingSpec,
+        results: Sequence[str],
+        open_query: Callable[[QuerySpec], Aggregation],
+    ) -> None:
+        """`results` are the children that get results, if another one gets late records."""
+        self.grouping = grouping
+        self._spec = spec
+        self._results = results if grouping.late_to is not None else (None,)
+        self._open = open_query
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        self._partition = TaskId.parse(context.task_id).partition
+        self._query = self._open(self._spec)
+        self.shape = self._query.shape
+        require_as_planned(self.shape, self.grouping, self._spec.function)
+        self.codec = GroupCodec(self.shape)
+        self.late = LateRecords(self.grouping.late_to, context)
+        if self.grouping.stage != "groups":
+            self._lookup = Lookup(self._spec, self._query, context)
+        if self.grouping.stage == "rows":
+            return
+        content = kept_content(self.shape, _ROUTES[self.grouping.stage])
+        self._kept_shape = KeptShape(content, difference, context)
+        self._seen_at_ms = context.current_system_time
+        idle_ms = self.grouping.close_after_idle_ms
+        if idle_ms is not None:
+            context.schedule(idle_ms, PunctuationType.WALL_CLOCK_TIME, self._close_when_idle)
+        self.open_stores()
+
+    @abstractmethod
+    def open_stores(self) -> None:
+        """Take the stores of what is kept."""
+
+    @abstractmethod
+    def take_records(self, batch: Batch, table: pa.Table) -> None:
+        """Do all for records, whose `table` has the columns that the query needs."""
+
+    @abstractmethod
+    def take_rows(self, batch: Batch, rows: pa.Table, groups: Groups) -> None:
+        """Merge what a processor at the stage `rows` has sent: rows, also as bytes.
+
+        One that is late here is counted once: its records are not known any more.
+        """
+
+    def process(self, batch: Batch) -> None:
+        """Do all for the records before the first that is not text, and reject that one.
+
+        Raises `ConfigError` for rows of another query.
+        """
+        match self.grouping.stage:
+            case "groups":
+                self.take_rows(batch, *self._rows_of_records(batch))
+            case "rows":
+                self._process(batch)
+            case "whole":
+                self._process_keyed(batch)
+
+    def close(self) -> None:
+        """Close the query."""
+        self._query.close()
+
+    def time_passed(self, time: int) -> None:
+        kept = self.windowed
+        if kept is not None and (now := kept.time.after_hold(time)) > kept.time.now:
+            self._pass(kept, now)
+
+    def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
+        """Return the rows of records. Raises as `run_carefully` does."""
+        run = partial(self._query.partial, lookups=self._lookup.rows(batch))
+        return run_carefully(run, table, is_alone=len(batch) == 1)
+
+    def send(self, rows: Groups, times: Sequence[int]) -> None:
+        """Send rows to the topic where those of a group meet."""
+        self.context.forward(Batch(rows.keys, self.codec.values(rows), times), GROUPS_TOPIC)
+
+    def keep(self, batch: Batch, add: Callable[..., list[Batch]], *rows: object) -> None:
+        """Have a batch added to what is kept, and forward the results.
+
+        `add` gets its `rows`, what merges rows, and the largest timestamp of the batch.
+        """
+        self._kept_shape.keep()
+        merge = partial(self._merge, is_alone=len(batch) == 1)
+        self._forward(add(*rows, merge, max(items_of(batch.timestamps))))
+
+    @property
+    def now(self) -> int:
+        """The time of the step before the batch."""
+        if self.windowed is not None:
+            return self.windowed.time.now
+        # It is committed with the offsets, so no store is needed.
+        return self.context.stream_time if self.context.task_time.follows_records else NO_TIME
+
+    def late_by(self, batch: Batch) -> Times:
+        """Return the time by which each record of a batch may be late."""
+        times, follows_records = items_of(batch.timestamps), self.context.task_time.follows_records
+        return late_by(times, batch.clocks, self.now, follows_records=follows_records)
+
+    def _process_keyed(self, batch: Batch) -> None:
+        """Process records; drop those without a key, which are spread over all partitions."""
+        has_key = [key is not None for key in batch.keys]
+        if all(has_key):
+            self._process(batch)
+            return
+        keyed = selected(batch, has_key)
+        try:
+            if len(keyed):
+                self._process(keyed)
+        except RecordRejectedError as error:
+            index = [at for at, has in enumerate(has_key) if has][error.index]
+            # The records after this one come again.
+            self._drop_keyless(index - error.index)
+            raise RecordRejectedError(error.reason, batch, index) from error
+        self._drop_keyless(len(batch) - len(keyed))
+
+    def _drop_keyless(self, count: int) -> None:
+        for _ in range(count):
+            self.context.drop(NULL_KEY)
+
+    def _process(self, batch: Batch) -> None:
+        columns = [name for name in self._query.columns if name not in (OPEN_FROM, PERIOD, ORDER)]
+        table, wrong = table_of(
+            batch, self._partition, columns, self._spec.format, is_lenient=self._spec.is_lenient
+        )
+        size = len(table)
+        if size:
+            self.take_records(batch.head(size), table)
+        if wrong:
+            raise RecordRejectedError(wrong, batch, size)
+
+    def _rows_of_records(self, batch: Batch) -> tuple[pa.Table, Groups]:
+        try:
+            groups = self.codec.of_records(batch.keys, batch.values)
+            return self.codec.decode(groups), groups
+        except ValueError as error:
+            wrong = (
+                f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query"
+            )
+            advice = "process them with the former query, or give the processor another id"
+            raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
+
+    def _close_when_idle(self, now_ms: int) -> None:
+        idle_ms, kept = self.grouping.close_after_idle_ms, self.windowed
+        assert idle_ms is not None
+        if kept is None or now_ms - self._seen_at_ms < idle_ms:
+            return
+        if (at := kept.all_closed_at) is not None:
+            self._pass(kept, at)
+
+    def _pass(self, kept: KeptWindows | KeptSessions, time: int) -> None:
+        self._forward(kept.pass_time(time, partial(self._merge, is_alone=True)))
+
+    def _merge(self, rows: pa.Table, *, is_alone: bool) -> pa.Table:
+        self._seen_at_ms = self.context.current_system_time
+        return run_carefully(self._query.merge, rows, is_alone=is_alone)
+
+    def _forward(self, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            for child in self._results:
+                self.context.forward(batch, child)
+
+
+class WindowProcessor(GroupProcessor):
+    """Groups without windows, or with windows other than sessions: a row for each in a batch."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        has_windows = self.grouping.window is not None
+        self._open_windows = OpenWindows(self.late, self.grouping) if has_windows else None
+
+    def open_stores(self) -> None:
+        self._kept: KeptTable | KeptWindows
+        if self.grouping.window is None:
+            self._kept = KeptTable(self.shape, self.context)
+        else:
+            self._kept = self.windowed = KeptWindows(self.shape, self.context, self.grouping)
+
+    def take_records(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        if self._open_windows is not None:
+            columns = self._open_windows.columns(batch, times, self.late_by(batch))
+            for name, column in columns.items():
+                table = table.append_column(name, column)
+        rows = self.rows(batch, table)
+        if self.grouping.stage == "whole":
+            self.keep(batch, self._kept.add, rows, self.codec.encode(rows))
+        elif len(rows):
+            self._send_in_order(rows, int(times.max()))
+
+    def _send_in_order(self, rows: pa.Table, time: int) -> None:
+        """Send the rows of a batch whose largest timestamp is `time`.
+
+        A row has the largest timestamp of its records, and the rows of a batch come in the order of
+        these. So no row is late behind the topic because of another one from here.
+        """
+        times = np.full(len(rows), max(time, 0))
+        if self.shape.window is not None:
+            times = np.asarray(rows[self.shape.last_time].cast(pa.int64())) // 1000
+            order = np.argsort(times, kind="stable")
+            rows, times = rows.take(order), times[order]
+        self.send(self.codec.encode(rows), times.tolist())
+
+    def take_rows(self, batch: Batch, rows: pa.Table, groups: Groups) -> None:
+        if isinstance(self._kept, KeptWindows):
+            is_open = self._is_open(groups, batch, self._kept.time)
+            if not is_open.all():
+                rows, groups = rows.filter(pa.array(is_open)), groups.only(is_open)
+        self.keep(batch, self._kept.add, rows, groups)
+
+    def _is_open(self, groups: Groups, batch: Batch, time: StepTime) -> npt.NDArray[np.bool_]:
+        windows = windows_of(self.grouping)
+        is_open = np.array(windows.are_open(groups.starts, time.late_by(batch).tolist()), np.bool_)
+        own = batch.clocks or batch.timestamps
+        for row in np.flatnonzero(~is_open).tolist():
+            closes_at = windows.end(groups.starts[row]) + windows.grace_ms
+            self.context.drop(time.late_reason(own[row], closes_at))
+        return is_open

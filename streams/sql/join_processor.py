@@ -1,0 +1,292 @@
+"""`type: sql` with a join of two inputs: records become rows, which meet those that were kept.
+
+Spark turns the records of a batch into rows, and pairs of rows into results. A row whose side has
+results without a partner goes through Spark alone when it comes. What that gives is kept until a
+partner comes, or until none can come any more. So an error in SELECT rejects the record that the
+row stems from, and not the one that moves time on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from msgspec import structs
+
+from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
+from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.event_time.clocks import late_by
+from kafka_pipeline.streams.event_time.step_time import FollowsTime
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
+from kafka_pipeline.streams.sql.group_codec import Times
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
+from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
+from kafka_pipeline.streams.sql.late_records import LateRecords
+from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_stores import reach_of
+from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.windowed import Window
+
+_RESULTS = pa.schema(
+    [
+        ("value", pa.binary()),
+        ("timestamp", pa.int64()),
+        ("key", pa.binary()),
+        ("headers", HEADERS),
+    ]
+)
+"""The types of results, with all that a query may give."""
+
+_RESULTS_OF_PAIRS = _RESULTS.append(pa.field(PAIR, pa.int64()))
+
+_RELEASED, _PAIRED, _ALONE = range(3)
+"""The order of the results that come with a record."""
+
+
+def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
+    """Raise `QueryError` if Spark reads a query in another way than its text was read."""
+    if found != structs.replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
+        raise QueryError(
+            f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
+            "write the join as in docs/reference/spark_sql.md"
+        )
+
+
+def _said(join: JoinSpec) -> str:
+    kept = " and ".join(join.keeps) or "no side"
+    return (
+        f"{join.left} with {join.right} from {-join.before_ms} to {join.after_ms} ms and keeps "
+        f"{kept}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """Records of a batch that are looked at: those before `stop`, as tables for both sides.
+
+    `now` has the time at each record, `late_by` the one that it may be late by, and `late` and
+    `keyless` the records that are left out.
+    `wrong` says what is wrong with the record at `stop`, if anything is.
+    """
+
+    tables: list[pa.Table]
+    stop: int
+    now: Times
+    late_by: Times
+    late: list[int]
+    keyless: list[int]
+    wrong: str
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one record alone is to blame for a failure of Spark."""
+        return sum(map(len, self.tables)) == 1
+
+
+class _Result(NamedTuple):
+    """When a result comes: with which record, and where among those that come with it."""
+
+    record: int
+    phase: int
+    due: int
+    side: int
+    number: int
+
+
+class JoinProcessor(MixedProcessor, FollowsTime):
+    """Joins the records of two inputs.
+
+    Late records are counted or sent on, and not looked at any further. Records without a key have
+    no partner: they are dropped, unless their side has results without one.
+    """
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        join: JoinSpec,
+        right_topic: str,
+        results: Sequence[str],
+        open_query: Callable[[QuerySpec], StreamJoin],
+    ) -> None:
+        """`results` are the children that get results, if another one gets late records."""
+        self._spec = spec
+        self._join = join
+        self._right_topic = right_topic
+        self._results = results if join.late_to is not None else (None,)
+        self._open = open_query
+        self._codec = RowCodec(_RESULTS)
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        self._partition = TaskId.parse(context.task_id).partition
+        self._query = self._open(self._spec)
+        self._shape = self._query.shape
+        require_join_as_planned(self._shape.join, self._join)
+        self._lookup = Lookup(self._spec, self._query, context)
+        self._state = JoinState(self._shape, self._join, context)
+        self._late = LateRecords(self._join.late_to, context)
+
+    def process(self, batch: Batch) -> None:
+        """Do all for the records before the first that is not text, and reject that one."""
+        assert isinstance(batch, MixedBatch)
+        sides = [int(topic == self._right_topic) for topic in batch.topics]
+        taken = self._taken(batch, sides)
+        if taken.stop:
+            self._leave_out(batch, sides, taken)
+            self._lookup.rows(batch)
+            self._process(batch, sides, taken)
+        if taken.wrong:
+            raise RecordRejectedError(taken.wrong, batch, taken.stop)
+
+    def close(self) -> None:
+        """Close the query."""
+        self._query.close()
+
+    # Records to rows
+
+    def _taken(self, batch: MixedBatch, sides: Sequence[int]) -> _Taken:
+        times = np.asarray(batch.timestamps, np.int64)
+        known = self._state.now
+        follows_records = self.context.task_time.follows_records
+        now = np.full(len(times), known)
+        if follows_records:
+            now = np.maximum.accumulate(np.maximum(times, known))
+        late_at = late_by(times, batch.clocks, known, follows_records=follows_records)
+        is_late = times + self._join.grace_ms < late_at
+        keeps = [side in self._join.keeps for side in SIDES]
+        is_dropped = [
+            key is None and not keeps[side] for key, side in zip(batch.keys, sides, strict=True)
+        ]
+        is_taken = ~(is_late | np.asarray(is_dropped))
+        places, tables, stop, wrong = [], [], len(batch), ""
+        for side, columns in enumerate(self._query.columns):
+            is_chosen = is_taken & (np.asarray(sides) == side)
+            chosen = np.flatnonzero(is_chosen)
+            needed = [name for name in columns if name != RECORD] or ["timestamp"]
+            table, problem = table_of(
+                selected(batch, is_chosen.tolist()),
+                self._partition,
+                needed,
+                self._spec.format,
+                is_lenient=self._spec.is_lenient,
+            )
+            if problem and chosen[len(table)] < stop:
+                stop, wrong = int(chosen[len(table)]), problem
+            places.append(chosen[: len(table)])
+            tables.append(table.append_column(RECORD, pa.array(chosen[: len(table)])))
+        tables = [
+            table.slice(0, int(np.searchsorted(chosen, stop)))
+            for table, chosen in zip(tables, places, strict=True)
+        ]
+        late = np.flatnonzero(is_late[:stop]).tolist()
+        keyless = np.flatnonzero(~is_late[:stop] & np.asarray(is_dropped[:stop])).tolist()
+        return _Taken(tables, stop, now, late_at, late, keyless, wrong)
+
+    def _leave_out(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
+        for _ in taken.keyless:
+            self.context.drop(NULL_KEY)
+        for index in taken.late:
+            older, younger = reach_of(self._join, sides[index])
+            time = batch.timestamps[index]
+            window = Window(max(time - older, 0), time + younger)
+            closes_at = time + self._join.grace_ms + 1
+            self._late.take(batch, index, window, int(taken.late_by[index]), closes_at)
+
+    def _process(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
+        rows: list[Row] = []
+        calls = (self._query.left, self._query.right)
+        for side, (call, table) in enumerate(zip(calls, taken.tables, strict=True)):
+            if len(table):
+                found = run_carefully(call, table, is_alone=taken.is_one)
+                data = self._state.codecs[side].encode(found)
+                records = found[RECORD].to_pylist()
+                rows += map(Row, records, [side] * len(data), data)
+        rows.sort(key=lambda row: row.record)
+        now = int(taken.now[taken.stop - 1])
+        pairs = self._state.pair(rows, batch.keys, batch.timestamps, now)
+        results = self._results_of(pairs, is_alone=taken.is_one)
+        if self._join.keeps:
+            alone = [key is None for key in batch.keys]
+            results = self._ordered(pairs, results, taken.now[: taken.stop], alone)
+        self._forward(results)
+
+    # Pairs to results
+
+    def _results_of(self, pairs: Pairs, *, is_alone: bool) -> pa.Table:
+        """Return the results of pairs and of rows alone, with their `PAIR`."""
+        if not len(pairs):
+            return _RESULTS_OF_PAIRS.empty_table()
+        table = pairs.table(self._shape, self._state.codecs)
+        if self._shape.is_checked:
+            matches = run_carefully(self._query.matches, table, is_alone=is_alone)[MATCHES]
+            is_pair = [
+                left is not None and right is not None
+                for left, right in zip(pairs.left, pairs.right, strict=True)
+            ]
+            fits = np.asarray(matches.fill_null(False)) | ~np.asarray(is_pair)
+            pairs.drop(np.flatnonzero(~fits).tolist())
+            table = table.filter(pa.array(fits))
+        results = run_carefully(self._query.results, table, is_alone=is_alone)
+        if results["timestamp"].null_count:
+            raise StreamsError("the query gives a record whose timestamp is null")
+        return results
+
+    def _ordered(
+        self, pairs: Pairs, results: pa.Table, now: Times, keyless: Sequence[bool]
+    ) -> pa.Table:
+        """Return the results that come now, in order, and keep those of rows that wait."""
+        results = completed(results, _RESULTS_OF_PAIRS)
+        encoded = self._codec.encode(results)
+        matched = {row for pair in pairs.matched() for row in pair}
+        self._state.found_partners([*matched])
+        order: list[tuple[_Result, bytes]] = []
+        waiting: dict[Waiting, list[bytes]] = {}
+        for pair, data in zip(results[PAIR].to_pylist(), encoded, strict=True):
+            record, alone = pairs.records[pair], pairs.alone(pair)
+            if alone is None:
+                order.append((_Result(record, _PAIRED, 0, 0, pair), data))
+            elif keyless[record]:
+                order.append((_Result(record, _ALONE, *alone), data))
+            elif alone not in matched:
+                end = alone.due + self._join.grace_ms
+                if end < now[-1]:
+                    at = max(record, int(np.searchsorted(now, end, "right")))
+                    phase = _ALONE if at == record else _RELEASED
+                    order.append((_Result(at, phase, *alone), data))
+                else:
+                    waiting.setdefault(alone, []).append(data)
+        self._state.wait(waiting)
+        for released, items in self._state.released(int(now[-1])):
+            at = int(np.searchsorted(now, released.due + self._join.grace_ms, "right"))
+            order += [
+                (_Result(at, _RELEASED, *released), item) for item in items if item is not None
+            ]
+        order.sort(key=lambda result: result[0])
+        return self._codec.decode([data for _, data in order])
+
+    def time_passed(self, time: int) -> None:
+        now = time - self.context.hold_ms
+        if now <= self._state.now:
+            return
+        self._state.move(now)
+        if not self._join.keeps:
+            return
+        items = [item for _, found in self._state.released(now) for item in found]
+        self._forward(self._codec.decode([item for item in items if item is not None]))
+
+    def _forward(self, results: pa.Table) -> None:
+        if len(results):
+            found = batch_of(results)
+            for child in self._results:
+                self.context.forward(found, child)

@@ -1,0 +1,227 @@
+"""Runs a query with GROUP BY batch by batch, with aggregation buffers that a store keeps.
+
+`partial` turns a batch of records into groups and buffers. The caller adds the buffers that it has
+kept for these groups, and `merge` gives what to keep now, and the results. So Spark computes, and
+keeps nothing itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
+
+from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
+from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
+from kafka_pipeline.streams.sql.columns import MOMENT
+from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
+from kafka_pipeline.streams.sql.output import require_plain_type, shaped
+from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
+from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.split_aggregate import (
+    AGGREGATES,
+    AggregateParts,
+    aggregate_parts,
+    merging_plan,
+    partial_plan,
+)
+from kafka_pipeline.streams.sql.state_shape import (
+    HAS_RESULT,
+    MARK,
+    OPEN_FROM,
+    ORDER,
+    PERIOD,
+    PLACE,
+    StateShape,
+    difference,
+)
+from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
+from kafka_pipeline.streams.sql.tables import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    shape: StateShape
+    partial: KeptPlan
+    merge: KeptPlan
+
+
+class RunningAggregation(Running[_Plan]):
+    """See `Aggregation`."""
+
+    hidden = (
+        pa.field(OPEN_FROM, MOMENT),
+        pa.field(PERIOD, pa.struct([("start", MOMENT), ("end", MOMENT)])),
+        pa.field(ORDER, pa.int64()),
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `Aggregation`."""
+        return self.plan.partial.columns
+
+    @property
+    def shape(self) -> StateShape:
+        """See `Aggregation`."""
+        return self.plan.shape
+
+    def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        """See `Aggregation`."""
+        return self.run_kept(lambda plan: plan.partial, table, lookups)
+
+    def merge(self, rows: pa.Table) -> pa.Table:
+        """See `Aggregation`."""
+        with translated():
+            self.work.enter_thread()
+            plan = self.newest_plan()
+            merged = plan.merge.run(rows.select(plan.shape.rows.names))
+        place = merged.column_names.index(HAS_RESULT)
+        return merged.set_column(place, HAS_RESULT, merged[HAS_RESULT].fill_null(False))
+
+    def require_same_state(self, plan: _Plan) -> None:
+        """See `Running`."""
+        if changed := difference(self.shape.content, plan.shape.content):
+            raise QueryError(f"with the new rows, the query would keep other state: {changed}")
+        if (plan.shape.key_column, plan.shape.loses_rows) != (
+            self.shape.key_column,
+            self.shape.loses_rows,
+        ):
+            raise QueryError("with the new rows, the query would group records in another way")
+
+    def tried_out(self, rows: Rows) -> _Plan:
+        """See `Running`."""
+        plan = self._make_plan(rows)
+        plan.merge.run(plan.partial.run(self.work.records.empty_table()))
+        return plan
+
+    def _make_plan(self, tables: Rows) -> _Plan:
+        work = self.work
+        work.enter_thread()
+        found = work.analyzed(tables)
+        rdd_id = found.rdd_id
+        require_all_inputs(found.plan, found.inputs)
+        spec = work.spec
+        query = grouped_query(found.plan, rdd_id, spec.max_collected, work.make, spec.calendar)
+        require_keyed_joins(found.plan, rdd_id, found.tables)
+        if not work.is_reusable(found.plan):
+            raise QueryError(
+                "random numbers and the current time would make state depend on when a batch ran: "
+                "use timestamp, or compute them in a processor before or after this one"
+            )
+        plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
+        frame = shaped(work.frame(plan), work.spec.format, query.added)
+        parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
+        output = to_arrow_schema(frame.schema, timezone="UTC")
+        shape = _shape(parts, query, output, str(self._session.version))
+        empty = work.empty(shape.rows)
+        partial = work.kept(empty, partial_plan(parts, work.make), work.leaves(found), AGGREGATES)
+        given = empty._jdf.queryExecution().sparkPlan()
+        leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
+        of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
+        merge = work.kept(
+            work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
+            merging_plan(parts, leaf, query.time_id, work.make),
+            {int(given.rdd().id()): (INPUT, shape.rows)},
+            AGGREGATES,
+        )
+        return _Plan(shape, partial, merge)
+
+
+def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str) -> StateShape:
+    taken = {HAS_RESULT, PLACE, MARK, *output.names}
+    groups = pa.schema([_field(column, taken) for column in parts.groups])
+    buffers = pa.schema([_field(column, taken) for column in parts.buffers])
+    query_groups = query.groups
+    window, kept = query_groups.window, list(parts.groups)
+    names = dict(zip(map(id_of, parts.groups), groups.names, strict=True))
+    window_column, key_column = (
+        "" if column is None else names.get(id_of(column), "")
+        for column in (query_groups.window_column, query_groups.key_column)
+    )
+    order_column = ""
+    if isinstance(window, SessionSpec):
+        order_column = groups.names[-1]
+        kept.pop()
+    content: dict[str, Any] = {
+        "groups": [str(column.dataType().catalogString()) for column in kept],
+        "window": _times(window),
+        "functions": [_described(function) for function in parts.functions],
+        # Buffers are no public format of Spark; only releases with the same minor version promise
+        # to change nothing but bugs.
+        "spark": ".".join(spark.split(".")[:2]),
+    }
+    best = query_groups.best
+    if best is not None:
+        content["best"] = [best.size, *best.order]
+    return StateShape(
+        groups,
+        buffers,
+        output,
+        window,
+        window_column,
+        order_column,
+        buffers[_place_of_last_time(parts, query)].name
+        if isinstance(window, WindowSpec | CalendarSpec)
+        else "",
+        key_column,
+        query_groups.is_distinct,
+        0 if best is None else best.size,
+        best is not None and best.loses_rows,
+        json.dumps(content, sort_keys=True),
+    )
+
+
+def _times(window: WindowsSpec | None) -> list[int | str]:
+    match window:
+        case WindowSpec():
+            return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]
+        case CalendarSpec():
+            return [window.period, window.zone]
+        case SessionSpec():
+            return ["sessions", 1000 * window.gap_ms]
+    return []
+
+
+def _described(function: Any) -> str:
+    """Return a function with the types of its arguments and of what it keeps."""
+    arguments = ", ".join(_types(function.children()))
+    kept = ", ".join(_types(function.aggBufferAttributes()))
+    return f"{function.prettyName()}({arguments}) in ({kept})"
+
+
+def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
+    """Return the index of the buffer with the largest timestamp of a group's records."""
+    place = 0
+    for function in parts.functions:
+        if (
+            kind(function) == "Max"
+            and kind(function.child()) == "AttributeReference"
+            and id_of(function.child()) == query.groups.record_time_id
+        ):
+            return place
+        place += int(function.aggBufferAttributes().size())
+    raise QueryError("Spark's plan does not keep the time of a group's last record")
+
+
+def _types(expressions: Any) -> list[str]:
+    return [str(each.dataType().catalogString()) for each in items(expressions)]
+
+
+def _field(column: Any, taken: set[str]) -> pa.Field:
+    """Return a column's name, with a number if another column has it, and its type."""
+    name, number = str(column.name()), 1
+    while name in taken:
+        number += 1
+        name = f"{column.name()} {number}"
+    taken.add(name)
+    described = str(column.dataType().json())
+    require_plain_type(described)
+    type_ = _parse_datatype_json_string(described)
+    return to_arrow_schema(StructType([StructField(name, type_)]), timezone="UTC").field(0)

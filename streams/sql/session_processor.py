@@ -1,0 +1,100 @@
+"""Queries with sessions: what `group_processor.py` does, one record after the other.
+
+Which session a record belongs to, and whether it is late, depends on the sessions that are open at
+that moment. So rows are those of single times, and not those of whole batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.group_codec import Groups, Times
+from kafka_pipeline.streams.sql.group_processor import GroupProcessor
+from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
+from kafka_pipeline.streams.sql.session_merging import RecordOrder
+from kafka_pipeline.streams.sql.state_shape import ORDER
+from kafka_pipeline.streams.sql.state_stores import sessions_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of a batch in the order of its records, also as bytes.
+
+    `indexes` are the places of the records in the batch: that of the first of some. `late_by` has
+    the time that each row may be late by.
+    """
+
+    rows: pa.Table
+    groups: Groups
+    indexes: Times
+    late_by: Times
+
+
+class SessionProcessor(GroupProcessor):
+    """Groups with sessions."""
+
+    def open_stores(self) -> None:
+        self._kept = self.windowed = KeptSessions(self.shape, self.context, self.grouping)
+
+    def take_records(self, batch: Batch, table: pa.Table) -> None:
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        if self.grouping.stage == "whole":
+            self._keep_records(batch, table, times)
+        else:
+            self._send_records(batch, table, times)
+
+    def _keep_records(self, batch: Batch, table: pa.Table, times: Times) -> None:
+        """As in the DSL, whether a record is late is judged by the session that it would be in."""
+        found = self._in_order(batch, table, times, np.full(len(times), True))
+        placed = self._kept.place(found.groups, found.late_by)
+        sessions = sessions_of(self.grouping)
+        late_by = dict(zip(found.indexes.tolist(), found.late_by.tolist(), strict=True))
+        for index in dict.fromkeys(found.indexes[placed.late].tolist()):
+            self.late.take_session(batch, index, sessions, late_by[index])
+        for _ in dict.fromkeys(found.indexes[placed.split].tolist()):
+            self.context.drop(SPLIT_SESSION)
+        self.keep(batch, self._kept.add, found.rows, placed)
+
+    def _send_records(self, batch: Batch, table: pa.Table, times: Times) -> None:
+        """The sessions are not known here, so a record is late if it is for one of its own."""
+        sessions = sessions_of(self.grouping)
+        late_by = self.late_by(batch)
+        is_late = times + sessions.gap_ms + sessions.grace_ms < late_by
+        for index in np.flatnonzero(is_late).tolist():
+            self.late.take_session(batch, index, sessions, int(late_by[index]))
+        groups = self._in_order(batch, table, times, ~is_late).groups
+        if len(groups.keys):
+            self.send(groups, groups.starts)
+
+    def take_rows(self, batch: Batch, rows: pa.Table, groups: Groups) -> None:
+        time = self._kept.time
+        placed = self._kept.place(groups, time.late_by(batch))
+        for row in placed.late:
+            own = (batch.clocks or batch.timestamps)[row]
+            closes_at = groups.starts[row] + self._kept.delay_ms + 1
+            self.context.drop(time.late_reason(own, closes_at))
+        for _ in placed.split:
+            self.context.drop(SPLIT_SESSION)
+        self.keep(batch, self._kept.add, rows, placed)
+
+    def _in_order(
+        self, batch: Batch, table: pa.Table, times: Times, is_taken: npt.NDArray[np.bool_]
+    ) -> _Rows:
+        """Return the rows of the records that are taken."""
+        follows_records = self.context.task_time.follows_records
+        order = RecordOrder.of(times, batch.clocks, self.now, follows_records=follows_records)
+        table = table.append_column(ORDER, pa.array(order.order)).filter(pa.array(is_taken))
+        rows = self.rows(batch, table)
+        indexes = np.asarray(rows[self.shape.order_column])
+        windows = rows[self.shape.window_column]
+        starts = np.asarray(pc.struct_field(windows, [0]).cast(pa.int64())) // 1000
+        sorting = np.lexsort((starts, indexes))
+        rows, starts, indexes = rows.take(sorting), starts[sorting], indexes[sorting]
+        return _Rows(rows, self.codec.encode(rows), indexes, order.late_by(indexes, starts))

@@ -1,0 +1,307 @@
+"""Cuts Spark's plan of an aggregation in two: what is done to records, and to buffers.
+
+Spark plans GROUP BY as a final aggregate over a partial one. The partial aggregate gives grouping
+columns and aggregation buffers, which are plain columns that a store can keep. The final one's
+functions in mode PartialMerge merge the buffers of any number of batches. Then the SELECT and
+HAVING are evaluated on the merged buffers, in the same plan. Works through py4j, on Spark 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
+from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
+
+AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
+"""The operators of plans with an aggregate that row-by-row plans do not have."""
+
+_BY_EXPRESSION = frozenset({*FOLDED, *SAME_WITH_DUPLICATES})
+"""The classes of functions whose result is an expression of their buffers.
+
+Many names in SQL become one of these: any_value, bool_and, count_if, every, some, try_sum …
+"""
+
+_BY_AGGREGATE = frozenset(
+    {
+        "ApproximatePercentile",
+        "CollectList",
+        "CollectSet",
+        "CollectTopK",
+        "HyperLogLogPlusPlus",
+        "Percentile",
+    }
+)
+"""The classes of functions whose result only an aggregate operator computes."""
+
+_AFTER_GROUPS = ("ProjectExec", "FilterExec", "GenerateExec")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateParts:
+    """The operators of an aggregation, and its columns as attributes of Spark.
+
+    `above` are the operators above the final aggregate, from the result down.
+    """
+
+    above: Sequence[Any]
+    final: Any
+    partial: Any
+    groups: Sequence[Any]
+    buffers: Sequence[Any]
+
+    @property
+    def functions(self) -> list[Any]:
+        """The aggregate functions, in the order of their buffers."""
+        return [each.aggregateFunction() for each in items(self.final.aggregateExpressions())]
+
+
+def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
+    """Take a physical plan apart, as Spark's planner gives it, without exchanges.
+
+    Raises `QueryError` if it is not a final aggregate over a partial one, or if a function's
+    buffers cannot be merged.
+    """
+    above = []
+    while kind(plan) not in AGGREGATES:
+        if kind(plan) not in _AFTER_GROUPS:
+            raise _not_split(plan)
+        step = step_to_input(plan, rdd_id)
+        if step is None:
+            raise QueryError("it gives no row, whatever the input: look at its conditions")
+        above.append(plan)
+        plan = step.children[step.index]
+    partial = items(plan.children())[0]
+    if kind(partial) != kind(plan):
+        raise _not_split(partial)
+    for each in items(plan.aggregateExpressions()):
+        function = each.aggregateFunction()
+        if kind(function) not in _BY_EXPRESSION | _BY_AGGREGATE:
+            raise QueryError(
+                f"{function.prettyName()}(…) cannot keep state: use another aggregate function, or "
+                "a class with a store"
+            )
+    columns = items(partial.output())
+    count = plan.groupingExpressions().size()
+    return AggregateParts(above, plan, partial, columns[:count], columns[count:])
+
+
+def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
+    """Return the physical plan that turns records into groups and buffers."""
+    node = parts.partial
+    if kind(node) != "SortAggregateExec":
+        return node
+    return _hashed(
+        make,
+        node.requiredChildDistributionExpressions(),
+        node.groupingExpressions(),
+        node.aggregateExpressions(),
+        node.aggregateAttributes(),
+        node.initialInputBufferOffset(),
+        node.resultExpressions(),
+        items(node.children())[0],
+    )
+
+
+def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, make: Catalyst) -> Any:
+    """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
+
+    Its columns are the groups, the buffers, whether HAVING keeps the row (`has_result`), for best
+    rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
+    the buffers. `time_id` is the id of the time that was added to the query.
+    """
+    return _Merging(parts, time_id, make).plan(leaf)
+
+
+class _Merging:
+    """Builds the plan over buffers, from the leaf up."""
+
+    def __init__(self, parts: AggregateParts, time_id: int | None, make: Catalyst) -> None:
+        self._parts = parts
+        self._make = make
+        self._expressions = make.expressions
+        self._state = [*parts.groups, *parts.buffers]
+        # Columns that are defined for each group, whether HAVING keeps it or not.
+        self._always = {id_of(column) for column in parts.groups}
+        if time_id is not None:
+            self._always.add(time_id)
+        self._kept: Any = None
+        self._of_rows: list[Any] = []
+
+    def plan(self, leaf: Any) -> Any:
+        node = self._evaluated(self._merged(leaf))
+        for operator in reversed(self._parts.above):
+            if kind(operator) == "FilterExec":
+                node = self._marked(operator.condition(), node)
+            elif kind(operator) == "GenerateExec":
+                node = self._exploded(operator, node)
+            else:
+                node = self._selected(items(operator.projectList()), node)
+        top = self._parts.above[0] if self._parts.above else self._parts.final
+        kept = self._kept or self._make.alias(self._make.literal(True, "boolean"), HAS_RESULT)
+        return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
+
+    def _merged(self, leaf: Any) -> Any:
+        """Merge the buffers of each group; first and last follow the order of the rows."""
+        final, aggregates = self._parts.final, self._make.aggregates
+        mode = getattr(getattr(aggregates, "PartialMerge$"), "MODULE$")
+        merging = [
+            each.copy(each.aggregateFunction(), mode, False, self._make.none, each.resultId())
+            for each in items(final.aggregateExpressions())
+        ]
+        arguments = (
+            final.groupingExpressions(),
+            self._make.seq(merging),
+            final.aggregateAttributes(),
+            final.initialInputBufferOffset(),
+            self._parts.partial.resultExpressions(),
+            leaf,
+        )
+        if kind(final) != "HashAggregateExec":
+            return _hashed(self._make, self._make.none, *arguments)
+        none, execution = self._make.none, self._make.spark.execution
+        return execution.aggregate.HashAggregateExec(none, False, none, *arguments)
+
+    def _evaluated(self, merged: Any) -> Any:
+        """Add what the final aggregate gives to the merged buffers."""
+        results = items(self._parts.final.resultExpressions())
+        self._note_always(results)
+        functions = self._parts.functions
+        if any(kind(each) in _BY_AGGREGATE for each in functions):
+            return self._by_second_aggregate(results, merged)
+        internal = [
+            each for function in functions for each in items(function.aggBufferAttributes())
+        ]
+        renamed = [
+            self._make.alias(given, column.name(), column.exprId())
+            for given, column in zip(self._parts.buffers, internal, strict=True)
+        ]
+        node = self._project([*self._state, *renamed], merged)
+        values = [
+            self._make.alias(function.evaluateExpression(), column.name(), column.exprId())
+            for function, column in zip(
+                functions, items(self._parts.final.aggregateAttributes()), strict=True
+            )
+        ]
+        node = self._project([*self._state, *values], node)
+        return self._project(self._with_state(results), node)
+
+    def _by_second_aggregate(self, results: list[Any], merged: Any) -> Any:
+        """Evaluate functions that only an aggregate can: over the one merged row of each group.
+
+        Its buffers are passed on as the first, and only, ones of the group.
+        """
+        final, aggregates = self._parts.final, self._make.aggregates
+        firsts = [
+            aggregates.First(buffer, False).toAggregateExpression()
+            for buffer in self._parts.buffers
+        ]
+        passed = [
+            self._make.alias(first.resultAttribute(), buffer.name(), buffer.exprId())
+            for first, buffer in zip(firsts, self._parts.buffers, strict=True)
+        ]
+        own = {id_of(column) for column in self._state}
+        others = [column for column in results if id_of(column) not in own]
+        return _hashed(
+            self._make,
+            self._make.none,
+            final.groupingExpressions(),
+            self._make.seq([*items(final.aggregateExpressions()), *firsts]),
+            self._make.seq(
+                [
+                    *items(final.aggregateAttributes()),
+                    *(first.resultAttribute() for first in firsts),
+                ],
+            ),
+            final.initialInputBufferOffset(),
+            self._make.seq([*self._parts.groups, *passed, *others]),
+            merged,
+        )
+
+    def _exploded(self, operator: Any, node: Any) -> Any:
+        """Make several rows of each group: those of the array of its best rows."""
+        place, row = items(operator.generatorOutput())
+        output = operator.generatorOutput()
+        node = self._linked(
+            self._make.spark.execution.GenerateExec(
+                operator.generator(), node.output(), operator.outer(), output, node
+            )
+        )
+        is_first = self._expressions.EqualTo(place, self._make.literal(0, "int"))
+        hashed = self._expressions.XxHash64(self._make.seq([row]))
+        own = [self._make.alias(place, PLACE), self._make.alias(hashed, MARK)]
+        buffers = {id_of(column) for column in self._parts.buffers}
+        columns = [
+            self._make.alias(self._only_if(is_first, column), column.name(), column.exprId())
+            if id_of(column) in buffers
+            else column
+            for column in items(node.output())
+        ]
+        self._always.add(id_of(place))
+        self._of_rows = [column.toAttribute() for column in own]
+        return self._project([*columns, *own], node)
+
+    def _marked(self, condition: Any, node: Any) -> Any:
+        """Mark the groups that a filter keeps, rather than drop the others."""
+        if self._kept is not None:
+            condition = self._expressions.And(self._kept, condition)
+        kept = self._make.alias(condition, HAS_RESULT)
+        self._kept = kept.toAttribute()
+        return self._project([*items(node.output()), kept], node)
+
+    def _selected(self, columns: list[Any], node: Any) -> Any:
+        """Compute columns, for the groups that are kept only: others may not be computable."""
+        self._note_always(columns)
+        if self._kept is not None:
+            columns = [self._guarded(column) for column in columns] + [self._kept]
+        return self._project(self._with_state([*columns, *self._of_rows]), node)
+
+    def _guarded(self, column: Any) -> Any:
+        if kind(column) != "Alias" or id_of(column) in self._always:
+            return column
+        guarded = self._only_if(self._kept, column.child())
+        return self._make.with_children(column, [guarded])
+
+    def _only_if(self, condition: Any, value: Any) -> Any:
+        nothing = self._expressions.Literal.create(None, value.dataType())
+        return self._expressions.If(condition, value, nothing)
+
+    def _note_always(self, columns: list[Any]) -> None:
+        for column in columns:
+            used = {id_of(each) for each in items(column.references().toSeq())}
+            if used <= self._always:
+                self._always.add(id_of(column))
+
+    def _with_state(self, columns: list[Any]) -> list[Any]:
+        given = {id_of(column) for column in columns}
+        return [each for each in self._state if id_of(each) not in given] + columns
+
+    def _project(self, columns: list[Any], node: Any) -> Any:
+        return self._linked(self._make.spark.execution.ProjectExec(self._make.seq(columns), node))
+
+    def _linked(self, made: Any) -> Any:
+        # Spark's rules ask each operator of the planner which logical one it comes from.
+        made.setLogicalLink(self._parts.final.logicalLink().get())
+        return made
+
+
+def _hashed(make: Catalyst, distribution: Any, *arguments: Any) -> Any:
+    """Return an aggregate by a hash table, whatever the types of its buffers.
+
+    Spark would sort the rows where a buffer has no fixed length, such as max of a string. The table
+    of objects takes any type, needs no sort, and keeps the order of the rows of a group.
+    """
+    aggregates = make.spark.execution.aggregate
+    return aggregates.ObjectHashAggregateExec(distribution, False, make.none, *arguments)
+
+
+def _not_split(node: Any) -> QueryError:
+    return QueryError(
+        f"Spark plans a {node.nodeName()} around GROUP BY or row_number(), but only SELECT, HAVING "
+        "and WHERE can follow: put the rest into a processor after this one"
+    )

@@ -1,0 +1,172 @@
+"""The JobManager's findings when topics change while a pipeline runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.config_keys import OnNewPartitions
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.jobmanager.partitions import with_partitions
+from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
+from kafka_pipeline.jobmanager.topic_watch import TopicWatch
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.unit.jobmanager.test_patterns import CONFIG, FakeAdmin, pipeline
+
+COUNTS = (
+    "sources: {clicks: clicks, views: views}\nprocessors:\n"
+    "- {id: F, type: forward, from: [clicks], to: [Count]}\n"
+    "- {id: Count, type: count, to: [sink]}\n"
+    "- {id: S, type: count, from: [views], to: [sink]}\n"
+)
+SOURCES = ("clicks", "views")
+
+
+def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
+    path = folder / "pipeline.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_pipeline(path, config)
+
+
+class Watched:
+    """A watch of topics that were as they are in `counts` when the version began."""
+
+    def __init__(self, loaded: Pipeline, counts: dict[str, int], config: Config = CONFIG) -> None:
+        self.counts = counts
+        self.kafka = FakeAdmin(counts, of_engine=["A_B_job"])
+        admin = cast(Admin, self.kafka)
+        found = with_partitions(with_topics_of_patterns(loaded, config, admin), admin)
+        for spec in found.data_topics(1):
+            counts.setdefault(spec.name, spec.partitions)
+        self._watch = TopicWatch(found, config, admin)
+
+    def look(self) -> tuple[list[str], tuple[str, ...]]:
+        """Look; return what was logged, and the findings."""
+        with capture_logs() as logs:
+            self._watch.look()
+        assert all(entry["log_level"] == "warning" for entry in logs)
+        logged = [entry.get("finding") or f"new: {entry['topics']}" for entry in logs]
+        return logged, self._watch.findings
+
+    def partitions_to_read(self) -> dict[str, int]:
+        """The partitions of the sources in the version that the JobManager is to begin."""
+        successor = self._watch.successor
+        return {topic: successor.partitions_of(topic) for topic in SOURCES} if successor else {}
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(load(COUNTS, tmp_path), {"clicks": 2, "views": 1})
+
+
+@pytest.mark.parametrize("way", ["read", "report"])
+def test_partitions_that_tasks_without_state_take_up_are_no_finding(
+    way: OnNewPartitions, tmp_path: Path
+) -> None:
+    watched = Watched(
+        load(COUNTS, tmp_path), {"clicks": 2, "views": 1}, replace(CONFIG, on_new_partitions=way)
+    )
+    watched.look()
+    assert watched.partitions_to_read() == {}
+    watched.counts |= {"clicks": 3, "views": 3}
+    findings = watched.look()[1]
+    if way == "read":
+        assert [finding.partition(" ")[0] for finding in findings] == ["views"]
+        assert watched.partitions_to_read() == {"clicks": 3, "views": 1}
+    else:
+        assert [finding.partition(" ")[0] for finding in findings] == ["clicks", "views"]
+        assert watched.partitions_to_read() == {}
+
+
+def test_all_as_it_was(watched: Watched) -> None:
+    assert [watched.look(), watched.look()] == [([], ()), ([], ())]
+
+
+def test_partitions_that_nobody_reads_are_a_finding_until_the_next_version(
+    watched: Watched,
+) -> None:
+    watched.counts["views"] = 3
+    logged, (finding,) = watched.look()
+    assert finding.startswith("views has 3 partitions, and S reads 1. `pipeline apply` the ")
+    assert "When a source gets more partitions" in finding
+    assert finding.endswith(". Waiting in the others: 14 records")
+    assert logged == [finding]
+    assert watched.look() == ([], (finding,))
+    watched.counts["views"] = 4
+    logged, (finding,) = watched.look()
+    assert logged == [finding]
+    assert finding.endswith("21 records")
+
+
+@pytest.mark.parametrize("topic", ["F_Count_job", "state_topic_Count_job"])
+def test_what_does_not_suit_topics_of_the_job_is_a_finding(topic: str, watched: Watched) -> None:
+    watched.counts[topic] = 4
+    assert watched.look() == ([f"{topic} has 4, needs 2"], (f"{topic} has 4, needs 2",))
+    watched.kafka.wrong = [f"topic {topic}: retention.ms is 1"]
+    assert watched.look()[0] == watched.kafka.wrong
+    watched.counts[topic] = 2
+    watched.kafka.wrong = []
+    assert watched.look() == ([], ())
+
+
+@pytest.mark.parametrize("topic", ["out", "dead_letters_Count_job", "other"])
+def test_topics_of_which_any_number_of_partitions_will_do_may_grow(
+    topic: str, watched: Watched
+) -> None:
+    watched.counts[topic] = 4
+    assert watched.look() == ([], ())
+
+
+@pytest.mark.parametrize(
+    ("topic", "text"),
+    [
+        (
+            "out",
+            "out does not exist any more (Count, S write it): make it again with 2 partitions, "
+            "or take it out of the pipeline",
+        ),
+        ("views", "views does not exist any more (S read it): make it again with 1 partition, "),
+        (
+            "state_topic_Count_job",
+            "state_topic_Count_job does not exist any more, a topic of this job. What was in it is "
+            "lost. ",
+        ),
+    ],
+)
+def test_topic_that_is_missing_twice_is_a_finding(topic: str, text: str, watched: Watched) -> None:
+    """A broker that starts answers before it knows all topics."""
+    count = watched.counts.pop(topic)
+    assert watched.look() == ([], ())
+    logged, (finding,) = watched.look()
+    assert logged == [finding]
+    assert finding.startswith(text)
+    watched.counts[topic] = count
+    assert watched.look() == ([], ())
+
+
+def test_sink_that_was_made_anew_with_fewer_partitions_is_a_finding(watched: Watched) -> None:
+    """Brokers that create topics by themselves do so as soon as a producer asks."""
+    watched.counts["out"] = 1
+    _, (finding,) = watched.look()
+    assert finding.startswith("out has 1 partition, and had 2 when this version began: ")
+    assert "Count, S wrote before is gone" in finding
+
+
+def test_too_few_copies_are_one_finding(watched: Watched) -> None:
+    watched.kafka.short = [f"F_Count_job[{n}]" for n in range(7)]
+    _, (finding,) = watched.look()
+    assert "min.insync.replicas: F_Count_job[0], " in finding
+    assert "F_Count_job[4] and 2 more" in finding
+
+
+def test_topics_that_come_later_are_warned_of_once(tmp_path: Path) -> None:
+    watched = Watched(pipeline(tmp_path), {"clicks": 1})
+    watched.look()
+    watched.counts |= {"views": 1, "A_B_job": 1}
+    assert [watched.look()[0], watched.look()[0]] == [["new: ['views']"], []]
