@@ -29,8 +29,8 @@ class TopicWatch:
     """Looks three times a minute at all topics that a version reads and writes.
 
     Each finding is logged once as a warning, and `findings` has those of the last look. A finding
-    is one of these: a source has partitions that no task reads; a topic is gone; a sink was made
-    anew with fewer partitions; an arc or a state topic has other partitions or settings than the
+    is one of these: a source has partitions that no task reads; a topic is gone; a sink was
+    recreated with fewer partitions; an arc or a state topic has other partitions or settings than the
     job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can be
     written there. Topics that come to match a pattern are logged only: the next `pipeline apply`
     reads them.
@@ -100,7 +100,7 @@ class TopicWatch:
             elif self._writers[topic] and 0 < count < before:
                 yield (
                     f"{topic} has {counted(count, 'partition')}, and had {before} when this "
-                    f"version began: somebody has made it anew, and what "
+                    f"version began: it was recreated, and what "
                     f"{listed(self._writers[topic])} wrote before is gone. Keys go to other "
                     "partitions from now on",
                     "",

@@ -158,7 +158,7 @@ def test_topic_that_is_missing_twice_is_a_finding(topic: str, text: str, watched
     assert watched.look() == ([], ())
 
 
-def test_sink_that_was_made_anew_with_fewer_partitions_is_a_finding(watched: Watched) -> None:
+def test_sink_that_was_recreated_with_fewer_partitions_is_a_finding(watched: Watched) -> None:
     """Brokers that create topics by themselves do so as soon as a producer asks."""
     watched.counts["out"] = 1
     _, (finding,) = watched.look()
