@@ -30,10 +30,10 @@ class TopicWatch:
 
     Each finding is logged once as a warning, and `findings` has those of the last look. A finding
     is one of these: a source has partitions that no task reads; a topic is gone; a sink was
-    recreated with fewer partitions; an arc or a state topic has other partitions or settings than the
-    job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can be
-    written there. Topics that come to match a pattern are logged only: the next `pipeline apply`
-    reads them.
+    recreated with fewer partitions; an arc or a state topic has other partitions or settings than
+    the job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can
+    be written there. Topics that come to match a pattern are logged only: the next `pipeline
+    apply` reads them.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
