@@ -10,11 +10,9 @@ from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.figures import Figures
 from kafka_pipeline.common.moments import shown_moment
 from kafka_pipeline.common.printable import LAYOUT, printable
-from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.waits import Wait, waits
-
-_NAMED_TASKS = 5
 
 
 def remarks(status: ClusterStatus, figures: Mapping[str, Figures]) -> list[Text]:
@@ -79,8 +77,4 @@ def _line(subject: str, about: str, style: str) -> Text:
 
 
 def _named(tasks: Iterable[TaskId]) -> str:
-    """Return the names of the first tasks, and how many more there are."""
-    names = [str(task) for task in tasks]
-    others = len(names) - _NAMED_TASKS
-    more = f" and {others:,} more" if others > 0 else ""
-    return f"{', '.join(names[:_NAMED_TASKS])}{more}"
+    return listed([str(task) for task in tasks])

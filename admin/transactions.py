@@ -17,7 +17,7 @@ from kafka_pipeline.common.kafka.open_transactions import Held, append_times, he
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.status import TaskState
-from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.suggest import did_you_mean, listed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations.job import connected, read_deployment
 
@@ -204,6 +204,4 @@ def chosen(
 
 def names(tasks: Iterable[TaskId], most: int = 3) -> str:
     """Return tasks in a cell of a table."""
-    all_ = [str(task) for task in tasks]
-    more = f" and {len(all_) - most} more" if len(all_) > most else ""
-    return ", ".join(all_[:most]) + more if all_ else "other programs"
+    return listed([str(task) for task in tasks], most) or "other programs"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.by_processor import LeftOut, left_out, unmet_keys
 from kafka_pipeline.common.cluster_status import HELD, ClusterStatus, TaskInfo, unread_of
-from kafka_pipeline.common.key_warnings import KeyWarning
+from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
@@ -27,6 +26,16 @@ COUNTS = (
     "late",
     "late_per_minute",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many records the tasks of a processor left out for a reason, of all times and lately."""
+
+    processor: str
+    reason: str
+    records: int
+    per_minute: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +98,8 @@ def together(
         time_together(statuses),
         lag_together(statuses, newest_ms),
         {name: sum(status.count(name) for status in statuses) for name in COUNTS},
-        left_out(infos),
-        [warning for warnings in unmet_keys(infos).values() for warning in warnings],
+        _left_out(infos),
+        list(_unmet_keys(infos)),
     )
 
 
@@ -106,3 +115,31 @@ def by_processor(status: ClusterStatus, rates: Mapping[TaskId, Rates] = {}) -> d
 def _sum(values: Iterable[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
+
+
+def _left_out(tasks: Iterable[TaskInfo]) -> list[LeftOut]:
+    """Return what each processor left out, in the order of the tasks, the most frequent first."""
+    records: dict[str, Counter[str]] = {}
+    lately: Counter[tuple[str, str]] = Counter()
+    for info in tasks:
+        status, processor = info.status, info.task.processor
+        if status is not None:
+            records.setdefault(processor, Counter()).update(status.dropped)
+            for reason, count in status.dropped_lately.items():
+                lately[processor, reason] += count
+    return [
+        LeftOut(processor, reason, count, lately[processor, reason])
+        for processor, counts in records.items()
+        for reason, count in counts.most_common()
+    ]
+
+
+def _unmet_keys(tasks: Iterable[TaskInfo]) -> Iterator[KeyWarning]:
+    """Yield the warnings of processors whose keys do not meet: one for a topic and a problem."""
+    found: dict[str, dict[tuple[str, KeyProblem], KeyWarning]] = {}
+    for info in tasks:
+        for warning in () if info.status is None else info.status.key_warnings:
+            of_processor = found.setdefault(info.task.processor, {})
+            of_processor.setdefault((warning.topic, warning.problem), warning)
+    for of_processor in found.values():
+        yield from of_processor.values()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -22,3 +22,9 @@ def one_of(choices: Iterable[str]) -> str:
 def counted(count: int, noun: str) -> str:
     """Return a number with a regular noun: `1 task`, `2 tasks`, `12,000 tasks`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    others = len(names) - most
+    return ", ".join(names[:most]) + (f" and {others:,} more" if others > 0 else "")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.suggest import counted
 
 ANY_SIZE_BYTES = 100_000_000
 """The `max.message.bytes` of all topics of a job except the user's and the control topics.
@@ -100,6 +101,27 @@ def _suffices(name: str, found: str, wanted: str) -> bool:
         forever = name == "retention.ms" and int(found) < 0
         return forever or (int(wanted) >= 0 and int(found) >= int(wanted))
     return found == wanted
+
+
+def misfits(
+    specs: Iterable[TopicSpec],
+    counts: Mapping[str, int],
+    settings: Mapping[str, Mapping[str, str]],
+) -> list[str]:
+    """Return what is wrong with topics that exist, and what to do: partitions, then settings.
+
+    `counts` has the partitions of those that exist, `settings` those of the ones that need some.
+    """
+    specs = list(specs)
+    found = [
+        f"topic {spec.name} has {counted(counts[spec.name], 'partition')}, the pipeline needs "
+        f"{spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
+        '"A topic has the wrong number of partitions"'
+        for spec in specs
+        if counts.get(spec.name, spec.partitions) != spec.partitions
+    ]
+    of_settings = (spec.misfits(settings[spec.name]) for spec in specs if spec.name in settings)
+    return found + [line for lines in of_settings for line in lines]
 
 
 def control_topic(config: Config, name: str) -> TopicSpec:

@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.errors import shorten
-from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.console.history import MOST_EVENTS
 from kafka_pipeline.console.snapshot import Event, EventKind, Snapshot
 
-_MOST_NAMES = 5
 _LONGEST = 200
 
 
@@ -51,7 +50,5 @@ def described(
 ) -> str:
     """Say what an action is about; `count` is how many dead letters it has dealt with."""
     names = [*processors, *ids]
-    more = len(names) - _MOST_NAMES
-    listed = ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
     letters = "" if count is None else f" of {counted(count, 'dead letter')}"
-    return f"{action}{letters}: {shorten(listed, _LONGEST) or 'all processors'}"
+    return f"{action}{letters}: {shorten(listed(names), _LONGEST) or 'all processors'}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import structlog
 
@@ -11,12 +11,12 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.suggest import counted, listed
+from kafka_pipeline.common.topics import misfits
 from kafka_pipeline.jobmanager.patterns import matching_topics
 from kafka_pipeline.streams.pipeline.partitions import with_more_partitions
 
 LOOK_INTERVAL_S = 20.0
-_MOST_NAMED = 5
 _GROWN_REMEDY = (
     "`pipeline apply` the pipeline again; if a processor with state reads it, see "
     'docs/how-to/change_a_pipeline.md, "When a source gets more partitions"'
@@ -29,11 +29,11 @@ class TopicWatch:
     """Looks three times a minute at all topics that a version reads and writes.
 
     Each finding is logged once as a warning, and `findings` has those of the last look. A finding
-    is one of these: a source has partitions that no task reads; a topic is gone; a sink was made
-    anew with fewer partitions; an arc or a state topic has other partitions or settings than the
-    job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can be
-    written there. Topics that come to match a pattern are logged only: the next `pipeline apply`
-    reads them.
+    is one of these: a source has partitions that no task reads; a topic is gone; a sink was
+    recreated with fewer partitions; an arc or a state topic has other partitions or settings than
+    the job needs; partitions have fewer copies in sync than `min.insync.replicas`, so nothing can
+    be written there. Topics that come to match a pattern are logged only: the next `pipeline
+    apply` reads them.
     """
 
     def __init__(self, pipeline: Pipeline, config: Config, admin: Admin) -> None:
@@ -100,18 +100,18 @@ class TopicWatch:
             elif self._writers[topic] and 0 < count < before:
                 yield (
                     f"{topic} has {counted(count, 'partition')}, and had {before} when this "
-                    f"version began: somebody has made it anew, and what "
-                    f"{_listed(self._writers[topic])} wrote before is gone. Keys go to other "
+                    f"version began: it was recreated, and what "
+                    f"{listed(self._writers[topic])} wrote before is gone. Keys go to other "
                     "partitions from now on",
                     "",
                 )
-        own = [spec for spec in self._own if spec.name in counts]
-        for misfit in self._admin.misfits(own):
+        settings = self._admin.topic_settings([s.name for s in self._own if s.name in counts])
+        for misfit in misfits(self._own, counts, settings):
             yield misfit, ""
-        if short := self._admin.short_of_copies([spec.name for spec in own]):
+        if short := self._admin.short_of_copies(settings):
             yield (
                 "nothing can be written to partitions that have fewer copies in sync than "
-                f"min.insync.replicas: {_listed(short)}. Brokers are down, or full",
+                f"min.insync.replicas: {listed(short)}. Brokers are down, or full",
                 "",
             )
 
@@ -131,7 +131,7 @@ class TopicWatch:
                 "back to a savepoint"
             )
         use = " and ".join(
-            f"{_listed(who)} {verb}"
+            f"{listed(who)} {verb}"
             for who, verb in ((self._readers[topic], "read it"), (self._writers[topic], "write it"))
             if who
         )
@@ -143,7 +143,7 @@ class TopicWatch:
     def _grown(self, topic: str, count: int) -> str:
         readers = self._readers[topic]
         return (
-            f"{topic} has {counted(count, 'partition')}, and {_listed(readers)} "
+            f"{topic} has {counted(count, 'partition')}, and {listed(readers)} "
             f"{'reads' if len(readers) == 1 else 'read'} {self._counts[topic]}. {_GROWN_REMEDY}"
         )
 
@@ -168,8 +168,3 @@ class TopicWatch:
                 logger.warning("the topics cannot be checked now", reason=str(error))
             if self._stopped.wait(LOOK_INTERVAL_S):
                 return
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

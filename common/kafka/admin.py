@@ -40,9 +40,8 @@ from kafka_pipeline.common.kafka.clients import (
     retry,
 )
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
-from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.common.topics import TopicSpec, misfits
 
 REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3
@@ -148,14 +147,15 @@ class Admin:
         is created if an existing topic does not fit.
         """
         existing = self.partition_counts(spec.name for spec in specs)
+        needy = [spec.name for spec in specs if spec.needs and spec.name in existing]
         try:
-            misfits = self.misfits([spec for spec in specs if spec.name in existing])
+            settings = self.topic_settings(needy)
         except NonRetriableError as error:
             raise ConfigError(f"the settings of topics cannot be checked: {error}") from error
         except TransactionFailedError as error:
             raise UnavailableError(f"the settings of topics cannot be checked: {error}") from error
-        if misfits:
-            raise ConfigError("\n".join(misfits))
+        if found := misfits(specs, existing, settings):
+            raise ConfigError("\n".join(found))
         missing = [spec for spec in specs if spec.name not in existing]
         if not missing:
             return []
@@ -195,31 +195,14 @@ class Admin:
                 raise ConfigError(text) from error
         return created
 
-    def misfits(self, specs: Sequence[TopicSpec]) -> list[str]:
-        """Return what is wrong with topics that exist, and what to do: partitions, and settings.
-
-        A topic that does not exist (any more) is left out.
-        """
-        existing = self.partition_counts(spec.name for spec in specs)
-        found = [
-            f"topic {spec.name} has {counted(existing[spec.name], 'partition')}, the pipeline "
-            f"needs {spec.partitions}; what to do: docs/how-to/troubleshoot.md, "
-            '"A topic has the wrong number of partitions"'
-            for spec in specs
-            if existing.get(spec.name, spec.partitions) != spec.partitions
-        ]
-        needy = {spec.name: spec for spec in specs if spec.needs and spec.name in existing}
-        settings = self.topic_settings([*needy])
-        return found + [line for name in settings for line in needy[name].misfits(settings[name])]
-
-    def short_of_copies(self, names: Sequence[str]) -> list[str]:
+    def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the partitions, such as "in[0]", that take no records for lack of copies.
 
-        They have fewer replicas in sync than `min.insync.replicas` of their topic.
+        They have fewer replicas in sync than `min.insync.replicas` of their topic; `settings` are
+        the `topic_settings` of the topics to look at.
         """
-        settings = self.topic_settings(names)
         found = []
-        for topic, described in self._described(names).items():
+        for topic, described in self._described([*settings]).items():
             least = int(settings[topic]["min.insync.replicas"])
             found += [
                 f"{topic}[{partition.id}]"

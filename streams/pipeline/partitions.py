@@ -20,9 +20,7 @@ def with_counts(
     `internal` is for internal topics that have no number of their own and meet no other topics.
     Raises `ConfigError` if topics that must have equal counts do not (`check_co_partitioning`).
     """
-    others = {topic: count for topic, count in existing.items() if count != pipeline.parallelism}
-    counted = replace(pipeline, partitions={**pipeline.partitions, **others})
-    found = _with_internal(counted, internal)
+    found = _with_internal(_counted(pipeline, existing), internal)
     check_co_partitioning(found)
     return found
 
@@ -37,13 +35,24 @@ def with_more_partitions(pipeline: Pipeline, counts: Mapping[str, int]) -> Pipel
     """
     for topic, count in counts.items():
         if all(_takes_more(each, pipeline, topic) for each in pipeline.processors):
-            others = {name: n for name, n in pipeline.partitions.items() if name != topic}
-            more = {topic: count} if count != pipeline.parallelism else {}
-            grown = replace(pipeline, partitions=others | more)
+            grown = _counted(pipeline, {topic: count})
             with suppress(ConfigError):
                 check_co_partitioning(grown)
                 pipeline = grown
     return pipeline
+
+
+def _counted(pipeline: Pipeline, counts: Mapping[str, int]) -> Pipeline:
+    """Return the pipeline with these counts; those that equal `parallelism` need no entry."""
+    all_ = {**pipeline.partitions, **counts}
+    return replace(
+        pipeline,
+        partitions={
+            topic: count
+            for topic, count in all_.items()
+            if topic not in counts or count != pipeline.parallelism
+        },
+    )
 
 
 def _takes_more(processor: PipelineProcessor, pipeline: Pipeline, topic: str) -> bool:

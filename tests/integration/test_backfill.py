@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from kafka_pipeline.common import record_batch
 from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
@@ -130,7 +131,7 @@ def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
     job.write(*(Record(b"k%d" % (n % 5), b"", 1_000 - n, partition=n % 2) for n in range(100)))
     # Six to eight records: values are one or two bytes, keys two.
     monkeypatch.setattr(kafka, "_RECORDS_PER_TRANSACTION", 8)
-    monkeypatch.setattr(kafka, "_BYTES_PER_TRANSACTION", 20)
+    monkeypatch.setattr(record_batch, "_MOST_BYTES", 20)
     commit = TaskProducer.commit
     calls: list[int] = []
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.integration
 
 START = """
 import sys
-from kafka_pipeline.streams.sql import environment
+from kafka_pipeline.streams.spark import environment
 from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])

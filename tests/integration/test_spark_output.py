@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.integration
 
 START = """
-from kafka_pipeline.streams.sql import environment, start
+from kafka_pipeline.streams.spark import environment, start
 from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])

@@ -46,6 +46,7 @@ CONFIG: Mapping[str, Any] = {
     "transaction_timeout_ms": 15000,
     "max_batch_records": 10,
     "num_standby_replicas": 1,
+    "on_new_partitions": "report",
     "state_dir": "state",
     "log_format": "json",
     "log_level": "info",

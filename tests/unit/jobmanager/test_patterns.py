@@ -14,7 +14,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.topics import ANY_SIZE_BYTES, TopicSpec
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.jobmanager.partitions import with_partitions
 from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -41,7 +41,7 @@ class FakeAdmin:
         self._counts = counts
         self._of_engine = of_engine
         self.asked: list[str] = []
-        self.wrong: list[str] = []
+        self.settings: dict[str, dict[str, str]] = {}
         self.short: list[str] = []
 
     def topics(self) -> dict[str, int]:
@@ -57,15 +57,11 @@ class FakeAdmin:
     def high_watermarks(self, places: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         return dict.fromkeys(places, 10)
 
-    def misfits(self, specs: Sequence[TopicSpec]) -> list[str]:
-        return [
-            f"{spec.name} has {self._counts[spec.name]}, needs {spec.partitions}"
-            for spec in specs
-            if self._counts[spec.name] != spec.partitions
-        ] + self.wrong
+    def topic_settings(self, names: Sequence[str]) -> dict[str, dict[str, str]]:
+        return {name: self.settings[name] for name in names}
 
-    def short_of_copies(self, names: Sequence[str]) -> list[str]:
-        return [each for each in self.short if each.partition("[")[0] in names]
+    def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
+        return [each for each in self.short if each.partition("[")[0] in settings]
 
     def size_limits(self, names: Sequence[str]) -> dict[str, int]:
         self.asked += names

@@ -26,6 +26,7 @@ COUNTS = (
     "- {id: S, type: count, from: [views], to: [sink]}\n"
 )
 SOURCES = ("clicks", "views")
+NO_LIMITS = {"retention.ms": "-1"}
 
 
 def load(text: str, folder: Path, config: Config = CONFIG) -> Pipeline:
@@ -44,6 +45,7 @@ class Watched:
         found = with_partitions(with_topics_of_patterns(loaded, config, admin), admin)
         for spec in found.data_topics(1):
             counts.setdefault(spec.name, spec.partitions)
+            self.kafka.settings[spec.name] = {**NO_LIMITS, **spec.config}
         self._watch = TopicWatch(found, config, admin)
 
     def look(self) -> tuple[list[str], tuple[str, ...]]:
@@ -107,11 +109,17 @@ def test_partitions_that_nobody_reads_are_a_finding_until_the_next_version(
 @pytest.mark.parametrize("topic", ["F_Count_job", "state_topic_Count_job"])
 def test_what_does_not_suit_topics_of_the_job_is_a_finding(topic: str, watched: Watched) -> None:
     watched.counts[topic] = 4
-    assert watched.look() == ([f"{topic} has 4, needs 2"], (f"{topic} has 4, needs 2",))
-    watched.kafka.wrong = [f"topic {topic}: retention.ms is 1"]
-    assert watched.look()[0] == watched.kafka.wrong
+    grown, (finding,) = watched.look()
+    assert grown == [finding]
+    assert finding.startswith(f"topic {topic} has 4 partitions, the pipeline needs 2; what to do: ")
+    settings = watched.kafka.settings[topic]
+    right = settings["cleanup.policy"]
+    settings["cleanup.policy"] = "delete,compact"
+    (changed,), findings = watched.look()
+    assert changed.startswith(f"topic {topic}: cleanup.policy is delete,compact, and must be ")
+    assert findings == (finding, changed)
     watched.counts[topic] = 2
-    watched.kafka.wrong = []
+    settings["cleanup.policy"] = right
     assert watched.look() == ([], ())
 
 
@@ -150,7 +158,7 @@ def test_topic_that_is_missing_twice_is_a_finding(topic: str, text: str, watched
     assert watched.look() == ([], ())
 
 
-def test_sink_that_was_made_anew_with_fewer_partitions_is_a_finding(watched: Watched) -> None:
+def test_sink_that_was_recreated_with_fewer_partitions_is_a_finding(watched: Watched) -> None:
     """Brokers that create topics by themselves do so as soon as a producer asks."""
     watched.counts["out"] = 1
     _, (finding,) = watched.look()

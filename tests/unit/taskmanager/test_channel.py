@@ -155,7 +155,7 @@ def test_message_that_cannot_be_read_does_not_end_the_conversation(
         assert driver.heard.get(timeout=TIMEOUT_S) == Status(())
         assert driver.channel.threads == [7]
         log = capsys.readouterr().out
-        assert "riddle: the JSON: Invalid value" in log
+        assert "Invalid value 'riddle'" in log
         assert "Stop is a message to workers" in log
         process.kill()
         driver.wait_until_left()
@@ -170,7 +170,7 @@ def test_worker_that_does_not_introduce_itself_is_hung_up_on(
         with pytest.raises(EOFError):
             connection.recv_bytes()
     assert driver.channel.threads == []
-    assert "hello: the JSON: Expected `int` >= 1" in capsys.readouterr().out
+    assert "hello: the JSON: Expected `int` >= 1 - at `$.pid`" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("data", [b'{"type":"riddle"}', encode(Stopped())])
