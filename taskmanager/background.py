@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -14,7 +14,11 @@ from typing import Any
 from kafka_pipeline.common.errors import escaped
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.user_frames import place_in
+from kafka_pipeline.taskmanager.thread_events import Event
 from kafka_pipeline.taskmanager.user_thread import Job, UserThread
+
+Then = Callable[[Any], Sequence[Event]]
+"""Makes the events that tell the core of a result, or of the error that came instead."""
 
 PARALLEL_CALLS = 16
 STANDBY_STARTS = 2
@@ -36,9 +40,9 @@ class Pool(Enum):
 
 @dataclass(eq=False, slots=True)
 class Operation:
-    """Work on another thread; the loop calls `then` with its result."""
+    """Work on another thread; the loop gets the events that `then` makes of its result."""
 
-    then: Callable[[Any], None]
+    then: Then
     pool: Pool
     owner: TaskId | None = None
     """The task whose own thread does the work, in the pool `USER`."""
@@ -52,7 +56,7 @@ class Background:
     """The other threads of a PipelineThread; only its loop may call methods other than `wake`."""
 
     def __init__(self) -> None:
-        self._done: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._done: SimpleQueue[Callable[[], Sequence[Event]]] = SimpleQueue()
         self._under_way: set[Operation] = set()
         self._user_threads: dict[TaskId | None, UserThread] = {}
         """By the task that has the thread to itself; `None` for the one that tasks share."""
@@ -71,11 +75,11 @@ class Background:
         self,
         pool: Pool,
         work: Callable[[], Any],
-        then: Callable[[Any], None],
+        then: Then,
         late: Callable[[Any], None] = lambda _: None,
         owner: TaskId | None = None,
     ) -> Operation:
-        """Run `work` on another thread; then `run_callbacks` passes the result or error to `then`.
+        """Run `work` on another thread; then `events` passes the result or error to `then`.
 
         If the operation was abandoned meanwhile, another thread calls `late` with that instead. In
         the pool `USER`, an `owner` has a thread to itself, until it is let go by `release`.
@@ -99,17 +103,18 @@ class Background:
             self._pools[pool].submit(job)
         return operation
 
-    def run_callbacks(self, wait_s: float) -> None:
-        """Handle finished operations; if there are none yet, wait up to `wait_s` for one."""
-        try:
-            self._done.get(timeout=wait_s)() if wait_s else self._done.get_nowait()()
-            while True:
-                self._done.get_nowait()()
-        except Empty:
-            pass
+    def events(self, wait_s: float) -> Iterator[Event]:
+        """Yield the events of what has ended; if nothing has yet, wait up to `wait_s` for it."""
+        while True:
+            try:
+                done = self._done.get(timeout=wait_s) if wait_s else self._done.get_nowait()
+            except Empty:
+                return
+            wait_s = 0
+            yield from done()
 
-    def wake(self, call: Callable[[], None]) -> None:
-        """Have `run_callbacks` make a call; any thread may call this method."""
+    def wake(self, call: Callable[[], Sequence[Event]]) -> None:
+        """Have `events` make a call, and yield what it returns; any thread may call this method."""
         self._done.put(call)
 
     def user_line(self, owner: TaskId | None = None) -> str:
@@ -150,10 +155,10 @@ class Background:
         for thread in self._user_threads.values():
             thread.close(max(end_s - time.monotonic(), 0))
 
-    def _end(self, operation: Operation, result: Any) -> None:
+    def _end(self, operation: Operation, result: Any) -> Sequence[Event]:
         if operation in self._under_way:
             self._under_way.discard(operation)
-            operation.then(result)
-        else:
-            operation.is_abandoned = False
-            self._pools[Pool.START].submit(operation.late, result)
+            return operation.then(result)
+        operation.is_abandoned = False
+        self._pools[Pool.START].submit(operation.late, result)
+        return ()

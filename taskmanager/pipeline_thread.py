@@ -6,6 +6,7 @@ import faulthandler
 import os
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import structlog
 
@@ -20,7 +21,7 @@ from kafka_pipeline.taskmanager.background import Background, Pool
 from kafka_pipeline.taskmanager.channel import WorkerChannel
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
-from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import End, Lost, Records, SharedConsumers
 from kafka_pipeline.taskmanager.state_answers import StateAnswers
 from kafka_pipeline.taskmanager.task import REFRESH_INTERVAL_S
 from kafka_pipeline.taskmanager.task_entry import Phase
@@ -88,11 +89,7 @@ class PipelineThread:
         self._tasks: dict[TaskId, AssignedTask] = {}
         self._background = background or Background()
         self._consumers = SharedConsumers(context, self._dispose)
-        self._operations = TaskOperations(
-            context, self._background, self._consumers, self._handle, self._dependency_failed
-        )
-        self._events: deque[Event] = deque()
-        self._is_handling = False
+        self._operations = TaskOperations(context, self._background, self._consumers, self._tasks)
         self._has_ended = False
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
@@ -138,7 +135,7 @@ class PipelineThread:
         self._read_commands(0 if is_busy or has_room else wait_s)
         if is_busy:
             wait_s = min(wait_s, BUSY_WAIT_S) if has_room else wait_s
-        self._background.run_callbacks(wait_s if is_busy else 0)
+        self._handle_done(wait_s if is_busy else 0)
         self._fetch(0 if is_busy else wait_s)
         self._tick()
         self._report()
@@ -188,21 +185,32 @@ class PipelineThread:
 
     def _fetch(self, wait_s: float) -> None:
         fed: dict[TaskId, RunningTask] = {}
-        for task_id, running, deliver in self._consumers.fetch(wait_s):
+        for fetched in self._consumers.fetch(wait_s):
+            task_id, running = fetched.task, fetched.running
             try:
-                deliver()
+                match fetched:
+                    case Records(batch=batch):
+                        running.add(batch)
+                    case End(partition=partition, offset=offset):
+                        running.reached_end(partition, offset)
+                    case Lost(reason=reason):
+                        raise running.loss_of_input(reason)
                 fed[task_id] = running
             except BaseException as raised:
-                error = as_exception(raised)
-                self._dependency_failed(task_id, error)
+                self._dependency_failed(task_id, as_exception(raised))
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
                 # That may have been a turn of 100 ms, for which other threads must not wait.
-                self._background.run_callbacks(0)
+                self._handle_done(0)
+
+    def _handle_done(self, wait_s: float) -> None:
+        """Handle what other threads have done; if there is nothing yet, wait for it."""
+        for event in self._background.events(wait_s):
+            self._handle(event)
 
     def _dispose(self, reader: Reader) -> None:
-        self._background.submit(Pool.START, reader.close, lambda _: None)
+        self._background.submit(Pool.START, reader.close, lambda _: ())
 
     def _tick(self) -> None:
         now_s = time.monotonic()
@@ -264,25 +272,20 @@ class PipelineThread:
 
     def _handle(self, event: Event) -> None:
         """Pass an event to the core, execute its commands, and handle the events that follow."""
-        self._events.append(event)
-        if self._is_handling:
-            return
-        self._is_handling = True
-        try:
-            while self._events:
-                for command in self._state.handle(self._events.popleft()):
-                    self._execute(command)
-        finally:
-            self._is_handling = False
+        events = deque([event])
+        while events:
+            for command in self._state.handle(events.popleft()):
+                events.extend(self._execute(command))
 
-    def _execute(self, command: Command) -> None:
+    def _execute(self, command: Command) -> Sequence[Event]:
+        """Execute a command, and return the events of what has ended already."""
         if isinstance(command, EndThread):
             self._has_ended = True
-            return
+            return ()
         task = self._tasks[command.task]
         match command:
             case RunTurn(budget_ms=budget_ms):
-                self._operations.run_turn(task, budget_ms)
+                return self._operations.run_turn(task, budget_ms)
             case CommitTask():
                 self._operations.commit(task)
             case RefreshTask():
@@ -293,7 +296,7 @@ class PipelineThread:
                 if task.start is not None:
                     task.start.cancel()
             case CloseTask():
-                self._operations.close(task)
+                return self._operations.close(task)
             case AbandonCall():
                 self._operations.abandon(task)
             case RestartTask(reason=reason, delay_ms=delay_ms):
@@ -310,6 +313,7 @@ class PipelineThread:
                 self._channel.send(channel_messages.Ending(reason))
                 faulthandler.dump_traceback(all_threads=True)
                 os._exit(1)
+        return ()
 
     def _forget(self, task: AssignedTask, reason: str) -> None:
         task_id = task.replica.task

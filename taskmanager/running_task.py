@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.key_warnings import KeyWarning
 from kafka_pipeline.common.monitoring.times import TimeCounter
@@ -225,8 +226,8 @@ class RunningTask(ABC):
         self._ends[partition] = offset
 
     @abstractmethod
-    def lose_input(self, reason: str) -> None:
-        """Raise the error for a partition that cannot be read any further."""
+    def loss_of_input(self, reason: str) -> EngineError:
+        """Return the error of a task one of whose partitions cannot be read any further."""
 
     def is_full(self, partition: Partition) -> bool:
         """Whether so many of a partition's records wait that no more should be fetched."""

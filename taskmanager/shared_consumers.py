@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -12,10 +11,38 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
 
-Delivery = tuple[TaskId, RunningTask, Callable[[], None]]
-"""A task, and the call that hands it something that was fetched."""
-
 Tasks = dict[TaskId, RunningTask]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records of a partition that a task has not had yet."""
+
+    task: TaskId
+    running: RunningTask
+    batch: RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A partition had nothing to read at `offset` and after it; the task has all before it."""
+
+    task: TaskId
+    running: RunningTask
+    partition: Partition
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A partition cannot be read any further, and a task needs it."""
+
+    task: TaskId
+    running: RunningTask
+    reason: str
+
+
+Fetched = Records | End | Lost
 
 
 @dataclass(slots=True)
@@ -153,7 +180,7 @@ class SharedConsumers:
                     consumer.leave(feed, task_id)
                     self._dispose_if_idle(consumer)
 
-    def fetch(self, wait_s: float) -> Iterator[Delivery]:
+    def fetch(self, wait_s: float) -> Iterator[Fetched]:
         """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
         self._rearrange()
         at_end, self._at_end = self._at_end, []
@@ -181,11 +208,11 @@ class SharedConsumers:
         for consumer in self._consumers:
             consumer.reader.close()
 
-    def _error(self, consumer: _SharedConsumer, feed: _Feed, reason: str) -> Iterator[Delivery]:
+    def _error(self, consumer: _SharedConsumer, feed: _Feed, reason: str) -> Iterator[Lost]:
         topic, number = feed.partition
         for task_id, task in list(feed.tasks.items()):
             if task.read[feed.partition] <= feed.next:
-                yield task_id, task, partial(task.lose_input, f"{topic}[{number}]: {reason}")
+                yield Lost(task_id, task, f"{topic}[{number}]: {reason}")
             else:
                 # This task is ahead of the consumer, so the error may not concern it.
                 consumer.leave(feed, task_id)
@@ -264,7 +291,7 @@ class SharedConsumers:
         return self._consumers[-1]
 
 
-def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iterator[Delivery]:
+def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iterator[Records]:
     """Yield a batch for each task, without the records that it already has."""
     feed.read = feed.next = batch.offsets[-1] + 1
     feed.is_confirmed, feed.is_at_its_end = True, False
@@ -272,12 +299,12 @@ def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iter
     for task_id, task in list(feed.tasks.items()):
         part = batch.part(batch.count_before(task.read[feed.partition]), len(batch))
         if len(part):
-            yield task_id, task, partial(task.add, part)
+            yield Records(task_id, task, part)
 
 
-def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[Delivery]:
-    """Yield an end-of-partition call for each task that has all records."""
+def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[End]:
+    """Yield the end of a partition for each task that has all records."""
     for task_id in tasks:
         task = feed.tasks[task_id]
         if task.read[feed.partition] <= feed.next:
-            yield task_id, task, partial(task.reached_end, feed.partition, feed.next)
+            yield End(task_id, task, feed.partition, feed.next)

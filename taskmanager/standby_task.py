@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from typing import Any
 
+from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.status import TaskState
@@ -97,9 +98,9 @@ class StandbyTask(RunningTask):
         self.read[partition] = max(offset, self.read[partition])
         self._note(self.read)
 
-    def lose_input(self, reason: str) -> None:
-        """Raise `TransactionFailedError`; a new start finds out what the topics still have."""
-        raise TransactionFailedError(reason)
+    def loss_of_input(self, reason: str) -> EngineError:
+        """Return a `TransactionFailedError`; a new start finds out what the topics still have."""
+        return TransactionFailedError(reason)
 
     def release(self) -> None:
         """Close the stores, which keep their positions."""

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
-from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.errors import EngineError, as_exception
 from kafka_pipeline.common.fault_points import reach
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.key_warnings import KeyWarning
@@ -209,9 +209,9 @@ class Task(RunningTask):
         watch, task = self._context.lag_watch, self._replica.task
         watch.nothing_between(task, partition, self.read[partition], offset)
 
-    def lose_input(self, reason: str) -> None:
-        """Raise `NonRetriableError`: no records are skipped."""
-        raise NonRetriableError(reason)
+    def loss_of_input(self, reason: str) -> EngineError:
+        """Return a `NonRetriableError`: no records are skipped."""
+        return NonRetriableError(reason)
 
     def is_full(self, partition: Partition) -> bool:
         """Whether so many of a partition's records wait that no more should be fetched."""

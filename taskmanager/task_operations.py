@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from kafka_pipeline.common.errors import EngineError, as_exception
 from kafka_pipeline.common.kafka.clients import MissingRightError
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
-from kafka_pipeline.taskmanager.background import Background, Operation, Pool
+from kafka_pipeline.taskmanager.background import Background, Operation, Pool, Then
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, Turn
 from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
 from kafka_pipeline.taskmanager.task_rights import named
@@ -19,6 +19,7 @@ from kafka_pipeline.taskmanager.task_start import StartCancelledError, refresh_f
 from kafka_pipeline.taskmanager.thread_events import (
     Closed,
     CommitEnded,
+    DependencyFailed,
     Event,
     Fed,
     Started,
@@ -30,8 +31,8 @@ from kafka_pipeline.taskmanager.thread_events import (
 class TaskOperations:
     """Starts, turns, commits and closes tasks, and updates the global stores.
 
-    None of these blocks, except turns and closes of tasks that are inline. Each ends with an event
-    for the core, which is handled on the loop's thread.
+    None of these blocks, except turns and closes of tasks that are inline: their events are
+    returned. Those of the others come from `Background.events` when another thread is done.
     """
 
     def __init__(
@@ -39,14 +40,13 @@ class TaskOperations:
         context: TaskContext,
         background: Background,
         consumers: SharedConsumers,
-        handle: Callable[[Event], None],
-        dependency_failed: Callable[[TaskId, Exception], None],
+        tasks: Mapping[TaskId, AssignedTask],
     ) -> None:
+        """`tasks` are those of the thread, as they come and go."""
         self._context = context
         self._background = background
         self._consumers = consumers
-        self._handle = handle
-        self._dependency_failed = dependency_failed
+        self._tasks = tasks
         self._calling: set[TaskId] = set()
         self._update: Operation | None = None
         """The update of the global stores that is in progress."""
@@ -60,29 +60,30 @@ class TaskOperations:
         """Begin to start a task; ends with `Started` or `StartFailed`."""
         task_id = task.replica.task
 
-        def then(result: Any) -> None:
+        def then(result: Any) -> Sequence[Event]:
             if isinstance(result, RunningTask):
                 task.running = result
                 self._consumers.add(task_id, result)
-                self._handle(Started(task_id, result.wake_in_ms(), result.has_own_thread))
-            elif isinstance(result, StartCancelledError):
-                self._handle(StartFailed(task_id, None))
-            else:
-                self._handle(StartFailed(task_id, task.failure_of(result)))
+                return [Started(task_id, result.wake_in_ms(), result.has_own_thread)]
+            if isinstance(result, StartCancelledError):
+                return [StartFailed(task_id, None)]
+            return [StartFailed(task_id, task.failure_of(result))]
 
         def late(result: Any) -> None:
             if isinstance(result, RunningTask):
                 result.close()
 
-        def on_call_returned() -> None:
-            if task.running is not None:
-                self._handle(Fed(task_id, True, task.running.is_at_its_end))
+        def on_call_returned() -> Sequence[Event]:
+            if task.running is None:
+                return ()
+            return [Fed(task_id, True, task.running.is_at_its_end)]
 
         start = task.new_start(lambda: self._background.wake(on_call_returned))
         pool = Pool.STANDBY_START if task_id.standby else Pool.START
-        task.operation = self._background.submit(pool, start.run, self._told(task, then), late)
+        ended = self._with_right(task, then)
+        task.operation = self._background.submit(pool, start.run, ended, late)
 
-    def run_turn(self, task: AssignedTask, budget_ms: int) -> None:
+    def run_turn(self, task: AssignedTask, budget_ms: int) -> Sequence[Event]:
         """Process records for about `budget_ms`; ends with `TurnEnded`."""
         running, took_s = _running(task), 0.0
 
@@ -95,14 +96,14 @@ class TaskOperations:
                 took_s = time.monotonic() - began_s
                 task.memory.turns.add(took_s)
 
-        def then(result: Any) -> None:
+        def then(result: Any) -> Sequence[Event]:
             is_turn = isinstance(result, Turn)
             turn = result if is_turn else Turn(has_more=False, wants_commit=False)
             if running.has_calls:
                 self._calling.add(task.replica.task)
             else:
                 self._calling.discard(task.replica.task)
-            self._handle(
+            return [
                 TurnEnded(
                     task.replica.task,
                     has_more=turn.has_more,
@@ -113,15 +114,16 @@ class TaskOperations:
                     failure=None if is_turn else task.failure_of(result),
                     took_ms=1000 * took_s,
                 )
-            )
+            ]
 
+        ended = self._with_right(task, then)
         if task.is_inline:
-            self._told(task, then)(attempt(turn))
-        else:
-            self.update_global_stores()
-            task.operation = self._background.submit(
-                Pool.USER, turn, self._told(task, then), running.end_abandoned, _owner(task)
-            )
+            return ended(attempt(turn))
+        self.update_global_stores()
+        task.operation = self._background.submit(
+            Pool.USER, turn, ended, running.end_abandoned, _owner(task)
+        )
+        return ()
 
     def commit(self, task: AssignedTask) -> None:
         """Commit what the task has done; ends with `CommitEnded`."""
@@ -139,24 +141,22 @@ class TaskOperations:
             except EngineError as error:
                 task.log.warning("the committed offsets were not refreshed", reason=str(error))
 
-        self._background.submit(Pool.COMMIT, refresh, lambda _: None)
+        self._background.submit(Pool.COMMIT, refresh, lambda _: ())
 
-    def close(self, task: AssignedTask) -> None:
+    def close(self, task: AssignedTask) -> Sequence[Event]:
         """Close a task without a commit; ends with `Closed`."""
         running = _running(task)
         self._consumers.remove(task.replica.task, running)
         self._calling.discard(task.replica.task)
 
-        def then(_: Any) -> None:
+        def then(_: Any) -> Sequence[Event]:
             task.running = None
-            self._handle(Closed(task.replica.task))
+            return [Closed(task.replica.task)]
 
         if task.is_inline:
-            then(attempt(running.close))
-        else:
-            task.operation = self._background.submit(
-                Pool.USER, running.close, then, owner=_owner(task)
-            )
+            return then(attempt(running.close))
+        task.operation = self._background.submit(Pool.USER, running.close, then, owner=_owner(task))
+        return ()
 
     def abandon(self, task: AssignedTask) -> None:
         """Go on without the call of user code that hangs; what it does later has no effect."""
@@ -175,7 +175,7 @@ class TaskOperations:
             task.running = None
 
     def update_global_stores(self) -> None:
-        """Apply new records of global topics, so that tasks see them."""
+        """Apply new records of global topics, so that tasks see them; may fail dependencies."""
         stores = self._context.global_stores
         if stores.are_used and self._update is None:
             most = self._context.config.max_batch_records
@@ -191,30 +191,34 @@ class TaskOperations:
             finally:
                 task.memory.commits.add(time.monotonic() - began_s)
 
-        def then(result: Any) -> None:
+        def then(result: Any) -> Sequence[Event]:
             failure = task.failure_of(result) if isinstance(result, Exception) else None
-            self._handle(CommitEnded(task.replica.task, failure))
+            return [CommitEnded(task.replica.task, failure)]
 
         late = _running(task).end_abandoned
-        task.operation = self._background.submit(Pool.COMMIT, timed, self._told(task, then), late)
+        ended = self._with_right(task, then)
+        task.operation = self._background.submit(Pool.COMMIT, timed, ended, late)
 
-    def _told(self, task: AssignedTask, then: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _with_right(self, task: AssignedTask, then: Then) -> Then:
         """Return a `then` that first asks a broker which right is missing, if that is the error."""
 
-        def first(result: Any) -> None:
+        def first(result: Any) -> Sequence[Event]:
             if not isinstance(result, MissingRightError):
-                then(result)
-                return
+                return then(result)
             names, brokers = self._context.config.topic_names, self._context.clients.brokers
             work = partial(named, result, task.replica, names, brokers)
             self._background.submit(Pool.START, work, then)
+            return ()
 
         return first
 
-    def _on_updated(self, failed: Any) -> None:
+    def _on_updated(self, failed: Any) -> Sequence[Event]:
         self._update = None
-        for task_id, error in failed.items():
-            self._dependency_failed(task_id, error)
+        return [
+            DependencyFailed(task_id, self._tasks[task_id].failure_of(error))
+            for task_id, error in failed.items()
+            if task_id in self._tasks
+        ]
 
 
 def _running(task: AssignedTask) -> RunningTask:

@@ -331,7 +331,7 @@ class TaskOwner(Owner):
         for partition, offset in fetched.ends:
             task.reached_end(partition, offset)
         for _, reason in fetched.errors:
-            if self._task is not None and not self._attempt(partial(task.lose_input, reason)):
+            if self._task is not None and not self._attempt(partial(self._lose, task, reason)):
                 return
         self._loop.run_once()
         if self._occupied_until_s <= self._clock.now_s:
@@ -339,6 +339,9 @@ class TaskOwner(Owner):
         if self._occupied_until_s > self._clock.now_s or self._turn(task):
             self._pause_full(task)
             self._commit_if_due(task)
+
+    def _lose(self, task: RunningTask, reason: str) -> None:
+        raise task.loss_of_input(reason)
 
     def _turn(self, task: RunningTask) -> bool:
         """Do a turn; return whether the task still runs."""

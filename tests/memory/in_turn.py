@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.taskmanager.background import Background, Operation, Pool
+from kafka_pipeline.taskmanager.background import Background, Operation, Pool, Then
+from kafka_pipeline.taskmanager.thread_events import Event
 from tests.memory.clock import Clock
 
 T = TypeVar("T")
@@ -37,12 +38,12 @@ class _Line:
 
 
 class BackgroundInTurn(Background):
-    """A `Background` that works when `run` is called; `run_callbacks` delivers some results."""
+    """A `Background` that works when `run` is called; `events` delivers some results."""
 
     def __init__(self, clock: Clock, random: Random) -> None:
         self._clock = clock
         self._random = random
-        self._results: deque[Callable[[], None]] = deque()
+        self._results: deque[Callable[[], Sequence[Event]]] = deque()
         self._open: set[Operation] = set()
         self._lines: dict[tuple[Pool, TaskId | None], _Line] = {
             (pool, None): _Line() for pool in Pool if pool is not Pool.USER
@@ -76,7 +77,7 @@ class BackgroundInTurn(Background):
         self,
         pool: Pool,
         work: Callable[[], Any],
-        then: Callable[[Any], None],
+        then: Then,
         late: Callable[[Any], None] = lambda _: None,
         owner: TaskId | None = None,
     ) -> Operation:
@@ -96,8 +97,8 @@ class BackgroundInTurn(Background):
         line.jobs.append(job)
         return operation
 
-    def run_callbacks(self, wait_s: float) -> None:
-        """See `Background.run_callbacks`; it may deliver a part, as if the rest came just after."""
+    def events(self, wait_s: float) -> Iterator[Event]:
+        """See `Background.events`; it may deliver a part, as if the rest came just after."""
         if wait_s and not self._results:
             if self.can_run and self._random.random() < _INSIDE_A_WAIT:
                 self.run()
@@ -105,9 +106,9 @@ class BackgroundInTurn(Background):
                 self._clock.advance(wait_s)
         if self._results:
             for _ in range(self._random.randint(1, len(self._results))):
-                self._results.popleft()()
+                yield from self._results.popleft()()
 
-    def wake(self, call: Callable[[], None]) -> None:
+    def wake(self, call: Callable[[], Sequence[Event]]) -> None:
         """See `Background.wake`."""
         self._results.append(call)
 
@@ -141,13 +142,13 @@ class BackgroundInTurn(Background):
             if line.jobs and not (line.is_single and line.is_running)
         ]
 
-    def _finish(self, operation: Operation, result: Any) -> None:
+    def _finish(self, operation: Operation, result: Any) -> Sequence[Event]:
         if operation in self._open:
             self._open.discard(operation)
-            operation.then(result)
-        else:
-            operation.is_abandoned = False
-            self._lines[Pool.START, None].jobs.append(partial(operation.late, result))
+            return operation.then(result)
+        operation.is_abandoned = False
+        self._lines[Pool.START, None].jobs.append(partial(operation.late, result))
+        return ()
 
 
 class EventLoopInTurn(EventLoop):

@@ -238,8 +238,8 @@ class FakeTask(RunningTask):
     def add(self, batch: RecordBatch) -> None:
         self.records.append(batch)
 
-    def lose_input(self, reason: str) -> None:
-        raise NonRetriableError(reason)
+    def loss_of_input(self, reason: str) -> NonRetriableError:
+        return NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:

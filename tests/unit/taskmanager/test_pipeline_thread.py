@@ -6,7 +6,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -25,6 +25,7 @@ from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
 from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.background import PARALLEL_CALLS
 from kafka_pipeline.taskmanager.pipeline_thread import CHECK_INTERVAL_S
+from kafka_pipeline.taskmanager.thread_events import Event
 from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.fakes import HAS_MORE, TIMEOUT_S, FakeTask, Rig, batch
 
@@ -170,8 +171,12 @@ def test_what_other_threads_have_done_is_handled_between_turns_of_built_in_types
     """A round of the loop may have many of them, each of 100 ms."""
     first, second = rig.run(0, 1)
     handled: list[int] = []
-    wake = rig.thread._background.wake
-    first.on_turn = lambda: wake(lambda: handled.append(second.turns))
+
+    def note() -> Sequence[Event]:
+        handled.append(second.turns)
+        return ()
+
+    first.on_turn = lambda: rig.thread._background.wake(note)
     feed(rig, first, second)
     rig.step_until(lambda: second.turns == 1)
     assert handled == [0]

@@ -17,7 +17,7 @@ from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.running_task import RunningTask
-from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import End, Lost, Records, SharedConsumers
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
@@ -134,8 +134,8 @@ class QueueTask(RunningTask):
         super().reached_end(partition, offset)
         self.ends.append((partition, offset))
 
-    def lose_input(self, reason: str) -> None:
-        raise NonRetriableError(reason)
+    def loss_of_input(self, reason: str) -> NonRetriableError:
+        return NonRetriableError(reason)
 
     @property
     def has_records(self) -> bool:
@@ -183,13 +183,16 @@ class Rig:
     def fetch(self) -> int:
         """Fetch once; return how many deliveries came. A task that loses its input is removed."""
         count = 0
-        for task_id, task, deliver in self.consumers.fetch(0):
+        for fetched in self.consumers.fetch(0):
             count += 1
-            try:
-                deliver()
-            except NonRetriableError:
-                self.consumers.remove(task_id, task)
-                raise
+            match fetched:
+                case Records(_, task, batch):
+                    task.add(batch)
+                case End(_, task, partition, offset):
+                    task.reached_end(partition, offset)
+                case Lost(task_id, task, reason):
+                    self.consumers.remove(task_id, task)
+                    raise task.loss_of_input(reason)
         return count
 
     def fetch_all(self, *tasks: QueueTask) -> None:
