@@ -55,6 +55,8 @@ class JobManagerInfo:
     age_ms: int | None = None
     findings: tuple[str, ...] = ()
     """What it has found that does not suit the job any more."""
+    unread: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """How many records wait in partitions that no task reads, by the processors concerned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class ClusterStatus:
                 "epoch": manager.epoch,
                 "age_ms": manager.age_ms,
                 "findings": list(manager.findings),
+                "unread": dict(manager.unread),
             },
             "task_managers": [
                 {
@@ -309,7 +312,8 @@ def _job_manager(beat: Beat | None, now_ms: int, overdue_ms: int) -> JobManagerI
     presence = Presence.UP if age_ms <= overdue_ms else Presence.DOWN
     if beat.content.leaving:
         presence = Presence.LEFT
-    return JobManagerInfo(presence, beat.content.epoch, age_ms, beat.content.findings)
+    content = beat.content
+    return JobManagerInfo(presence, content.epoch, age_ms, content.findings, content.unread)
 
 
 def _task_manager(

@@ -43,7 +43,8 @@ class Figures:
     """The figures of one task, of a processor, or of a job; `None` is unknown.
 
     `states` counts the tasks by their states. Rates are records per second. `lag`, `counts` and
-    `left_out` are sums; the lag is unknown if that of any task is. `oldest_ms` is the age of the
+    `left_out` are sums; the lag is unknown if that of any task is, and
+    counts partitions that no task reads. `oldest_ms` is the age of the
     oldest record that waits. In event time, tasks are as far as the last of them, which is
     `behind_ms` behind the newest record of the job.
     """
@@ -83,9 +84,15 @@ def state_of(info: TaskInfo) -> str:
 
 
 def together(
-    infos: Collection[TaskInfo], newest_ms: int | None, rates: Mapping[TaskId, Rates] = {}
+    infos: Collection[TaskInfo],
+    newest_ms: int | None,
+    rates: Mapping[TaskId, Rates] = {},
+    unread: int = 0,
 ) -> Figures:
-    """Return the figures of tasks; `newest_ms` is the job's newest record, `rates` those known."""
+    """Return the figures of tasks; `newest_ms` is the job's newest record, `rates` those known.
+
+    `unread` records wait in partitions that none of the tasks reads, but should.
+    """
     statuses = [info.status for info in infos if info.status is not None]
     known = [rates[info.task] for info in infos if info.task in rates]
     ages = [age for each in statuses if (age := each.gauge("oldest_waiting_ms")) is not None]
@@ -93,7 +100,7 @@ def together(
         Counter(map(state_of, infos)),
         _sum(each.records_in for each in known),
         _sum(each.records_out for each in known),
-        unread_of(infos),
+        None if (lag := unread_of(infos)) is None else lag + unread,
         max(ages, default=None),
         time_together(statuses),
         lag_together(statuses, newest_ms),
@@ -108,8 +115,8 @@ def by_processor(status: ClusterStatus, rates: Mapping[TaskId, Rates] = {}) -> d
     infos: dict[str, list[TaskInfo]] = {}
     for info in status.tasks:
         infos.setdefault(info.task.processor, []).append(info)
-    newest_ms = status.newest_record_ms
-    return {name: together(of, newest_ms, rates) for name, of in infos.items()}
+    newest_ms, unread = status.newest_record_ms, status.job_manager.unread
+    return {name: together(of, newest_ms, rates, unread.get(name, 0)) for name, of in infos.items()}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -340,7 +340,8 @@ class JobManagerBeat:
 
     `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
     processors in `held` have no owner on purpose, and neither have `held_tasks`. `findings` say
-    what does not suit the job any more, such as partitions that no task reads.
+    what does not suit the job any more, such as partitions that no task reads. `unread` has how
+    many records wait there, by the processors that read the topics.
     """
 
     epoch: int
@@ -350,6 +351,7 @@ class JobManagerBeat:
     held: frozenset[str] = frozenset()
     held_tasks: frozenset[TaskId] = frozenset()
     findings: tuple[str, ...] = ()
+    unread: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ class _Beat(Struct, frozen=True, kw_only=True):
     held: frozenset[Name] = frozenset()
     held_tasks: frozenset[TaskId] = frozenset()
     findings: tuple[str, ...] = ()
+    unread: Mapping[Name, Count] = {}
 
 
 class _BeatWithOwners(_Beat, frozen=True, kw_only=True):
@@ -235,6 +236,8 @@ def encode_owners(beat: JobManagerBeat) -> list[bytes]:
         facts["findings"] = [
             shorten(finding, _LONGEST_FINDING) for finding in beat.findings[:_MOST_FINDINGS]
         ]
+    if beat.unread:
+        facts["unread"] = dict(beat.unread)
     pairs = [(str(task), tm_id) for task, tm_id in beat.owners.items()]
     size = sum(len(task) + _OWNER_BYTES for task, _ in pairs)
     some = max(len(pairs) * PART_BYTES // max(size, 1), 1)

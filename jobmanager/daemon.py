@@ -246,7 +246,7 @@ class JobManagerDaemon:
             _log(command)
             if isinstance(command, JobManagerBeat):
                 self._beats_sent += 1
-                command = replace(command, findings=self._findings)
+                command = replace(command, findings=self._findings, unread=self._rollout.unread)
             if isinstance(command, JobManagerBeat | Refused | ReportRequest):
                 # Repeated anyway, and harmless from a JobManager that no longer leads.
                 self._reports.write(self._codec.encode(command, wall_clock_ms()))

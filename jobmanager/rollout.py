@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 
 import structlog
@@ -67,6 +67,11 @@ class Rollout:
     def findings(self) -> tuple[str, ...]:
         """What does not suit the version that runs, at the last look."""
         return self._topics.findings if self._topics else ()
+
+    @property
+    def unread(self) -> Mapping[str, int]:
+        """How many records wait in partitions that no task reads, by processor."""
+        return self._topics.unread if self._topics else {}
 
     @property
     def rejected(self) -> int:

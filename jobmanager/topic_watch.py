@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import structlog
@@ -62,6 +63,8 @@ class TopicWatch:
         self._missing: frozenset[str] = frozenset()
         self._told: frozenset[str] = frozenset()
         self.findings: tuple[str, ...] = ()
+        self.unread: Mapping[str, int] = {}
+        """How many records wait in partitions that no task reads, by the processors concerned."""
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -79,24 +82,36 @@ class TopicWatch:
             self._look_for_topics()
         next_ = self._with_new_partitions(counts)
         self.successor = None if next_ is self._pipeline else next_
+        unread = {
+            topic: self._waiting(topic, counts[topic])
+            for topic in self._grown(counts)
+            if counts[topic] != next_.partitions_of(topic)
+        }
         # What waits grows from look to look, and is no reason to log a finding again.
-        found = dict(self._findings(counts, next_))
+        found = dict(self._findings(counts, unread))
         for text in found.keys() - self._told:
             logger.warning("a topic is not as the job needs it", finding=text + found[text])
         self._told = frozenset(found)
         self.findings = tuple(text + more for text, more in found.items())
+        waiting: Counter[str] = Counter()
+        for topic, records in unread.items():
+            waiting.update(dict.fromkeys(self._readers[topic], records))
+        self.unread = waiting
 
-    def _findings(self, counts: Mapping[str, int], next_: Pipeline) -> Iterator[tuple[str, str]]:
+    def _findings(
+        self, counts: Mapping[str, int], unread: Mapping[str, int]
+    ) -> Iterator[tuple[str, str]]:
         """Yield each finding as two parts of its text: what it is, and what changes meanwhile."""
         missing = frozenset(self._counts.keys() - counts.keys())
         # A broker that starts does not know all topics yet: gone is what is missing twice.
         for topic in sorted(missing & self._missing):
             yield self._gone(topic), ""
         self._missing = missing
-        for topic, readers in self._readers.items():
+        for topic in self._readers:
             before, count = self._counts[topic], counts.get(topic, 0)
-            if readers and count > before and count != next_.partitions_of(topic):
-                yield self._grown(topic, count), self._waiting(topic, count)
+            if topic in unread:
+                records = counted(unread[topic], "record")
+                yield self._too_many(topic, count), f". Waiting in the others: {records}"
             elif self._writers[topic] and 0 < count < before:
                 yield (
                     f"{topic} has {counted(count, 'partition')}, and had {before} when this "
@@ -116,12 +131,13 @@ class TopicWatch:
             )
 
     def _with_new_partitions(self, counts: Mapping[str, int]) -> Pipeline:
-        more = {
-            topic: counts[topic]
-            for topic, readers in self._readers.items()
-            if readers and counts.get(topic, 0) > self._counts[topic]
-        }
+        more = {topic: counts[topic] for topic in self._grown(counts)}
         return with_more_partitions(self._pipeline, more) if self._takes_up else self._pipeline
+
+    def _grown(self, counts: Mapping[str, int]) -> list[str]:
+        """Return the sources that have more partitions than when this version began."""
+        read = [topic for topic, readers in self._readers.items() if readers]
+        return [topic for topic in read if counts.get(topic, 0) > self._counts[topic]]
 
     def _gone(self, topic: str) -> str:
         if topic not in self._readers:
@@ -140,18 +156,18 @@ class TopicWatch:
             f"{counted(self._counts[topic], 'partition')}, or take it out of the pipeline"
         )
 
-    def _grown(self, topic: str, count: int) -> str:
+    def _too_many(self, topic: str, count: int) -> str:
         readers = self._readers[topic]
         return (
             f"{topic} has {counted(count, 'partition')}, and {listed(readers)} "
             f"{'reads' if len(readers) == 1 else 'read'} {self._counts[topic]}. {_GROWN_REMEDY}"
         )
 
-    def _waiting(self, topic: str, count: int) -> str:
+    def _waiting(self, topic: str, count: int) -> int:
+        """Return how many records are in the partitions that a topic did not have before."""
         new = [(topic, number) for number in range(self._counts[topic], count)]
         starts, ends = self._admin.oldest_offsets(new), self._admin.high_watermarks(new)
-        waiting = sum(ends[each] - starts.get(each, 0) for each in ends)
-        return f". Waiting in the others: {counted(waiting, 'record')}"
+        return sum(ends[each] - starts.get(each, 0) for each in ends)
 
     def _look_for_topics(self) -> None:
         existing, _ = matching_topics(self._pipeline, self._config, self._admin)

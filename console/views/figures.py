@@ -28,8 +28,11 @@ def tasks_of(snapshot: Snapshot, processor: str) -> list[TaskInfo]:
 
 
 def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any]:
-    """Return the figures of tasks together as JSON, with the worst of their states."""
-    found = together(tasks, snapshot.status.newest_record_ms, snapshot.rates)
+    """Return the figures of some processors' tasks as JSON, with the worst of their states."""
+    status = snapshot.status
+    processors = {info.task.processor for info in tasks}
+    unread = sum(n for id_, n in status.job_manager.unread.items() if id_ in processors)
+    found = together(tasks, status.newest_record_ms, snapshot.rates, unread)
     return {
         "state": next(
             (str(state) for state in _WORST_FIRST if state in found.states), NOT_REPORTED

@@ -261,6 +261,7 @@ def test_owners_come_with_what_nobody_is_to_run() -> None:
         held=frozenset({"Adder"}),
         held_tasks=frozenset({TaskId("Counter", 1)}),
         findings=("clicks has 3 partitions", "a" * 1_000),
+        unread={"Count": 14},
     )
     (record,) = encode(beat)
     assert Codec(NAMES).decode(record) == beat

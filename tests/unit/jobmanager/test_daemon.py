@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -108,6 +108,7 @@ class Rollout:
 
     rejected = 0
     findings = ("clicks has 3 partitions",)
+    unread: ClassVar = {"P": 7}
     deployed = Deployed(PipelineVersion(1, PIPELINE, "", 0, "ada"), Wish(version=1))
 
     def __init__(self, *_: object) -> None:
@@ -172,6 +173,7 @@ def test_job_manager_that_is_stopped_says_so_in_its_last_heartbeat(kafka: Kafka)
     *others, last = beats(kafka, looks=3)
     assert [beat.leaving for beat in others] == [False]
     assert [beat.findings for beat in others] == [Rollout.findings]
+    assert [beat.unread for beat in others] == [Rollout.unread]
     assert (last.epoch, last.leaving, last.owners) == (EPOCH, True, {TaskId("P", 0): None})
 
 

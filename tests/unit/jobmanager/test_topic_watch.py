@@ -56,6 +56,10 @@ class Watched:
         logged = [entry.get("finding") or f"new: {entry['topics']}" for entry in logs]
         return logged, self._watch.findings
 
+    @property
+    def unread(self) -> dict[str, int]:
+        return dict(self._watch.unread)
+
     def partitions_to_read(self) -> dict[str, int]:
         """The partitions of the sources in the version that the JobManager is to begin."""
         successor = self._watch.successor
@@ -100,10 +104,15 @@ def test_partitions_that_nobody_reads_are_a_finding_until_the_next_version(
     assert finding.endswith(". Waiting in the others: 14 records")
     assert logged == [finding]
     assert watched.look() == ([], (finding,))
+    assert watched.unread == {"S": 14}
     watched.counts["views"] = 4
     logged, (finding,) = watched.look()
     assert logged == [finding]
     assert finding.endswith("21 records")
+    assert watched.unread == {"S": 21}
+    watched.counts["views"] = 1
+    assert watched.look() == ([], ())
+    assert watched.unread == {}
 
 
 @pytest.mark.parametrize("topic", ["F_Count_job", "state_topic_Count_job"])
