@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregates import AggregateStream
-from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
 from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
@@ -74,35 +74,43 @@ class GroupedStream(Grouped, Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        adder: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
         history_retention_ms: int | None = None,
-        **fields: Aggregation,
     ) -> T:
         """Return the table of `adder(key, value, aggregate)` per key.
 
         The first aggregate of a key is what `initializer()` returns. The adder may change the
         aggregate and return it. If it returns `None`, the key has no aggregate any more. With
         `history_retention_ms`, the table is versioned (KIP-914).
-
-        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, as in
-        `aggregate(n=agg.count(), total=agg.sum(col("delay")), name="Delays")`. The table then has
-        dicts with these fields; `value_serde` writes them where they are written. The store has
-        what the aggregations need.
         """
-        if fields:
-            found = field_aggregates(fields, name, initializer=initializer, adder=adder)
-            return self._derived("aggregate", found, name, value_serde, history_retention_ms)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         serde = value_serde or self.graph.value_serde
-        assert initializer is not None
-        assert adder is not None
         functions = AggregateFunctions(initializer, adder)
         return self._aggregate("aggregate", functions, name, serde, history_retention_ms)
+
+    def agg(
+        self,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+        /,
+        **fields: Aggregation,
+    ) -> T:
+        """Return the table of dicts with these fields per key; `kafka_pipeline.agg` makes them.
+
+            flights.group_by_key().agg("Delays", n=agg.count(), total=agg.sum(col("delay")))
+
+        A field may have any name, so the step's own arguments come first, by position.
+        `value_serde` writes the dicts where they are written; the store has what the aggregations
+        need. Raises `TopologyError`.
+        """
+        found = FieldAggregates(fields, name)
+        return self._derived("agg", found, name, value_serde, history_retention_ms)
 
     def top_n(
         self,

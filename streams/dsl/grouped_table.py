@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregates import AggregateTable
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, FieldAggregates
 from kafka_pipeline.streams.dsl.change import change_serde
 from kafka_pipeline.streams.dsl.graph import Step, call
 from kafka_pipeline.streams.dsl.grouped import TableMaker, add_stateful
@@ -84,6 +85,25 @@ class GroupedTable(Generic[T]):
         functions = AggregateFunctions(initializer, adder, subtractor)
         serde = value_serde or self._source.graph.value_serde
         return self._aggregate("aggregate", functions, name, serde)
+
+    def agg(
+        self,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        /,
+        **fields: Aggregation,
+    ) -> T:
+        """Return the table of dicts with these fields per group; `kafka_pipeline.agg` makes them.
+
+            balances.group_by(by_region, name="ByRegion").agg("Regions", total=agg.sum(value()))
+
+        The fields are `agg.count`, `agg.sum` and `agg.avg`, from which a value can be taken out
+        again; others raise `TopologyError`. Sums are exact, and rounded once if there are floats.
+        See `GroupedStream.agg`.
+        """
+        found = FieldAggregates(fields, name, of_table=True)
+        table: Any = self._aggregate("agg", found.functions, name, found.serde)
+        return table.map_values(found.result, value_serde=value_serde)  # type: ignore[no-any-return]
 
     def _grouped(self) -> Step:
         """Return the repartition, which all aggregates of this object share."""

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import Graph, Step, call
@@ -179,34 +179,37 @@ class WindowedStream(Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        adder: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], Any],
+        adder: Callable[[Any, Any, Any], Any],
         *,
         merger: Callable[[Any, Any, Any], Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-        **fields: Aggregation,
     ) -> T:
         """Return the table of `adder(key, value, aggregate)` per key and window.
 
         The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`,
         which makes one aggregate of those of two sessions that a record connects. The adder and the
         merger may change an aggregate and return it.
-
-        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, for sessions
-        as well; see `GroupedStream.aggregate`.
         """
-        if fields:
-            given = {"initializer": initializer, "adder": adder, "merger": merger}
-            found = field_aggregates(fields, name, **given)
-            return self._derived("aggregate", found, name, value_serde)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         check_merger(self._windows, merger, name)
-        assert initializer is not None
-        assert adder is not None
         functions = AggregateFunctions(initializer, adder, None, merger)
         return self._aggregate("aggregate", functions, name, value_serde or self._graph.value_serde)
+
+    def agg(
+        self,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        /,
+        **fields: Aggregation,
+    ) -> T:
+        """Return the table of dicts with these fields per key and window, for sessions as well.
+
+        See `GroupedStream.agg`.
+        """
+        return self._derived("agg", FieldAggregates(fields, name), name, value_serde)
 
     def top_n(
         self,

@@ -29,7 +29,9 @@ def cogroup(of: Operator) -> Table:
 
 def aggregate_fields(of: Operator) -> Table:
     number = value().to_int()
-    return of.a.group_by_key().aggregate(
+    return of.a.group_by_key().agg(
+        "Figures",
+        serdes.json,
         count=agg.count(),
         sum=agg.sum(number),
         avg=agg.avg(number),
@@ -38,8 +40,6 @@ def aggregate_fields(of: Operator) -> Table:
         first=agg.first(number),
         last=agg.last(number),
         approx_distinct=agg.approx_distinct(number % 3),
-        name="Figures",
-        value_serde=serdes.json,
     )
 
 
