@@ -10,12 +10,12 @@ from kafka_pipeline.streams.event_time.clocks import TaskClock
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Headers, Record
 from kafka_pipeline.streams.stores.builder import Store
-from kafka_pipeline.streams.type_variables import K_co, KIn, V_co, VIn
+from kafka_pipeline.streams.type_variables import KForward, KIn, KOut, VForward, VIn, VOut
 
 S = TypeVar("S", bound=Store)
 
 
-class ProcessorContext(Protocol[KIn, VIn]):
+class ProcessorContext(Protocol[KForward, VForward]):
     """A processor's view of its task. Each processor has its own, from `init` on.
 
     `ProcessorContext[str, int]` forwards records with these keys and values.
@@ -75,7 +75,7 @@ class ProcessorContext(Protocol[KIn, VIn]):
     def hold_ms(self) -> int:
         """For the engine: how long the nodes ahead of this one may hold records back."""
 
-    def forward(self, record: Record[KIn, VIn] | Batch, child: str | None = None) -> None:
+    def forward(self, record: Record[KForward, VForward] | Batch, child: str | None = None) -> None:
         """Pass a record or a batch on to all children, or only to the one named `child`.
 
         When this returns, the children have processed it. Raises `StreamsError` for an unknown
@@ -119,7 +119,7 @@ class ProcessorContext(Protocol[KIn, VIn]):
         """
 
 
-class Processor(Generic[KIn, VIn, K_co, V_co]):
+class Processor(Generic[KIn, VIn, KOut, VOut]):
     """Processes records one by one. Subclass it, and override at least `process`.
 
     For type checkers, `Processor[str, int]` gets records with these keys and values, and forwards
@@ -145,7 +145,7 @@ class Processor(Generic[KIn, VIn, K_co, V_co]):
     calls `super().init(context)`, or sets `self.context` itself.
     """
 
-    def init(self, context: ProcessorContext[K_co, V_co]) -> None:
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:
         """Set `self.context`; called once, before anything else, with all stores restored."""
         self.context = context
 
@@ -193,7 +193,7 @@ class AsyncProcessorContext(Protocol):
         """The task, such as `Enrich_0`: the node group and the partition."""
 
 
-class AsyncProcessor(Generic[KIn, VIn, K_co, V_co]):
+class AsyncProcessor(Generic[KIn, VIn, KOut, VOut]):
     """Processes many records at a time, each in a coroutine, for work that is mostly waiting.
 
         class Enrich(AsyncProcessor):
@@ -226,7 +226,7 @@ class AsyncProcessor(Generic[KIn, VIn, K_co, V_co]):
 
     async def process(
         self, record: Record[KIn, VIn]
-    ) -> Record[K_co, V_co] | Sequence[Record[K_co, V_co]] | None:
+    ) -> Record[KOut, VOut] | Sequence[Record[KOut, VOut]] | None:
         """Return what to forward: one record, several records, or `None` for nothing."""
         raise NotImplementedError
 

@@ -16,6 +16,10 @@ V_co = TypeVar("V_co", default=Any, covariant=True)
 
 KIn = TypeVar("KIn", default=Any, contravariant=True)
 VIn = TypeVar("VIn", default=Any, contravariant=True)
+KOut = TypeVar("KOut", default=Any, covariant=True)
+VOut = TypeVar("VOut", default=Any, covariant=True)
+KForward = TypeVar("KForward", default=Any, contravariant=True)
+VForward = TypeVar("VForward", default=Any, contravariant=True)
 
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
