@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, Protocol
 
 from kafka_pipeline.common.json_text import coerced_names
@@ -119,8 +118,8 @@ class Average(Kind):
 class ExactSum(Retractable):
     """Adds numbers and takes them out again.
 
-    Keeps the exact sum, as a fraction in two integers, the count of numbers and that of the floats
-    among them: what is taken out leaves no rounding error.
+    Keeps the exact sum as an integer and how often to halve it, which every float has, the count of
+    numbers and that of the floats among them: what is taken out leaves no rounding error.
     """
 
     def add(self, state: Any, value: Any) -> Any:
@@ -130,22 +129,25 @@ class ExactSum(Retractable):
         return self._changed(state, value, -1)
 
     def merge(self, a: Any, b: Any) -> Any:
-        total = Fraction(a[0], a[1]) + Fraction(b[0], b[1])
-        return [total.numerator, total.denominator, a[2] + b[2], a[3] + b[3]]
+        halvings = max(a[1], b[1])
+        total = (a[0] << halvings - a[1]) + (b[0] << halvings - b[1])
+        # An even number need not be halved: the state stays small. Zero has no last bit.
+        even = min(halvings, (total & -total).bit_length() - 1) if total else halvings
+        return [total >> even, halvings - even, a[2] + b[2], a[3] + b[3]]
 
     def result(self, state: Any) -> Any:
         if state is None or not state[2]:
             return None
-        if not state[3]:
-            return state[0]
-        return _float(Fraction(state[0], state[1]), "a sum")
+        total, halvings, _, floats = state
+        return _quotient(total, 1 << halvings, "a sum") if halvings or floats else total
 
     def _changed(self, state: Any, value: Any, sign: int) -> Any:
         number = _number(value)
-        if number.__class__ is float and not math.isfinite(number):
+        is_float = number.__class__ is float
+        if is_float and not math.isfinite(number):
             raise StreamsError(f"a sum of a table takes finite numbers, not {number}")
         numerator, denominator = number.as_integer_ratio()
-        change = [sign * numerator, denominator, sign, sign * isinstance(number, float)]
+        change = [sign * numerator, denominator.bit_length() - 1, sign, sign * is_float]
         return change if state is None else self.merge(state, change)
 
 
@@ -155,7 +157,8 @@ class ExactAverage(ExactSum):
     def result(self, state: Any) -> Any:
         if state is None or not state[2]:
             return None
-        return _float(Fraction(state[0], state[1]) / state[2], "an average")
+        total, halvings, count, _ = state
+        return _quotient(total, count << halvings, "an average")
 
 
 class Extreme(Kind):
@@ -390,9 +393,9 @@ def _one(key: Any, value: Any, timestamp: Any) -> int:
     return 1
 
 
-def _float(value: Fraction, what: str) -> float:
+def _quotient(numerator: int, denominator: int, what: str) -> float:
     try:
-        return float(value)
+        return numerator / denominator
     except OverflowError:
         raise StreamsError(f"{what} that is too large for a float") from None
 
