@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.clocks import TaskClock
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Headers, Record
 from kafka_pipeline.streams.stores.builder import Store
+from kafka_pipeline.streams.type_variables import KForward, KIn, KOut, VForward, VIn, VOut
 
 S = TypeVar("S", bound=Store)
 
 
-class ProcessorContext(Protocol):
+class ProcessorContext(Protocol[KForward, VForward]):
     """A processor's view of its task. Each processor has its own, from `init` on.
+
+    `ProcessorContext[str, int]` forwards records with these keys and values.
 
     `topic`, `partition`, `offset` and `headers` belong to the record that is being processed.
     Within a punctuation and for a batch, they are `None`, and `headers` is empty. Calling anything
@@ -72,7 +75,7 @@ class ProcessorContext(Protocol):
     def hold_ms(self) -> int:
         """For the engine: how long the nodes ahead of this one may hold records back."""
 
-    def forward(self, record: Record | Batch, child: str | None = None) -> None:
+    def forward(self, record: Record[KForward, VForward] | Batch, child: str | None = None) -> None:
         """Pass a record or a batch on to all children, or only to the one named `child`.
 
         When this returns, the children have processed it. Raises `StreamsError` for an unknown
@@ -116,8 +119,12 @@ class ProcessorContext(Protocol):
         """
 
 
-class Processor:
+class Processor(Generic[KIn, VIn, KOut, VOut]):
     """Processes records one by one. Subclass it, and override at least `process`.
+
+    For type checkers, `Processor[str, int]` gets records with these keys and values, and forwards
+    anything; `Processor[str, int, str, float]` says what it forwards as well. `Processor` alone is
+    a processor of anything.
 
     An instance belongs to one task and is called by one thread, so it needs no locks. Everything
     that it writes to stores and forwards for a record is in one transaction, and is undone if
@@ -138,11 +145,11 @@ class Processor:
     calls `super().init(context)`, or sets `self.context` itself.
     """
 
-    def init(self, context: ProcessorContext) -> None:
+    def init(self, context: ProcessorContext[KOut, VOut]) -> None:
         """Set `self.context`; called once, before anything else, with all stores restored."""
         self.context = context
 
-    def process(self, record: Record) -> None:
+    def process(self, record: Record[KIn, VIn]) -> None:
         """Process a record: read and write stores, `self.context.forward`."""
         raise NotImplementedError
 
@@ -186,7 +193,7 @@ class AsyncProcessorContext(Protocol):
         """The task, such as `Enrich_0`: the node group and the partition."""
 
 
-class AsyncProcessor:
+class AsyncProcessor(Generic[KIn, VIn, KOut, VOut]):
     """Processes many records at a time, each in a coroutine, for work that is mostly waiting.
 
         class Enrich(AsyncProcessor):
@@ -217,7 +224,9 @@ class AsyncProcessor:
         """Set `self.context`; called once, before anything else. May be `async def`."""
         self.context = context
 
-    async def process(self, record: Record) -> Record | Sequence[Record] | None:
+    async def process(
+        self, record: Record[KIn, VIn]
+    ) -> Record[KOut, VOut] | Sequence[Record[KOut, VOut]] | None:
         """Return what to forward: one record, several records, or `None` for nothing."""
         raise NotImplementedError
 

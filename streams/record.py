@@ -5,44 +5,46 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.type_variables import K2, V2, K_co, V_co
 
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class Record:
+class Record(Generic[K_co, V_co]):
     """One record: what a `Processor` gets and forwards. Treat it as immutable; it may be shared.
 
-    `key` and `value` are deserialized, or `None` if the record has none. `timestamp` is in
+    `key` and `value` are deserialized, or `None` if the record has none. A type that allows for
+    that is `Record[str, int | None]`; `Record` alone is a record of anything. `timestamp` is in
     milliseconds since the epoch, 0 or more. `headers` are pairs of a name and bytes or `None`, in
     their order; a name may occur several times.
     """
 
     __slots__ = ("headers", "key", "timestamp", "value")
 
-    def __init__(self, key: Any, value: Any, timestamp: int, headers: Headers = ()) -> None:
+    def __init__(self, key: K_co, value: V_co, timestamp: int, headers: Headers = ()) -> None:
         self.key = key
         self.value = value
         self.timestamp = timestamp
         self.headers = headers
 
-    def with_key(self, key: Any) -> Record:
+    def with_key(self, key: K2) -> Record[K2, V_co]:
         """Return this record with another key."""
         return Record(key, self.value, self.timestamp, self.headers)
 
-    def with_value(self, value: Any) -> Record:
+    def with_value(self, value: V2) -> Record[K_co, V2]:
         """Return this record with another value."""
         return Record(self.key, value, self.timestamp, self.headers)
 
-    def with_timestamp(self, timestamp: int) -> Record:
+    def with_timestamp(self, timestamp: int) -> Record[K_co, V_co]:
         """Return this record with another timestamp."""
         return Record(self.key, self.value, timestamp, self.headers)
 
-    def with_headers(self, headers: Headers) -> Record:
+    def with_headers(self, headers: Headers) -> Record[K_co, V_co]:
         """Return this record with other headers."""
         return Record(self.key, self.value, self.timestamp, headers)
 

@@ -1,14 +1,14 @@
-"""Aggregations of column expressions, for `aggregate`.
+"""Aggregations of column expressions, for `.agg(…)`.
 
     from kafka_pipeline import agg, col
 
-    flights.group_by_key().aggregate(
-        n=agg.count(), delay=agg.avg(col("delay")), worst=agg.max(col("delay")), name="Delays"
+    flights.group_by_key().agg(
+        "Delays", n=agg.count(), delay=agg.avg(col("delay")), worst=agg.max(col("delay"))
     )
 
 Nulls are left out: `count(x)` counts what is not null, and the others are null as long as there is
-nothing else. The results do not depend on how records are grouped into batches, and come back from
-the state topic exactly.
+nothing else. The groups of a table take `count`, `sum` and `avg`. The results do not depend on how
+records are grouped into batches, and come back from the state topic exactly.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kafka_pipeline.common.json_text import coerced_names
@@ -30,6 +31,11 @@ class Kind(ABC):
     def add(self, state: Any, value: Any) -> Any:
         """Return the state with a value, which is not null. Raises `StreamsError`."""
 
+    @property
+    def of_table(self) -> Retractable | None:
+        """The same for a table, or `None` if a value cannot be taken out of the state again."""
+        return None
+
     @abstractmethod
     def merge(self, a: Any, b: Any) -> Any:
         """Return the state of two states, of which the first comes first; neither is `None`."""
@@ -39,7 +45,19 @@ class Kind(ABC):
         return state
 
 
-class Count(Kind):
+class Retractable(Kind):
+    """A kind of aggregation whose values can be taken out again."""
+
+    @property
+    def of_table(self) -> Retractable:
+        return self
+
+    @abstractmethod
+    def subtract(self, state: Any, value: Any) -> Any:
+        """Return the state without a value that was added before. Raises `StreamsError`."""
+
+
+class Count(Retractable):
     """Counts values."""
 
     def add(self, state: Any, value: Any) -> Any:
@@ -48,12 +66,19 @@ class Count(Kind):
     def merge(self, a: Any, b: Any) -> Any:
         return a + b
 
+    def subtract(self, state: Any, value: Any) -> Any:
+        return (state or 0) - 1
+
     def result(self, state: Any) -> Any:
         return state or 0
 
 
 class Sum(Kind):
     """Adds numbers."""
+
+    @property
+    def of_table(self) -> Retractable:
+        return ExactSum()
 
     def add(self, state: Any, value: Any) -> Any:
         return _number(value) if state is None else self.merge(state, _number(value))
@@ -70,6 +95,10 @@ class Average(Kind):
 
     _sum = Sum()
 
+    @property
+    def of_table(self) -> Retractable:
+        return ExactAverage()
+
     def add(self, state: Any, value: Any) -> Any:
         total, count = state or (None, 0)
         return [self._sum.add(total, value), count + 1]
@@ -84,6 +113,52 @@ class Average(Kind):
             return state[0] / state[1]
         except OverflowError:
             raise StreamsError("an average that is too large for a float") from None
+
+
+class ExactSum(Retractable):
+    """Adds numbers and takes them out again.
+
+    Keeps the exact sum as an integer and how often to halve it, which every float has, the count of
+    numbers and that of the floats among them: what is taken out leaves no rounding error.
+    """
+
+    def add(self, state: Any, value: Any) -> Any:
+        return self._changed(state, value, 1)
+
+    def subtract(self, state: Any, value: Any) -> Any:
+        return self._changed(state, value, -1)
+
+    def merge(self, a: Any, b: Any) -> Any:
+        halvings = max(a[1], b[1])
+        total = (a[0] << halvings - a[1]) + (b[0] << halvings - b[1])
+        # An even number need not be halved: the state stays small. Zero has no last bit.
+        even = min(halvings, (total & -total).bit_length() - 1) if total else halvings
+        return [total >> even, halvings - even, a[2] + b[2], a[3] + b[3]]
+
+    def result(self, state: Any) -> Any:
+        if state is None or not state[2]:
+            return None
+        total, halvings, _, floats = state
+        return _quotient(total, 1 << halvings, "a sum") if halvings or floats else total
+
+    def _changed(self, state: Any, value: Any, sign: int) -> Any:
+        number = _number(value)
+        is_float = number.__class__ is float
+        if is_float and not math.isfinite(number):
+            raise StreamsError(f"a sum of a table takes finite numbers, not {number}")
+        numerator, denominator = number.as_integer_ratio()
+        change = [sign * numerator, denominator.bit_length() - 1, sign, sign * is_float]
+        return change if state is None else self.merge(state, change)
+
+
+class ExactAverage(ExactSum):
+    """Divides an exact sum by the count of numbers."""
+
+    def result(self, state: Any) -> Any:
+        if state is None or not state[2]:
+            return None
+        total, halvings, count, _ = state
+        return _quotient(total, count << halvings, "an average")
 
 
 class Extreme(Kind):
@@ -153,6 +228,11 @@ class Aggregation:
     expression: Expression | None
     kind: Kind
 
+    def of_table(self) -> Aggregation | None:
+        """Return the aggregation for the groups of a table, or `None` if there is none."""
+        kind = self.kind.of_table
+        return None if kind is None else replace(self, kind=kind)
+
     def __repr__(self) -> str:
         return f"agg.{self.name}({'' if self.expression is None else repr(self.expression)})"
 
@@ -197,48 +277,29 @@ class DerivedAggregate(Protocol):
         """Return the result."""
 
 
-def field_aggregates(
-    fields: Mapping[str, object], name: str | None, **functions: object
-) -> FieldAggregates:
-    """Return the aggregations of a call of `aggregate`. Raises `TopologyError`."""
-    step = f'aggregate "{name}"' if name else "aggregate"
-    for what, given in functions.items():
-        if given is not None:
-            raise TopologyError(
-                f"{step} has {what} and {next(iter(fields))}=…: give either functions, or "
-                "aggregations such as agg.count()"
-            )
-    return FieldAggregates(fields, step)
-
-
 class FieldAggregates:
     """Several aggregations as the fields of one aggregate, which is a list of their states."""
 
     serde = STATES
 
-    def __init__(self, fields: Mapping[str, object], step: str) -> None:
-        """`step` is for messages. Raises `TopologyError`."""
-        self._step = step
-        self._fields: list[Field] = []
-        for name, given in fields.items():
-            if not isinstance(given, Aggregation):
-                raise TopologyError(
-                    f"{step} has {name}={given!r}: give an aggregation of agg, such as agg.count() "
-                    "or agg.sum(col(…))"
-                )
-            expression = given.expression
-            if expression is not None and reads_timestamp(expression):
-                raise TopologyError(
-                    f"{step} has {name}={given!r}: there is no timestamp here; put it into the "
-                    "value with map_values first"
-                )
-            row = _one if expression is None else row_function(expression)
-            self._fields.append((name, given, row))
+    def __init__(
+        self, fields: Mapping[str, object], step: object, *, of_table: bool = False
+    ) -> None:
+        """Check the fields of the step that is called `step`, if it has a name.
+
+        With `of_table`, values can be taken out again. Raises `TopologyError`.
+        """
+        self._step = _called(step)
+        if not fields:
+            raise TopologyError(f"{self._step} has no fields: give some, such as n=agg.count()")
+        self._fields = [_field(self._step, *each, of_table) for each in fields.items()]
+        self._of_table = of_table
 
     @property
     def functions(self) -> AggregateFunctions:
         """The functions of the aggregate."""
-        return AggregateFunctions(self._begin, self._add, None, self._merge)
+        subtractor = self._subtract if self._of_table else None
+        return AggregateFunctions(self._begin, self._add, subtractor, self._merge)
 
     def result(self, states: list[Any]) -> dict[str, Any]:
         """Return the fields with their results."""
@@ -263,6 +324,18 @@ class FieldAggregates:
                 raise self._error(name, aggregation, error) from error
         return states
 
+    def _subtract(self, key: Any, value: Any, states: list[Any]) -> list[Any]:
+        for index, (name, aggregation, row) in enumerate(self._fields):
+            try:
+                found = row(key, value, None)
+                if found is not None:
+                    kind = aggregation.kind
+                    assert isinstance(kind, Retractable)
+                    states[index] = kind.subtract(states[index], found)
+            except StreamsError as error:
+                raise self._error(name, aggregation, error) from error
+        return states
+
     def _merge(self, key: Any, a: list[Any], b: list[Any]) -> list[Any]:
         merged = []
         for (name, aggregation, _), one, other in zip(self._fields, a, b, strict=True):
@@ -279,8 +352,52 @@ class FieldAggregates:
         return StreamsError(f"{self._step}, {name}={aggregation!r}: {error}")
 
 
+def _called(step: object) -> str:
+    if step is None:
+        return "agg"
+    if not isinstance(step, str):
+        raise TopologyError(
+            f"agg has {step!r} before its fields: that place is for the name of the step, and each "
+            "field has a name too, such as n=agg.count()"
+        )
+    return f'agg "{step}"'
+
+
+def _field(step: str, name: str, given: object, of_table: bool) -> Field:
+    if not isinstance(given, Aggregation):
+        raise TopologyError(
+            f"{step} has {name}={given!r}: give an aggregation of agg, such as agg.count() or "
+            f"agg.sum(col(…)){_OPTIONS if name in _OWN else ''}"
+        )
+    expression = given.expression
+    if expression is not None and reads_timestamp(expression):
+        raise TopologyError(
+            f"{step} has {name}={given!r}: there is no timestamp here; put it into the value with "
+            "map_values first"
+        )
+    found = given.of_table() if of_table else given
+    if found is None:
+        raise TopologyError(
+            f"{step} has {name}={given!r}: the groups of a table take out the old values again, "
+            f"which agg.{given.name} cannot do; give agg.count, agg.sum or agg.avg, or use "
+            "aggregate(initializer, adder, subtractor)"
+        )
+    return name, found, _one if expression is None else row_function(expression)
+
+
+_OWN = ("name", "value_serde", "history_retention_ms")
+_OPTIONS = "; the step's own arguments come first, by position: agg(name, value_serde, …)"
+
+
 def _one(key: Any, value: Any, timestamp: Any) -> int:
     return 1
+
+
+def _quotient(numerator: int, denominator: int, what: str) -> float:
+    try:
+        return numerator / denominator
+    except OverflowError:
+        raise StreamsError(f"{what} that is too large for a float") from None
 
 
 def _number(value: Any) -> Any:

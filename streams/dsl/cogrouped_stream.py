@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.aggregates import StreamAggregator
@@ -24,26 +24,33 @@ from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.type_variables import V2, K, V
+from kafka_pipeline.streams.windowed import Windowed
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 Adder = Callable[[Any, Any, Any], Any]
 
 
-class CogroupedStream(Generic[T]):
+class CogroupedStream(Generic[K, V]):
     """Grouped streams, each with a function that adds its records to a common aggregate.
 
     `GroupedStream.cogroup` makes the first one. Records without a key or a value are dropped, and
     counted. All streams need keys that are written alike, in topics with as many partitions.
     """
 
-    def __init__(self, table: TableMaker[T], groups: Sequence[tuple[Grouped, Adder]]) -> None:
+    def __init__(
+        self, table: TableMaker, groups: Sequence[tuple[Grouped[Any, Any], Adder]]
+    ) -> None:
         """For the DSL itself."""
         self._table = table
         self._groups = groups
         call(groups[-1][1], "cogroup", "a function of key, value and aggregate")
 
-    def cogroup(self, grouped: Grouped, adder: Adder) -> CogroupedStream[T]:
+    def cogroup(
+        self, grouped: Grouped[K, V2], adder: Callable[[K, V2, V], V | None]
+    ) -> CogroupedStream[K, V]:
         """Add a grouped stream; `adder(key, value, aggregate)` adds its records."""
         if not isinstance(grouped, Grouped):
             raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}")
@@ -51,11 +58,11 @@ class CogroupedStream(Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
+        initializer: Callable[[], V],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> T:
+        value_serde: Serde[V] | None = None,
+    ) -> Table[K, V]:
         """Return the table of the common aggregate of each key.
 
         The first aggregate is what `initializer()` returns.
@@ -81,7 +88,7 @@ class CogroupedStream(Generic[T]):
 
     def windowed_by(
         self, windows: Windows, *, late_to: str | None = None
-    ) -> WindowedCogroupedStream[T]:
+    ) -> WindowedCogroupedStream[K, V]:
         """Group the records by window as well; see `GroupedStream.windowed_by`.
 
         All streams have one stream time, by which their records are late. Results come with each
@@ -91,13 +98,13 @@ class CogroupedStream(Generic[T]):
         return WindowedCogroupedStream(self._table, self._groups, windows, late_to)
 
 
-class WindowedCogroupedStream(Generic[T]):
+class WindowedCogroupedStream(Generic[K, V]):
     """Grouped streams that are aggregated into one table by key and window."""
 
     def __init__(
         self,
-        table: TableMaker[T],
-        groups: Sequence[tuple[Grouped, Adder]],
+        table: TableMaker,
+        groups: Sequence[tuple[Grouped[Any, Any], Adder]],
         windows: Windows,
         late_to: str | None,
     ) -> None:
@@ -109,12 +116,12 @@ class WindowedCogroupedStream(Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any],
+        initializer: Callable[[], V],
         *,
-        merger: Adder | None = None,
+        merger: Callable[[K, V, V], V | None] | None = None,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> T:
+        value_serde: Serde[V] | None = None,
+    ) -> Table[Windowed[K], V]:
         """Return the table of the common aggregate of each key and window.
 
         The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`.
@@ -147,7 +154,7 @@ class WindowedCogroupedStream(Generic[T]):
 
 
 def _parents(
-    groups: Sequence[tuple[Grouped, Adder]], name: str | None
+    groups: Sequence[tuple[Grouped[Any, Any], Adder]], name: str | None
 ) -> tuple[list[tuple[Step, Adder]], str]:
     """Return the steps to aggregate, with their functions, and the name of the store."""
     graph = groups[0][0].graph

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Generic
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Operation, Step
 from kafka_pipeline.streams.dsl.table_values import TableReader, TableValues, open_table_store
@@ -11,9 +12,10 @@ from kafka_pipeline.streams.processor import Processor, ProcessorContext
 from kafka_pipeline.streams.record import Record
 from kafka_pipeline.streams.stores import ValueAndTimestamp, timestamped_key_value
 from kafka_pipeline.streams.timestamps import ExtractorFunction, TimestampExtractor
+from kafka_pipeline.streams.type_variables import K, V
 
 
-class GlobalTable:
+class GlobalTable(Generic[K, V]):
     """A table of which every task has all keys, for joins of streams by any key."""
 
     def __init__(self, graph: Graph, step: Step) -> None:

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from kafka_pipeline.streams.dsl.graph import Graph, Operation, Step
 from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
 from kafka_pipeline.streams.dsl.table_values import TableValues
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K, V
 
-T_co = TypeVar("T_co", covariant=True)
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 
-class TableMaker(Protocol[T_co]):
+class TableMaker(Protocol):
     """Makes the table of a step; the class `Table`."""
 
     def __call__(
         self, graph: Graph, step: Step, values: TableValues, is_versioned: bool = False
-    ) -> T_co: ...
+    ) -> Table: ...
 
 
-class Grouped:
+class Grouped(Generic[K, V]):
     """A stream by key, with the name and the serdes of its repartition topic."""
 
     def __init__(
         self,
-        stream: StreamSteps,
+        stream: StreamSteps[K, V],
         name: str | None,
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,

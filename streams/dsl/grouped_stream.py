@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregates import AggregateStream
-from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
 from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
@@ -20,11 +20,13 @@ from kafka_pipeline.streams.dsl.top_n import TopN
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream, check_windows
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K, R, V
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 
-class GroupedStream(Grouped, Generic[T]):
+class GroupedStream(Grouped[K, V]):
     """A stream by key, ready to be aggregated; `group_by_key` and `group_by` make it.
 
     Records without a key or a value are dropped, and counted.
@@ -35,8 +37,8 @@ class GroupedStream(Grouped, Generic[T]):
 
     def __init__(
         self,
-        stream: StreamSteps,
-        table: TableMaker[T],
+        stream: StreamSteps[K, V],
+        table: TableMaker,
         name: str | None,
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,
@@ -49,21 +51,21 @@ class GroupedStream(Grouped, Generic[T]):
         self,
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
+        value_serde: Serde[int] | None = None,
         history_retention_ms: int | None = None,
-    ) -> T:
+    ) -> Table[K, int]:
         """Return the table of the number of records per key; written as `serdes.int64`."""
         serde = value_serde or serdes.int64
         return self._aggregate("count", counting(), name, serde, history_retention_ms)
 
     def reduce(
         self,
-        reducer: Callable[[Any, Any], Any],
+        reducer: Callable[[V, V], V | None],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
+        value_serde: Serde[V] | None = None,
         history_retention_ms: int | None = None,
-    ) -> T:
+    ) -> Table[K, V]:
         """Return the table of `reducer(aggregate, value)` per key.
 
         The first value of a key is its first aggregate.
@@ -74,45 +76,53 @@ class GroupedStream(Grouped, Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        adder: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], R],
+        adder: Callable[[K, V, R], R | None],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
+        value_serde: Serde[R] | None = None,
         history_retention_ms: int | None = None,
-        **fields: Aggregation,
-    ) -> T:
+    ) -> Table[K, R]:
         """Return the table of `adder(key, value, aggregate)` per key.
 
         The first aggregate of a key is what `initializer()` returns. The adder may change the
         aggregate and return it. If it returns `None`, the key has no aggregate any more. With
         `history_retention_ms`, the table is versioned (KIP-914).
-
-        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, as in
-        `aggregate(n=agg.count(), total=agg.sum(col("delay")), name="Delays")`. The table then has
-        dicts with these fields; `value_serde` writes them where they are written. The store has
-        what the aggregations need.
         """
-        if fields:
-            found = field_aggregates(fields, name, initializer=initializer, adder=adder)
-            return self._derived("aggregate", found, name, value_serde, history_retention_ms)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         serde = value_serde or self.graph.value_serde
-        assert initializer is not None
-        assert adder is not None
         functions = AggregateFunctions(initializer, adder)
         return self._aggregate("aggregate", functions, name, serde, history_retention_ms)
+
+    def agg(
+        self,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        history_retention_ms: int | None = None,
+        /,
+        **fields: Aggregation,
+    ) -> Table[K, dict[str, Any]]:
+        """Return the table of dicts with these fields per key; `kafka_pipeline.agg` makes them.
+
+            flights.group_by_key().agg("Delays", n=agg.count(), total=agg.sum(col("delay")))
+
+        A field may have any name, so the step's own arguments come first, by position.
+        `value_serde` writes the dicts where they are written; the store has what the aggregations
+        need. Raises `TopologyError`.
+        """
+        found = FieldAggregates(fields, name)
+        return self._derived("agg", found, name, value_serde, history_retention_ms)
 
     def top_n(
         self,
         n: int,
         *,
-        by: Callable[[Any, Any], Any] | Expression,
+        by: Callable[[K, V], float | str | None] | Expression,
         name: str | None = None,
         ascending: bool = False,
-        value_serde: Serde[Any] | None = None,
-    ) -> T:
+        value_serde: Serde[list[V]] | None = None,
+    ) -> Table[K, list[V]]:
         """Return the table of the `n` values per key for which `by` is largest, as lists.
 
         `by` is a function of key and value, or a column expression; its results are numbers or
@@ -131,7 +141,7 @@ class GroupedStream(Grouped, Generic[T]):
         *,
         emit: Emit = Emit.ON_WINDOW_UPDATE,
         late_to: str | None = None,
-    ) -> WindowedStream[T]:
+    ) -> WindowedStream[K, V]:
         """Group the records by window as well; `kafka_pipeline.windows` makes windows.
 
         `emit` says when results come: with each record, or once when a window closes. Records for
@@ -142,7 +152,7 @@ class GroupedStream(Grouped, Generic[T]):
         check_windows(windows, emit, late_to)
         return WindowedStream(self, self.table, windows, emit, late_to)
 
-    def cogroup(self, adder: Callable[[Any, Any, Any], Any]) -> CogroupedStream[T]:
+    def cogroup(self, adder: Callable[[K, V, R], R | None]) -> CogroupedStream[K, R]:
         """Begin to aggregate several grouped streams into one table (KIP-150).
 
         `adder(key, value, aggregate)` adds the records of this stream.
@@ -156,12 +166,12 @@ class GroupedStream(Grouped, Generic[T]):
         name: str | None,
         value_serde: Serde[Any] | None,
         history_retention_ms: int | None,
-    ) -> T:
+    ) -> Table:
         """Return the table of what an aggregate gives, which is not what is in its store."""
-        table: Any = self._aggregate(
+        table = self._aggregate(
             verb, aggregate.functions, name, aggregate.serde, history_retention_ms
         )
-        return table.map_values(aggregate.result, value_serde=value_serde)  # type: ignore[no-any-return]
+        return table.map_values(aggregate.result, value_serde=value_serde)
 
     def _aggregate(
         self,
@@ -170,7 +180,7 @@ class GroupedStream(Grouped, Generic[T]):
         name: str | None,
         value_serde: Serde[Any],
         history_retention_ms: int | None,
-    ) -> T:
+    ) -> Table:
         graph = self.graph
         step = add_stateful(
             graph,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.expression_calls import KeyValueFunction, function_of_both
@@ -24,14 +24,16 @@ from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder, key_value, window
+from kafka_pipeline.streams.type_variables import K, V
 
-By = KeyValueFunction | Expression
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Stream
 
 _GRACE_MS = 60_000
 """The least grace period by default: the store forgets a minute at a time, so it costs little."""
 
 
-class ReadySteps(StreamSteps):
+class ReadySteps(StreamSteps[K, V]):
     """The ready steps of a stream. Records without a key are dropped, and counted.
 
     `name` is that of the step, of its store and of its state topic. If the key was changed
@@ -44,8 +46,8 @@ class ReadySteps(StreamSteps):
         within_ms: int,
         grace_ms: Milliseconds | None = None,
         name: str | None = None,
-        by: By | None = None,
-    ) -> Self:
+        by: Callable[[K, V], object] | Expression | None = None,
+    ) -> Stream[K, V]:
         """Drop records that repeat one that was passed on less than `within_ms` before or after.
 
         A record repeats another if it has the same key and, with `by`, the same result of the
@@ -81,7 +83,12 @@ class ReadySteps(StreamSteps):
 
         return self._stateful("deduplicate", name, operation)
 
-    def distinct(self, *, name: str | None = None, by: By | None = None) -> Self:
+    def distinct(
+        self,
+        *,
+        name: str | None = None,
+        by: Callable[[K, V], object] | Expression | None = None,
+    ) -> Stream[K, V]:
         """Drop records that repeat any earlier one; see `deduplicate` for what that means.
 
         This is SELECT DISTINCT: the first record that comes counts, whatever its time. The state
@@ -100,7 +107,7 @@ class ReadySteps(StreamSteps):
 
     def lag(
         self, n: int = 1, *, name: str | None = None, value_serde: Serde[Any] | None = None
-    ) -> Self:
+    ) -> Stream[K, dict[str, Any]]:
         """Replace each value by `{"current": value, "previous": …}`.
 
         The previous value is the one `n` records before with the same key, in the order in which
@@ -121,7 +128,7 @@ class ReadySteps(StreamSteps):
         return self._stateful("lag", name, operation, value_serde or self.graph.value_serde)
 
     @staticmethod
-    def _identity(by: By | None, verb: str, name: str | None) -> KeyValueFunction:
+    def _identity(by: object, verb: str, name: str | None) -> KeyValueFunction:
         return _nothing if by is None else function_of_both(by, verb, name)
 
     def _stateful(
@@ -130,7 +137,7 @@ class ReadySteps(StreamSteps):
         name: str | None,
         operation: Callable[[str, Step], Operation],
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Stream:
         graph = self.graph
         name = graph.required_name(verb, name, self.step, "its store")
         parent = self.keyed(None if name is None else f"{name}-by-key")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
 
 from kafka_pipeline.streams.dsl.delayed_lookup import Delay, JoinTableLater
 from kafka_pipeline.streams.dsl.global_table import GlobalTable, GlobalValues
@@ -16,11 +17,15 @@ from kafka_pipeline.streams.dsl.tables import Materialized
 from kafka_pipeline.streams.dsl.windows import JoinWindows, Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K2, V2, K, R, V
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 
 _JOINER = "a function of the left and the right value"
 
 
-class StreamJoins(StreamSteps):
+class StreamJoins(StreamSteps[K, V]):
     """The joins of a stream.
 
     `joiner(left, right)` makes the value of a result; the key is that of the stream's record.
@@ -41,9 +46,39 @@ class StreamJoins(StreamSteps):
     results without a partner (KIP-962).
     """
 
+    @overload
     def join(
         self,
-        other: StreamJoins | TableSteps | GlobalTable,
+        other: Stream[K, V2],
+        joiner: Callable[[V, V2], R | None],
+        windows: JoinWindows,
+        *,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    @overload
+    def join(
+        self,
+        other: Table[K, V2],
+        joiner: Callable[[V, V2], R | None],
+        *,
+        grace_ms: Milliseconds | None = None,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    @overload
+    def join(
+        self,
+        other: GlobalTable[K2, V2],
+        joiner: Callable[[V, V2], R | None],
+        *,
+        key: Callable[[K, V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    def join(
+        self,
+        other: Stream[K, Any] | Table[K, Any] | GlobalTable[Any, Any],
         joiner: JoinFunction,
         windows: JoinWindows | None = None,
         *,
@@ -51,14 +86,44 @@ class StreamJoins(StreamSteps):
         grace_ms: Milliseconds | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Stream[K, Any]:
         """Return what the joiner makes of records that have a partner."""
         kind = JoinKind.INNER
         return self._join(kind, other, joiner, windows, key, grace_ms, name, value_serde)
 
+    @overload
     def left_join(
         self,
-        other: StreamJoins | TableSteps | GlobalTable,
+        other: Stream[K, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        windows: JoinWindows,
+        *,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    @overload
+    def left_join(
+        self,
+        other: Table[K, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        *,
+        grace_ms: Milliseconds | None = None,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    @overload
+    def left_join(
+        self,
+        other: GlobalTable[K2, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        *,
+        key: Callable[[K, V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]: ...
+    def left_join(
+        self,
+        other: Stream[K, Any] | Table[K, Any] | GlobalTable[Any, Any],
         joiner: JoinFunction,
         windows: JoinWindows | None = None,
         *,
@@ -66,7 +131,7 @@ class StreamJoins(StreamSteps):
         grace_ms: Milliseconds | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Stream[K, Any]:
         """Return what `join` returns, and `joiner(left, None)` for left records without a partner.
 
         With another stream, that comes once no partner can come any more.
@@ -76,13 +141,13 @@ class StreamJoins(StreamSteps):
 
     def outer_join(
         self,
-        other: StreamJoins,
-        joiner: JoinFunction,
+        other: Stream[K, V2],
+        joiner: Callable[[V | None, V2 | None], R | None],
         windows: JoinWindows,
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        value_serde: Serde[R] | None = None,
+    ) -> Stream[K, R]:
         """Return what `left_join` returns, and `joiner(None, right)` likewise; of two streams."""
         if isinstance(other, TableSteps | GlobalTable):
             raise TopologyError(
@@ -95,14 +160,14 @@ class StreamJoins(StreamSteps):
     def _join(
         self,
         kind: JoinKind,
-        other: StreamJoins | TableSteps | GlobalTable,
+        other: object,
         joiner: JoinFunction,
         windows: JoinWindows | None,
         key: KeyFunction | None,
         grace_ms: Milliseconds | None,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> Self:
+    ) -> Stream:
         call(joiner, kind.value, _JOINER, name)
         given = {"windows": windows, "key": key, "grace_ms": grace_ms}
         where = called(kind, name)
@@ -130,12 +195,12 @@ class StreamJoins(StreamSteps):
     def _join_table(
         self,
         kind: JoinKind,
-        table: TableSteps,
+        table: TableSteps[Any, Any],
         joiner: JoinFunction,
         grace_ms: Milliseconds | None,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> Self:
+    ) -> Stream:
         graph, verb = self.graph, kind.value
         if self.step.key_changed or grace_ms is not None:
             why = "its repartition topic" if self.step.key_changed else "its store"
@@ -161,12 +226,12 @@ class StreamJoins(StreamSteps):
     def _join_stream(
         self,
         kind: JoinKind,
-        other: StreamJoins,
+        other: StreamJoins[Any, Any],
         joiner: JoinFunction,
         windows: JoinWindows,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> Self:
+    ) -> Stream:
         graph = self.graph
         name = graph.required_name(kind.value, name, self.step, "its stores")
         name = name or graph.generated_name(kind.value, self.step)
@@ -199,7 +264,7 @@ def _require_only(where: str, other: str, given: dict[str, Any], allowed: str) -
             )
 
 
-def _require_history(graph: Graph, table: TableSteps, grace_ms: int, where: str) -> None:
+def _require_history(graph: Graph, table: TableSteps[Any, Any], grace_ms: int, where: str) -> None:
     if not table.is_versioned:
         raise TopologyError(
             f"{where} has grace_ms, but its table is not versioned: give the table "

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from kafka_pipeline.streams.dsl import stateless
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings, is_async, map_values_async
-from kafka_pipeline.streams.dsl.branches import Predicate, Split, branch
+from kafka_pipeline.streams.dsl.branches import Split, branch
 from kafka_pipeline.streams.dsl.chains import Part
-from kafka_pipeline.streams.dsl.expression_calls import (
-    OF_BOTH,
-    OF_VALUE,
-    KeyValueFunction,
-    condition_of_both,
-)
+from kafka_pipeline.streams.dsl.expression_calls import OF_BOTH, OF_VALUE, condition_of_both
 from kafka_pipeline.streams.dsl.expression_parts import BY_EXPRESSION
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import Graph, Operation, Step, call
 from kafka_pipeline.streams.dsl.stateless import Stateless, drop_null_keys
 from kafka_pipeline.streams.dsl.topics import Repartition, WriteTopic
 from kafka_pipeline.streams.dsl.user_processors import Process, ProcessValues
-from kafka_pipeline.streams.engine.nodes import Supplier, TopicChooser
 from kafka_pipeline.streams.errors import TopologyError
-from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner
+from kafka_pipeline.streams.partitioning import StreamPartitioner
+from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
+from kafka_pipeline.streams.record import Record
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.type_variables import K2, V2, K, V
 
-ValueFunction = Callable[[Any], Any]
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Stream
 
 _DEFAULT_SETTINGS = AsyncSettings()
 _OF_BOTH = "a function of key and value"
 _OF_VALUE = "a function of the value"
 
 
-class StreamSteps:
+class StreamSteps(Generic[K, V]):
     """An unbounded sequence of records.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
@@ -53,13 +51,15 @@ class StreamSteps:
 
     # One record at a time
 
-    def filter(self, predicate: KeyValueFunction | Expression, *, name: str | None = None) -> Self:
+    def filter(
+        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
+    ) -> Stream[K, V]:
         """Keep the records for which `predicate(key, value)`, or an expression, is true."""
         return self.link("filter", stateless.FilterPart, predicate, OF_BOTH, name)
 
     def filter_not(
-        self, predicate: KeyValueFunction | Expression, *, name: str | None = None
-    ) -> Self:
+        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
+    ) -> Stream[K, V]:
         """Keep the records for which `predicate(key, value)`, or an expression, is false.
 
         An expression that is null is not false, as in SQL.
@@ -68,12 +68,12 @@ class StreamSteps:
 
     def map(
         self,
-        mapper: KeyValueFunction,
+        mapper: Callable[[K, V], tuple[K2 | None, V2 | None]],
         *,
         name: str | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K2, V2]:
         """Replace key and value by the pair that `mapper(key, value)` returns.
 
         The key may change, so a step by key comes after a repartition topic. Use `map_values` if
@@ -82,14 +82,39 @@ class StreamSteps:
         serdes = (key_serde or self.graph.key_serde, value_serde or self.graph.value_serde)
         return self.link("map", stateless.MapPart, mapper, _OF_BOTH, name, *serdes, True)
 
+    @overload
     def map_values(
         self,
-        mapper: ValueFunction | Expression,
+        mapper: Expression,
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Stream[K, Any]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], Awaitable[V2 | None]],
+        *,
+        name: str | None = None,
+        value_serde: Serde[V2] | None = None,
+        asynchronous: AsyncSettings = _DEFAULT_SETTINGS,
+    ) -> Stream[K, V2]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2 | None],
+        *,
+        name: str | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K, V2]: ...
+    def map_values(
+        self,
+        mapper: Callable[[V], Any] | Expression,
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
         asynchronous: AsyncSettings = _DEFAULT_SETTINGS,
-    ) -> Self:
+    ) -> Stream[K, Any]:
         """Replace the value by what `mapper(value)`, or an expression, gives.
 
         An expression for several fields is `struct(name=expression, …)`.
@@ -107,56 +132,72 @@ class StreamSteps:
 
     def flat_map(
         self,
-        mapper: KeyValueFunction,
+        mapper: Callable[[K, V], Iterable[tuple[K2 | None, V2 | None]]],
         *,
         name: str | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K2, V2]:
         """Replace a record by the pairs that `mapper(key, value)` returns; the key may change."""
         serdes = (key_serde or self.graph.key_serde, value_serde or self.graph.value_serde)
         return self.link("flat_map", stateless.FlatMapPart, mapper, _OF_BOTH, name, *serdes, True)
 
     def flat_map_values(
         self,
-        mapper: ValueFunction,
+        mapper: Callable[[V], Iterable[V2 | None]],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K, V2]:
         """Replace a record by one for each of the values that `mapper(value)` returns."""
         serde = value_serde or self.graph.value_serde
         return self.link(
             "flat_map_values", stateless.FlatMapValuesPart, mapper, _OF_VALUE, name, None, serde
         )
 
+    @overload
     def select_key(
         self,
-        mapper: KeyValueFunction | Expression,
+        mapper: Expression,
         *,
         name: str | None = None,
         key_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Stream[Any, V]: ...
+    @overload
+    def select_key(
+        self,
+        mapper: Callable[[K, V], K2 | None],
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2] | None = None,
+    ) -> Stream[K2, V]: ...
+    def select_key(
+        self,
+        mapper: Callable[[K, V], Any] | Expression,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+    ) -> Stream[Any, V]:
         """Replace the key by what `mapper(key, value)`, or an expression, gives."""
         serde = key_serde or self.graph.key_serde
         return self.link(
             "select_key", stateless.SelectKeyPart, mapper, OF_BOTH, name, serde, None, True
         )
 
-    def peek(self, action: KeyValueFunction, *, name: str | None = None) -> Self:
+    def peek(self, action: Callable[[K, V], object], *, name: str | None = None) -> Stream[K, V]:
         """Call `action(key, value)` for each record, and pass the records on.
 
         The action is called again for records that are processed again after an error.
         """
         return self.link("peek", stateless.PeekPart, action, _OF_BOTH, name)
 
-    def for_each(self, action: KeyValueFunction, *, name: str | None = None) -> None:
+    def for_each(self, action: Callable[[K, V], object], *, name: str | None = None) -> None:
         """Call `action(key, value)` for each record, as `peek` does, and end the stream."""
         self.link("for_each", stateless.ForEachPart, action, _OF_BOTH, name)
 
     # Several streams
 
-    def merge(self, *others: Self, name: str | None = None) -> Self:
+    def merge(self, *others: Stream[K, V], name: str | None = None) -> Stream[K, V]:
         """Return one stream with the records of all; there is no order between them."""
         for other in others:
             if not isinstance(other, StreamSteps):
@@ -178,11 +219,11 @@ class StreamSteps:
 
     def split(
         self,
-        branches: Mapping[str, Predicate | Expression],
+        branches: Mapping[str, Callable[[K, V], object] | Expression],
         *,
         default: str | None = None,
         name: str | None = None,
-    ) -> dict[str, Self]:
+    ) -> dict[str, Stream[K, V]]:
         """Divide the stream: each record goes to the first branch whose predicate is true.
 
         Returns a stream for each name in `branches`, and for the name `default`, which gets the
@@ -206,11 +247,13 @@ class StreamSteps:
 
     def to(
         self,
-        topic: str | TopicChooser,
+        topic: str | Callable[[Record[K, V]], str],
         *,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-        partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+        partitioner: StreamPartitioner[K, V]
+        | Callable[[str, K, V, int], set[int] | None]
+        | None = None,
         name: str | None = None,
     ) -> None:
         """Write the stream to a topic, or to the one that `topic(record)` returns.
@@ -225,10 +268,12 @@ class StreamSteps:
         *,
         name: str | None = None,
         partitions: int | None = None,
-        partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        partitioner: StreamPartitioner[K, V]
+        | Callable[[str, K, V, int], set[int] | None]
+        | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> Stream[K, V]:
         """Write the stream to a topic `<name>-repartition`, and go on from there (KIP-221).
 
         The topic has `partitions` partitions or, by default, as many as the largest topic that
@@ -243,15 +288,38 @@ class StreamSteps:
 
     # State
 
+    @overload
     def process(
         self,
-        supplier: Supplier,
+        supplier: Callable[[], BatchProcessor],
         *,
         stores: Sequence[StoreBuilder[Any, Any] | str] = (),
         name: str | None = None,
         key_serde: Serde[Any] | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Stream: ...
+    @overload
+    def process(
+        self,
+        supplier: Callable[
+            [],
+            Processor[K, V, K2 | None, V2 | None] | AsyncProcessor[K, V, K2 | None, V2 | None],
+        ],
+        *,
+        stores: Sequence[StoreBuilder[Any, Any] | str] = (),
+        name: str | None = None,
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K2, V2]: ...
+    def process(
+        self,
+        supplier: Callable[[], Processor | BatchProcessor | AsyncProcessor],
+        *,
+        stores: Sequence[StoreBuilder[Any, Any] | str] = (),
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Stream:
         """Run a processor, and go on with what it forwards; the key may change.
 
         `stores` has the definitions of its stores, or the names of stores that
@@ -268,12 +336,12 @@ class StreamSteps:
 
     def process_values(
         self,
-        supplier: Supplier,
+        supplier: Callable[[], Processor[K, V, K | None, V2 | None]],
         *,
         stores: Sequence[StoreBuilder[Any, Any] | str] = (),
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        value_serde: Serde[V2] | None = None,
+    ) -> Stream[K, V2]:
         """Run a `Processor` that leaves keys alone; forwarding another key is an error.
 
         It forwards only from `process`, not from punctuations.
@@ -324,7 +392,7 @@ class StreamSteps:
         key_serde: Serde[Any] | None = None,
         value_serde: Serde[Any] | None = None,
         key_changed: bool | None = None,
-    ) -> Self:
+    ) -> Stream:
         """Add a stateless step."""
         if isinstance(function, Expression) and part in BY_EXPRESSION:
             operation = Stateless(verb, BY_EXPRESSION[part], function)
@@ -343,7 +411,7 @@ class StreamSteps:
         key_serde: Serde[Any] | None = None,
         value_serde: Serde[Any] | None = None,
         key_changed: bool | None = None,
-    ) -> Self:
+    ) -> Stream:
         """Add a step after this one, or after `parents`; see `Graph.add`."""
         step = self.graph.add(
             operation,
@@ -353,7 +421,7 @@ class StreamSteps:
             value_serde=value_serde,
             key_changed=key_changed,
         )
-        return type(self)(self.graph, step)
+        return cast("Stream", type(self)(self.graph, step))
 
 
 _SUPPLIER = "a class or a function that makes the processor"

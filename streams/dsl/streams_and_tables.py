@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, overload
 
 from kafka_pipeline.streams.dsl.expression_calls import OF_BOTH
 from kafka_pipeline.streams.dsl.expression_parts import SelectKeyByExpression
@@ -22,23 +22,27 @@ from kafka_pipeline.streams.dsl.table_values import StoredValues
 from kafka_pipeline.streams.dsl.tables import FillTable, to_stream
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K2, V2, K, V
 
 
-class Stream(StreamJoins, ReadySteps):
+class Stream(StreamJoins[K, V], ReadySteps[K, V]):
     """An unbounded sequence of records; `StreamsBuilder.stream` makes the first one.
 
     Every method adds a step and returns what comes of it; the stream itself stays as it is, and may
     go on in several ways. Functions of a key and a value take both, functions named `…_values` the
     value.
+
+    `Stream[str, int]` says which keys and values there are; that they may be `None` as well is not
+    in their types.
     """
 
     def group_by_key(
         self,
         *,
         name: str | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> GroupedStream[Table]:
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> GroupedStream[K, V]:
         """Group records by their key.
 
         `name` is that of the repartition topic, which is needed only if the key was changed. The
@@ -50,14 +54,32 @@ class Stream(StreamJoins, ReadySteps):
             )
         return GroupedStream(self, Table, name, key_serde, value_serde)
 
+    @overload
     def group_by(
         self,
-        selector: Callable[[Any, Any], Any] | Expression,
+        selector: Expression,
         *,
         name: str | None = None,
         key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> GroupedStream[Table]:
+        value_serde: Serde[V] | None = None,
+    ) -> GroupedStream[Any, V]: ...
+    @overload
+    def group_by(
+        self,
+        selector: Callable[[K, V], K2 | None],
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> GroupedStream[K2, V]: ...
+    def group_by(
+        self,
+        selector: Callable[[K, V], Any] | Expression,
+        *,
+        name: str | None = None,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> GroupedStream[Any, V]:
         """Group records by what `selector(key, value)` returns, or by a column expression.
 
         Records for which that is `None` are dropped.
@@ -78,10 +100,10 @@ class Stream(StreamJoins, ReadySteps):
         self,
         *,
         name: str | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
+        key_serde: Serde[K] | None = None,
+        value_serde: Serde[V] | None = None,
         history_retention_ms: int | None = None,
-    ) -> Table:
+    ) -> Table[K, V]:
         """Return the table of the last value of each key; a value of `None` deletes.
 
         `name` is also that of the store. If the key was changed upstream, a repartition topic
@@ -97,7 +119,7 @@ class Stream(StreamJoins, ReadySteps):
         )
 
 
-class Table(TableJoins):
+class Table(TableJoins[K, V]):
     """The last value of each key, as it changes; `StreamsBuilder.table` makes the first one.
 
     Every method adds a step and returns what comes of it; the table itself stays as it is, and may
@@ -105,18 +127,18 @@ class Table(TableJoins):
     without computes them when they are looked up.
     """
 
-    def to_stream(self, *, name: str | None = None) -> Stream:
+    def to_stream(self, *, name: str | None = None) -> Stream[K, V]:
         """Return the stream of the table's new values; `None` where a value was deleted."""
         return Stream(self.graph, self.graph.add(to_stream(), [self.step], name))
 
     def group_by(
         self,
-        function: Callable[[Any, Any], Any],
+        function: Callable[[K, V], tuple[K2 | None, V2 | None] | None],
         *,
         name: str | None = None,
-        key_serde: Serde[Any] | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> GroupedTable[Table]:
+        key_serde: Serde[K2] | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> GroupedTable[K2, V2]:
         """Group the values by the key of the pair that `function(key, value)` returns.
 
         The pair is the key of the group, and what the value is within the group; `None`, or a pair
@@ -127,7 +149,7 @@ class Table(TableJoins):
         name = self.graph.required_name("group_by", name, self.step, "its repartition topic")
         return GroupedTable(self, Table, function, name, key_serde, value_serde)
 
-    def suppress(self, suppress: Suppress, *, name: str | None = None) -> Self:
+    def suppress(self, suppress: Suppress, *, name: str | None = None) -> Table[K, V]:
         """Hold updates back, and forward only the last one of each key (KIP-328).
 
         `name` is that of the step, of its store and of its state topic. Joins look up what was
@@ -151,7 +173,7 @@ class Table(TableJoins):
         )
         key_serde, value_serde = step.key_serde, step.value_serde
         values = SuppressedValues(step.name, key_serde, value_serde, self.values)
-        return type(self)(self.graph, step, values)
+        return Table(self.graph, step, values)
 
 
 def fill_table(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Generic, Self, overload
 
 from kafka_pipeline.common.specs import OffsetReset
 from kafka_pipeline.streams import serdes
@@ -22,11 +22,12 @@ from kafka_pipeline.streams.timestamps import (
     record_timestamp,
 )
 from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.type_variables import K2, V2, K, V
 
 Topics = str | Sequence[str] | re.Pattern[str]
 
 
-class StreamsBuilder:
+class StreamsBuilder(Generic[K, V]):
     """Builds a `Topology` out of streams, tables and windows.
 
         builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
@@ -41,6 +42,34 @@ class StreamsBuilder:
     unless `allow_generated_names` is set; it is for tests, and for topologies that never change.
     """
 
+    @overload
+    def __init__(
+        self: StreamsBuilder[bytes, bytes],
+        *,
+        allow_generated_names: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: StreamsBuilder[K2, bytes],
+        *,
+        key_serde: Serde[K2],
+        allow_generated_names: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: StreamsBuilder[bytes, V2],
+        *,
+        value_serde: Serde[V2],
+        allow_generated_names: bool = False,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: StreamsBuilder[K2, V2],
+        *,
+        key_serde: Serde[K2],
+        value_serde: Serde[V2],
+        allow_generated_names: bool = False,
+    ) -> None: ...
     def __init__(
         self,
         *,
@@ -59,6 +88,50 @@ class StreamsBuilder:
         self._sources: list[tuple[Step, tuple[Any, ...]]] = []
         self._stores: list[StoreBuilder[Any, Any]] = []
 
+    @overload
+    def stream(
+        self,
+        topics: Topics,
+        *,
+        name: str | None = None,
+        key_serde: None = None,
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Stream[K, V]: ...
+    @overload
+    def stream(
+        self,
+        topics: Topics,
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2],
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Stream[K2, V]: ...
+    @overload
+    def stream(
+        self,
+        topics: Topics,
+        *,
+        name: str | None = None,
+        key_serde: None = None,
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Stream[K, V2]: ...
+    @overload
+    def stream(
+        self,
+        topics: Topics,
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2],
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+    ) -> Stream[K2, V2]: ...
     def stream(
         self,
         topics: Topics,
@@ -80,6 +153,54 @@ class StreamsBuilder:
         )
         return Stream(self._graph, step)
 
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        key_serde: None = None,
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+        history_retention_ms: int | None = None,
+    ) -> Table[K, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2],
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+        history_retention_ms: int | None = None,
+    ) -> Table[K2, V]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        key_serde: None = None,
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+        history_retention_ms: int | None = None,
+    ) -> Table[K, V2]: ...
+    @overload
+    def table(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        key_serde: Serde[K2],
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+        auto_offset_reset: OffsetReset = "earliest",
+        history_retention_ms: int | None = None,
+    ) -> Table[K2, V2]: ...
     def table(
         self,
         topic: str,
@@ -114,6 +235,46 @@ class StreamsBuilder:
         )
         return fill_table(self._graph, "table", name, source, history_retention_ms)
 
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        *,
+        name: str,
+        key_serde: None = None,
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> GlobalTable[K, V]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        *,
+        name: str,
+        key_serde: Serde[K2],
+        value_serde: None = None,
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> GlobalTable[K2, V]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        *,
+        name: str,
+        key_serde: None = None,
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> GlobalTable[K, V2]: ...
+    @overload
+    def global_table(
+        self,
+        topic: str,
+        *,
+        name: str,
+        key_serde: Serde[K2],
+        value_serde: Serde[V2],
+        timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
+    ) -> GlobalTable[K2, V2]: ...
     def global_table(
         self,
         topic: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, cast, overload
 
 from kafka_pipeline.streams.dsl.common_origins import common_origins
 from kafka_pipeline.streams.dsl.foreign_key_join import RightTable, add_foreign_key_join
@@ -16,11 +16,15 @@ from kafka_pipeline.streams.dsl.table_steps import TableSteps
 from kafka_pipeline.streams.dsl.table_values import Serdes, StoredValues, TableValues
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K2, V2, K, R, V
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 _JOINER = "a function of the left and the right value"
 
 
-class TableJoins(TableSteps):
+class TableJoins(TableSteps[K, V]):
     """The joins of a table with another one.
 
     `joiner(left, right)` makes the value of a result. A change of either table changes the result;
@@ -35,15 +39,44 @@ class TableJoins(TableSteps):
     may forward `None` for keys that had no result (KIP-213).
     """
 
+    @overload
     def join(
         self,
-        other: TableJoins,
+        other: Table[K, V2],
+        joiner: Callable[[V, V2], R | None],
+        *,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    @overload
+    def join(
+        self,
+        other: Table[K2, V2],
+        joiner: Callable[[V, V2], R | None],
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    @overload
+    def join(
+        self,
+        other: Table[K2, V2],
+        joiner: Callable[[V, V2], R | None],
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    def join(
+        self,
+        other: Table[Any, Any],
         joiner: JoinFunction,
         *,
         foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Table[K, Any]:
         """Return the table of the keys that both tables have.
 
         With `foreign_key`, the key in the other table comes from the values of this one.
@@ -53,15 +86,44 @@ class TableJoins(TableSteps):
             return self._join_foreign(kind, other, joiner, foreign_key, name, value_serde)
         return self._join(kind, other, joiner, name, value_serde)
 
+    @overload
     def left_join(
         self,
-        other: TableJoins,
+        other: Table[K, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        *,
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    @overload
+    def left_join(
+        self,
+        other: Table[K2, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        *,
+        foreign_key: Callable[[V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    @overload
+    def left_join(
+        self,
+        other: Table[K2, V2],
+        joiner: Callable[[V, V2 | None], R | None],
+        *,
+        foreign_key: Callable[[K, V], K2 | None],
+        name: str | None = None,
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]: ...
+    def left_join(
+        self,
+        other: Table[Any, Any],
         joiner: JoinFunction,
         *,
         foreign_key: Callable[..., Any] | None = None,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Table[K, Any]:
         """Return the table of the keys of this table; a missing right value is `None`.
 
         With `foreign_key`, the key in the other table comes from the values of this one; if that
@@ -74,23 +136,23 @@ class TableJoins(TableSteps):
 
     def outer_join(
         self,
-        other: TableJoins,
-        joiner: JoinFunction,
+        other: Table[K, V2],
+        joiner: Callable[[V | None, V2 | None], R | None],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Self:
+        value_serde: Serde[R] | None = None,
+    ) -> Table[K, R]:
         """Return the table of the keys of either table; the missing value is `None`."""
         return self._join(JoinKind.OUTER, other, joiner, name, value_serde)
 
     def _join(
         self,
         kind: JoinKind,
-        other: TableJoins,
+        other: TableJoins[Any, Any],
         joiner: JoinFunction,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> Self:
+    ) -> Table:
         graph, verb = self.graph, kind.value
         self._check(kind, other, joiner, name)
         sides = (
@@ -110,17 +172,17 @@ class TableJoins(TableSteps):
             if name is None
             else StoredValues(name, verb)
         )
-        return type(self)(graph, step, values)
+        return cast("Table", type(self)(graph, step, values))
 
     def _join_foreign(
         self,
         kind: JoinKind,
-        other: TableJoins,
+        other: TableJoins[Any, Any],
         joiner: JoinFunction,
         foreign_key: Callable[..., Any],
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> Self:
+    ) -> Table:
         graph, verb = self.graph, kind.value
         self._check(kind, other, joiner, name)
         call(foreign_key, verb, "a foreign_key, a function of the left value", name)
@@ -138,10 +200,10 @@ class TableJoins(TableSteps):
         )
         right = RightTable(other.step, other.values, other.is_versioned)
         step = add_foreign_key_join(graph, self.step, right, join, value_serde)
-        return type(self)(graph, step, StoredValues(name, verb))
+        return cast("Table", type(self)(graph, step, StoredValues(name, verb)))
 
     def _check(
-        self, kind: JoinKind, other: TableJoins, joiner: JoinFunction, name: str | None
+        self, kind: JoinKind, other: TableJoins[Any, Any], joiner: JoinFunction, name: str | None
     ) -> None:
         where = called(kind, name)
         call(joiner, kind.value, _JOINER, name)

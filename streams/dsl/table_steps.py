@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
 from kafka_pipeline.streams.dsl.expression_calls import condition_of_both, mapper_of_value
 from kafka_pipeline.streams.dsl.expressions import Expression
@@ -11,9 +11,13 @@ from kafka_pipeline.streams.dsl.graph import Graph, Step
 from kafka_pipeline.streams.dsl.table_values import ComputedValues, StoredValues, TableValues
 from kafka_pipeline.streams.dsl.tables import ViewTable
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import V2, K, V
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 
-class TableSteps:
+class TableSteps(Generic[K, V]):
     """The last value of each key, as it changes.
 
     Every method adds a step and returns what comes of it; the table itself stays as it is, and may
@@ -36,8 +40,8 @@ class TableSteps:
         self.is_versioned = is_versioned
 
     def filter(
-        self, predicate: Callable[[Any, Any], Any] | Expression, *, name: str | None = None
-    ) -> Self:
+        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
+    ) -> Table[K, V]:
         """Keep the values for which `predicate(key, value)` is true; others become `None`."""
         holds = condition_of_both(predicate, "filter", name)
 
@@ -47,8 +51,8 @@ class TableSteps:
         return self._view("filter", compute, name, None, is_filter=True)
 
     def filter_not(
-        self, predicate: Callable[[Any, Any], Any] | Expression, *, name: str | None = None
-    ) -> Self:
+        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
+    ) -> Table[K, V]:
         """Keep the values for which `predicate(key, value)` is false; others become `None`.
 
         Where a column expression is null, the value becomes `None`.
@@ -60,13 +64,29 @@ class TableSteps:
 
         return self._view("filter_not", compute, name, None, is_filter=True)
 
+    @overload
     def map_values(
         self,
-        mapper: Callable[[Any], Any] | Expression,
+        mapper: Expression,
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-    ) -> Self:
+    ) -> Table[K, Any]: ...
+    @overload
+    def map_values(
+        self,
+        mapper: Callable[[V], V2 | None],
+        *,
+        name: str | None = None,
+        value_serde: Serde[V2] | None = None,
+    ) -> Table[K, V2]: ...
+    def map_values(
+        self,
+        mapper: Callable[[V], Any] | Expression,
+        *,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Table[K, Any]:
         """Replace each value by what `mapper(value)` returns. `None` stays `None`."""
         compute = mapper_of_value(mapper, "map_values", name)
         serde = value_serde or self.graph.value_serde
@@ -79,11 +99,11 @@ class TableSteps:
         name: str | None,
         value_serde: Serde[Any] | None,
         is_filter: bool,
-    ) -> Self:
+    ) -> Table:
         is_versioned = self.is_versioned and name is None
         operation = ViewTable(verb, compute, name, is_filter, self.is_versioned)
         step = self.graph.add(operation, [self.step], name, value_serde=value_serde)
         values: TableValues = (
             ComputedValues(self.values, compute) if name is None else StoredValues(name, verb)
         )
-        return type(self)(self.graph, step, values, is_versioned)
+        return cast("Table", type(self)(self.graph, step, values, is_versioned))

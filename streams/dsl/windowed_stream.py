@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
+from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
-from kafka_pipeline.streams.dsl.graph import Graph, Step, call
-from kafka_pipeline.streams.dsl.grouped import Grouped
+from kafka_pipeline.streams.dsl.graph import call
+from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker
 from kafka_pipeline.streams.dsl.session_windows import SessionAggregator, look_up_session
 from kafka_pipeline.streams.dsl.sliding_windows import SlidingWindowAggregator
 from kafka_pipeline.streams.dsl.table_values import TableValues
@@ -37,8 +37,11 @@ from kafka_pipeline.streams.processor import BatchProcessor, Processor
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder, session, window
 from kafka_pipeline.streams.stores.key_value import timestamped
+from kafka_pipeline.streams.type_variables import K, R, V
+from kafka_pipeline.streams.windowed import Windowed
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.dsl.streams_and_tables import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ class WindowKind:
         return WindowedValues(store, look_up_session if is_session else look_up_window)
 
 
-class WindowedStream(Generic[T]):
+class WindowedStream(Generic[K, V]):
     """A stream by key and window, ready to be aggregated; `windowed_by` makes it.
 
     The keys of its tables are `stores.Windowed(key, Window(start, end))`. Records without a key are
@@ -145,8 +148,8 @@ class WindowedStream(Generic[T]):
 
     def __init__(
         self,
-        grouped: Grouped,
-        table: Callable[[Graph, Step, TableValues], T],
+        grouped: Grouped[K, V],
+        table: TableMaker,
         windows: Windows,
         emit: Emit,
         late_to: str | None,
@@ -159,17 +162,19 @@ class WindowedStream(Generic[T]):
         self._emit = emit
         self._late_to = late_to
 
-    def count(self, *, name: str | None = None, value_serde: Serde[Any] | None = None) -> T:
+    def count(
+        self, *, name: str | None = None, value_serde: Serde[int] | None = None
+    ) -> Table[Windowed[K], int]:
         """Return the table of the number of records per key and window, as `serdes.int64`."""
         return self._aggregate("count", counting(), name, value_serde or serdes.int64)
 
     def reduce(
         self,
-        reducer: Callable[[Any, Any], Any],
+        reducer: Callable[[V, V], V | None],
         *,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> T:
+        value_serde: Serde[V] | None = None,
+    ) -> Table[Windowed[K], V]:
         """Return the table of `reducer(aggregate, value)` per key and window.
 
         The first value is the first aggregate. Sessions are merged by the same function.
@@ -179,44 +184,47 @@ class WindowedStream(Generic[T]):
 
     def aggregate(
         self,
-        initializer: Callable[[], Any] | None = None,
-        adder: Callable[[Any, Any, Any], Any] | None = None,
+        initializer: Callable[[], R],
+        adder: Callable[[K, V, R], R | None],
         *,
-        merger: Callable[[Any, Any, Any], Any] | None = None,
+        merger: Callable[[K, R, R], R | None] | None = None,
         name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-        **fields: Aggregation,
-    ) -> T:
+        value_serde: Serde[R] | None = None,
+    ) -> Table[Windowed[K], R]:
         """Return the table of `adder(key, value, aggregate)` per key and window.
 
         The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`,
         which makes one aggregate of those of two sessions that a record connects. The adder and the
         merger may change an aggregate and return it.
-
-        Instead of functions, `fields` are aggregations of `kafka_pipeline.agg`, for sessions
-        as well; see `GroupedStream.aggregate`.
         """
-        if fields:
-            given = {"initializer": initializer, "adder": adder, "merger": merger}
-            found = field_aggregates(fields, name, **given)
-            return self._derived("aggregate", found, name, value_serde)
         call(initializer, "aggregate", "a function without arguments to begin with", name)
         call(adder, "aggregate", "a function of key, value and aggregate", name)
         check_merger(self._windows, merger, name)
-        assert initializer is not None
-        assert adder is not None
         functions = AggregateFunctions(initializer, adder, None, merger)
         return self._aggregate("aggregate", functions, name, value_serde or self._graph.value_serde)
+
+    def agg(
+        self,
+        name: str | None = None,
+        value_serde: Serde[Any] | None = None,
+        /,
+        **fields: Aggregation,
+    ) -> Table[Windowed[K], dict[str, Any]]:
+        """Return the table of dicts with these fields per key and window, for sessions as well.
+
+        See `GroupedStream.agg`.
+        """
+        return self._derived("agg", FieldAggregates(fields, name), name, value_serde)
 
     def top_n(
         self,
         n: int,
         *,
-        by: Callable[[Any, Any], Any] | Expression,
+        by: Callable[[K, V], float | str | None] | Expression,
         name: str | None = None,
         ascending: bool = False,
-        value_serde: Serde[Any] | None = None,
-    ) -> T:
+        value_serde: Serde[list[V]] | None = None,
+    ) -> Table[Windowed[K], list[V]]:
         """Return the table of the `n` values per key and window for which `by` is largest.
 
         See `GroupedStream.top_n`.
@@ -230,10 +238,10 @@ class WindowedStream(Generic[T]):
         aggregate: DerivedAggregate,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> T:
+    ) -> Table:
         """Return the table of what an aggregate gives, which is not what is in its store."""
-        table: Any = self._aggregate(verb, aggregate.functions, name, aggregate.serde)
-        return table.map_values(aggregate.result, value_serde=value_serde)  # type: ignore[no-any-return]
+        table = self._aggregate(verb, aggregate.functions, name, aggregate.serde)
+        return table.map_values(aggregate.result, value_serde=value_serde)
 
     def _aggregate(
         self,
@@ -241,7 +249,7 @@ class WindowedStream(Generic[T]):
         functions: AggregateFunctions,
         name: str | None,
         value_serde: Serde[Any] | None,
-    ) -> T:
+    ) -> Table:
         graph, parent = self._graph, self._grouped.keyed()
         name = graph.required_name(verb, name, parent, "its store")
         name = name or graph.generated_name(verb, parent)

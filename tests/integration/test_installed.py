@@ -50,21 +50,8 @@ with TopologyTestDriver(builder.build()) as driver:
     driver.create_input_topic("in").pipe_input(b"k", b"hello")
     print(driver.create_output_topic("out").read_key_values())
 """
-OWN_TYPES = """
-from kafka_pipeline import Processor, Record, Stream, StreamsBuilder, Table, serdes, windows
-from kafka_pipeline.testing import TopologyTestDriver
-
-class Shout(Processor):
-    def process(self, record: Record) -> None:
-        self.context.forward(record)
-
-def counted(words: Stream) -> Table:
-    return words.group_by_key().windowed_by(windows.tumbling(10, grace_ms=0)).count(name="N")
-
-builder = StreamsBuilder(key_serde=serdes.string)
-counted(builder.stream("words")).to_stream().to("counts")
-driver: TopologyTestDriver = TopologyTestDriver(builder.build())
-"""
+OWN_TYPES = ROOT / "tests" / "user_code" / "typed.py"
+"""Has mistakes with the errors that they must lead to; strict mode reports a comment in vain."""
 PIPELINE = """
 - {id: Shout, type: "shop.shout:Shout", to: [Named]}
 - id: Named
@@ -250,7 +237,7 @@ def test_own_code_runs_on_a_cluster(commands: Path, project: Path, bootstrap_ser
 
 
 def test_own_code_is_checked_by_strict_mypy(commands: Path, tmp_path: Path) -> None:
-    (tmp_path / "words.py").write_text(OWN_TYPES)
+    shutil.copy(OWN_TYPES, tmp_path / "words.py")
     mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable", commands / "python")
     assert "no issues found" in run(*mypy, "words.py", cwd=tmp_path)
     (tmp_path / "wrong.py").write_text("from kafka_pipeline import NoSuchName\n")

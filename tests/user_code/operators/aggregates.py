@@ -29,7 +29,9 @@ def cogroup(of: Operator) -> Table:
 
 def aggregate_fields(of: Operator) -> Table:
     number = value().to_int()
-    return of.a.group_by_key().aggregate(
+    return of.a.group_by_key().agg(
+        "Figures",
+        serdes.json,
         count=agg.count(),
         sum=agg.sum(number),
         avg=agg.avg(number),
@@ -38,8 +40,6 @@ def aggregate_fields(of: Operator) -> Table:
         first=agg.first(number),
         last=agg.last(number),
         approx_distinct=agg.approx_distinct(number % 3),
-        name="Figures",
-        value_serde=serdes.json,
     )
 
 
@@ -70,6 +70,12 @@ def count_and_reduce_groups(of: Operator) -> Stream:
     return numbers.merge(reduced.to_stream())
 
 
+def agg_groups(of: Operator) -> Table:
+    grouped = of.table.group_by(lambda key, value: (value[0], value), name="ByDigit")
+    number = value().to_int()
+    return grouped.agg("Sums", serdes.json, sum=agg.sum(number), avg=agg.avg(number / 4))
+
+
 AGGREGATES: tuple[Fill, ...] = (
     count,
     reduce,
@@ -79,4 +85,5 @@ AGGREGATES: tuple[Fill, ...] = (
     top_n,
     group_table,
     count_and_reduce_groups,
+    agg_groups,
 )

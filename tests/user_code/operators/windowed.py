@@ -80,7 +80,7 @@ def sessions_when_idle(of: Operator) -> Stream:
 def window_fields(of: Operator) -> Stream:
     number = value().to_int()
     windowed = of.a.group_by_key().windowed_by(windows.session(3, grace_ms=5))
-    return shown(windowed.aggregate(count=agg.count(), max=agg.max(number), name="Figures"))
+    return shown(windowed.agg("Figures", count=agg.count(), max=agg.max(number)))
 
 
 def window_top_n(of: Operator) -> Stream:

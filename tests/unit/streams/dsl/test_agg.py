@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def results(built: StreamsBuilder, values: list[Any], key_serde: Any = serdes.st
 
 def test_each_aggregation() -> None:
     built = builder()
-    built.stream("in").group_by_key().aggregate(**FIELDS, name="A").to_stream().to("out")
+    built.stream("in").group_by_key().agg("A", **FIELDS).to_stream().to("out")
     found = results(built, [(0, {"d": None}), (1, {"d": 3}), (2, {"d": 1.5}), (3, {"d": 3})])
     nothing = dict.fromkeys(("total", "mean", "least", "most", "first", "last"))
     assert found[0] == {"n": 1, "known": 0, **nothing, "kinds": 0}
@@ -74,7 +75,7 @@ def test_each_aggregation() -> None:
 def test_sums_of_integers_are_exact() -> None:
     built = builder()
     grouped = built.stream("in").group_by_key()
-    grouped.aggregate(total=agg.sum(col("d")), name="A").to_stream().to("out")
+    grouped.agg("A", total=agg.sum(col("d"))).to_stream().to("out")
     assert results(built, [(0, {"d": 2**63}), (1, {"d": 1})])[-1] == {"total": 2**63 + 1}
 
 
@@ -85,7 +86,7 @@ def test_windows_have_aggregations_too() -> None:
         .group_by_key()
         .windowed_by(windows.tumbling(10, grace_ms=0), emit=Emit.ON_WINDOW_CLOSE)
     )
-    table = windowed.aggregate(mean=agg.avg(col("d")), n=agg.count(), name="A")
+    table = windowed.agg("A", mean=agg.avg(col("d")), n=agg.count())
     table.to_stream().to("out")
     key_serde = serdes.time_windowed(serdes.string, size_ms=10)
     values = [(0, {"d": 1}), (5, {"d": 2}), (10, {"d": 7}), (20, {"d": 1})]
@@ -95,7 +96,7 @@ def test_windows_have_aggregations_too() -> None:
 def test_sessions_merge_aggregations() -> None:
     built = builder()
     sessions = built.stream("in").group_by_key().windowed_by(windows.session(10, grace_ms=99))
-    sessions.aggregate(**FIELDS, name="A").to_stream().to("out")
+    sessions.agg("A", **FIELDS).to_stream().to("out")
     values = [(0, {"d": 1}), (20, {"d": 5.5}), (10, {"d": None})]
     found = results(built, values, serdes.session_windowed(serdes.string))
     assert found[-1] == {
@@ -114,7 +115,7 @@ def test_sessions_merge_aggregations() -> None:
 def test_values_of_any_shape_can_be_first_and_last() -> None:
     built = builder()
     grouped = built.stream("in").group_by_key()
-    grouped.aggregate(a=agg.first(value()), b=agg.last(value()), name="A").to_stream().to("out")
+    grouped.agg("A", a=agg.first(value()), b=agg.last(value())).to_stream().to("out")
     one, two = {"bytes": "x", "d": [1, {"e": None}]}, {"bytes": "eA=="}
     assert results(built, [(0, one), (0, two)])[-1] == {"a": one, "b": two}
 
@@ -134,8 +135,8 @@ def test_values_of_any_shape_can_be_first_and_last() -> None:
 def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], message: str) -> None:
     built = builder()
     grouped = built.stream("in").group_by_key()
-    grouped.aggregate(x=aggregation, name="Delays").to_stream().to("out")
-    with pytest.raises(StreamsError, match=f'aggregate "Delays", x=.*{message[-20:]}') as raised:
+    grouped.agg("Delays", x=aggregation).to_stream().to("out")
+    with pytest.raises(StreamsError, match=f'agg "Delays", x=.*{message[-20:]}') as raised:
         results(built, [(0, {"d": each}) for each in values])
     raised.match(message)
 
@@ -144,7 +145,7 @@ def test_a_bad_value_is_refused_by_name(aggregation: Any, values: list[Any], mes
 def test_names_that_json_would_make_text_are_refused(aggregation: Any) -> None:
     built = builder()
     by_hour = built.stream("in").map_values(lambda value: {"hours": [{7: value["d"]}]})
-    by_hour.group_by_key(value_serde=STATES).aggregate(x=aggregation(col("hours")), name="A")
+    by_hour.group_by_key(value_serde=STATES).agg("A", x=aggregation(col("hours")))
     with pytest.raises(StreamsError, match=r"what JSON can hold: names are strings, not an? int"):
         results(built, [(0, {"d": 1})])
 
@@ -163,15 +164,123 @@ def test_a_histogram_with_numbers_for_names_is_refused_before_it_counts_wrong() 
 
 def test_bad_calls_are_refused() -> None:
     grouped = builder().stream("in").group_by_key()
-    with pytest.raises(TopologyError, match=r'aggregate "A" has n=7: give an aggregation of agg'):
-        grouped.aggregate(n=7, name="A")  # type: ignore[arg-type]
-    with pytest.raises(TopologyError, match="has initializer and n=…: give either"):
-        grouped.aggregate(list, n=agg.count(), name="A")
+    with pytest.raises(TopologyError, match=r'agg "A" has n=7: give an aggregation of agg'):
+        grouped.agg("A", n=7)  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="own arguments come first, by position"):
+        grouped.agg(n=agg.count(), name="A")  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="that place is for the name of the step"):
+        grouped.agg(agg.count())  # type: ignore[arg-type]
+    with pytest.raises(TopologyError, match="has no fields: give some"):
+        grouped.agg("A")
     with pytest.raises(TopologyError, match="there is no timestamp here"):
-        grouped.aggregate(n=agg.max(timestamp()), name="A")
-    sessions = grouped.windowed_by(windows.session(1, grace_ms=0))
-    with pytest.raises(TopologyError, match="has merger and n=…: give either"):
-        sessions.aggregate(merger=lambda key, a, b: a, n=agg.count(), name="A")
+        grouped.agg("A", n=agg.max(timestamp()))
+
+
+def test_a_field_may_have_any_name() -> None:
+    built = builder()
+    names = ("name", "self", "value_serde", "initializer", "adder", "merger")
+    fields = dict.fromkeys(names, agg.count())
+    grouped = built.stream("in").group_by_key()
+    grouped.agg("A", **fields).to_stream().to("out")
+    assert results(built, [(0, {})]) == [dict.fromkeys(names, 1)]
+
+
+def test_the_arguments_before_the_fields() -> None:
+    built = StreamsBuilder(key_serde=serdes.string)
+    grouped = built.stream("in", value_serde=serdes.json).group_by_key()
+    table = grouped.agg("A", serdes.json, 1_000, n=agg.count())
+    table.to_stream().to("out")
+    assert table.is_versioned
+    assert results(built, [(0, {}), (1, {})]) == [{"n": 1}, {"n": 2}]
+
+
+# The groups of a table
+
+
+def of_groups(rows: list[tuple[str, Any]]) -> list[Any]:
+    """Return the results of one group, to which a row belongs whose value is not null."""
+    built = builder()
+    groups = built.table("in", name="Rows").group_by(lambda key, row: ("all", row), name="ByAll")
+    table = groups.agg(
+        "A",
+        n=agg.count(),
+        known=agg.count(col("d")),
+        total=agg.sum(col("d")),
+        mean=agg.avg(col("d")),
+    )
+    table.to_stream().to("out")
+    with TopologyTestDriver(built) as driver:
+        topic = driver.create_input_topic("in", serdes.string, serdes.json)
+        for key, row in rows:
+            topic.pipe_input(key, row)
+        return [found for _, found, _ in outputs(driver, "out", serdes.string, serdes.json)]
+
+
+def test_groups_of_a_table_take_old_values_out() -> None:
+    rows = [("a", {"d": 3}), ("b", {"d": None}), ("b", {"d": 4}), ("a", {"d": 8}), ("b", None)]
+    assert of_groups([*rows, ("a", None)]) == [
+        {"n": 1, "known": 1, "total": 3, "mean": 3.0},
+        {"n": 2, "known": 1, "total": 3, "mean": 3.0},
+        {"n": 2, "known": 2, "total": 7, "mean": 3.5},
+        {"n": 2, "known": 2, "total": 12, "mean": 6.0},
+        {"n": 1, "known": 1, "total": 8, "mean": 8.0},
+        {"n": 0, "known": 0, "total": None, "mean": None},
+    ]
+
+
+def test_what_is_taken_out_of_a_sum_leaves_no_rounding_error() -> None:
+    rows = [("a", {"d": 1e16}), ("b", {"d": 0.1}), ("c", {"d": 2}), ("a", None), ("b", None)]
+    found = of_groups(rows)
+    assert [each["total"] for each in found] == [1e16, 1e16, 1e16 + 2, 2.1, 2]
+    assert type(found[-1]["total"]) is int
+
+
+@given(st.lists(st.integers() | st.floats(-1e9, 1e9)), st.lists(st.floats(-1e300, 1e300)))
+def test_a_sum_is_that_of_the_numbers_that_are_left(kept: list[Any], gone: list[float]) -> None:
+    kind = agg.sum(col("d")).kind.of_table
+    assert kind is not None
+    state = None
+    for number in [*gone, *kept]:
+        state = kind.add(state, number)
+    for number in gone:
+        state = kind.subtract(state, number)
+    state = STATES.deserialize(STATES.serialize(state))
+    exact = sum(map(Fraction, kept)) if kept else None
+    assert kind.result(state) == (float(exact) if exact and float in map(type, kept) else exact)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([NAN], "a sum of a table takes finite numbers, not nan"),
+        (["x"], "this takes numbers, not a str"),
+        ([1.7e308, 1.7e308], "a sum that is too large for a float"),
+        ([2**2000, 0.5], "a sum that is too large for a float"),
+    ],
+)
+def test_groups_refuse_numbers_that_have_no_sum(values: list[Any], message: str) -> None:
+    built = builder()
+    rows = built.table("in", name="Rows", value_serde=STATES)
+    groups = rows.group_by(lambda key, row: ("all", row), name="ByAll", value_serde=STATES)
+    groups.agg("A", total=agg.sum(value())).to_stream().to("out")
+    with TopologyTestDriver(built) as driver:
+        topic = driver.create_input_topic("in", serdes.string, STATES)
+        *before, last = enumerate(values)
+        for number, each in before:
+            topic.pipe_input(str(number), each)
+        with pytest.raises(StreamsError, match=rf'agg "A", total=agg.sum\(.*\): {message}'):
+            topic.pipe_input(str(last[0]), last[1])
+
+
+@pytest.mark.parametrize(
+    "aggregation", [agg.min, agg.max, agg.first, agg.last, agg.approx_distinct]
+)
+def test_groups_refuse_what_cannot_take_values_out(aggregation: Any) -> None:
+    groups = builder().table("in", name="Rows").group_by(lambda key, row: (key, row), name="By")
+    verb = aggregation.__name__
+    message = rf'agg "A" has worst=agg.{verb}\(.*, which agg.{verb} cannot do; give agg.count'
+    with pytest.raises(TopologyError, match=message):
+        groups.agg("A", n=agg.count(), worst=aggregation(col("d")))
 
 
 STATE = st.none() | st.integers() | st.floats() | st.text() | st.binary()

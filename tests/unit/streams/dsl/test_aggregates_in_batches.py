@@ -45,9 +45,7 @@ AGGREGATES: dict[str, Aggregate] = {
     "text": lambda grouped: grouped.reduce(joined, name="Table", value_serde=serdes.string),
     "list": lambda grouped: grouped.aggregate(list, append, name="Table"),
     "forgotten": lambda grouped: grouped.aggregate(list, or_nothing, name="Table"),
-    "fields": lambda grouped: grouped.aggregate(
-        n=agg.count(), last=agg.last(value()), name="Table"
-    ),
+    "fields": lambda grouped: grouped.agg("Table", n=agg.count(), last=agg.last(value())),
 }
 WINDOWS = {
     "tumbling": windows.tumbling(20, grace_ms=5),

@@ -122,7 +122,7 @@ OF_THE_RECORD = {
         LEFTS,
     ),
     "reduce": (lambda b: grouped(b).reduce(max, name="Max").to_stream(), LEFTS),
-    "aggregate": (lambda b: grouped(b).aggregate(n=agg.count(), name="N").to_stream(), LEFTS),
+    "agg": (lambda b: grouped(b).agg("N", n=agg.count()).to_stream(), LEFTS),
     "top_n": (lambda b: grouped(b).top_n(1, by=lambda k, v: v, name="Top").to_stream(), LEFTS),
     "cogroup": (
         lambda b: (

@@ -96,7 +96,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
         'filter "Filter" takes a function of key and value, or a column expression, not 7',
     ),
     "not a serde": (
-        lambda b, s: s.map_values(str, name="Text", value_serde="string"),  # type: ignore[arg-type]
+        lambda b, s: s.map_values(str, name="Text", value_serde="string"),  # type: ignore[call-overload]
         'map_values "Text": the value_serde is a str: use one of kafka_pipeline.serdes',
     ),
     "merge with itself": (
@@ -122,7 +122,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
     ),
     "no topics": (lambda b, s: b.stream([]), "stream reads topics: a name, several names"),
     "stores that are not a list": (
-        lambda b, s: s.process(Processor, stores=STORE),  # type: ignore[arg-type]
+        lambda b, s: s.process(Processor, stores=STORE),  # type: ignore[call-overload]
         "stores is a list of definitions or names of stores",
     ),
     "windows that are none": (
@@ -164,7 +164,7 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
             s.group_by_key()
             .cogroup(three)
             .cogroup(s.group_by_key(), three)
-            .aggregate(list, name="Twice")
+            .aggregate(str, name="Twice")
         ),
         'cogroup has a stream twice, after stream "In"',
     ),

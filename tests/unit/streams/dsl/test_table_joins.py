@@ -104,7 +104,7 @@ def test_views_and_joins_are_looked_up_without_stores() -> None:
 def test_a_join_whose_joiner_returns_none_has_no_value() -> None:
     built = builder()
     left, right = built.table("left", name="Left"), built.table("right", name="Right")
-    nothing = left.join(right, lambda one, other: None)
+    nothing: Table = left.join(right, lambda one, other: None)
     results = watch_changes(right.left_join(nothing, joiner), needs_old=False)
     with TopologyTestDriver(built) as driver:
         check(driver, lines("left a:l@1 ->"), results)

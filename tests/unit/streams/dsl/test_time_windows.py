@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline import Emit, Table, serdes, windows
 from kafka_pipeline.streams.dsl.windows import TimeWindows
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
@@ -159,7 +159,7 @@ def test_results(case: Case) -> None:
     built = builder()
     windowed = built.stream("in").group_by_key().windowed_by(case.windows, emit=case.emit)
     if case.verb == "count":
-        table = windowed.count()
+        table: Table = windowed.count()
     elif case.verb == "reduce":
         table = windowed.reduce(lambda aggregate, value: f"{aggregate}+{value}")
     else:

@@ -239,6 +239,10 @@ def of_streams(step: Callable[[Stream, Stream], Any]) -> StreamsBuilder:
     return builder
 
 
+def first(left: Any, right: Any) -> Any:
+    return left
+
+
 def add(key: Any, value: Any, aggregate: Any) -> Any:
     return aggregate
 
@@ -247,7 +251,7 @@ CO_PARTITIONED: dict[str, Callable[[], StreamsBuilder | TopologyBuilder]] = {
     "streams": lambda: of_streams(
         lambda a, b: a.join(b, max, windows=windows.join(before_ms=1, after_ms=1, grace_ms=0))
     ),
-    "tables": lambda: of_streams(lambda a, b: a.to_table().outer_join(b.to_table(), max)),
+    "tables": lambda: of_streams(lambda a, b: a.to_table().outer_join(b.to_table(), first)),
     "merged": lambda: of_streams(lambda a, b: a.merge(b).group_by_key().count()),
     "cogroup": lambda: of_streams(
         lambda a, b: a.group_by_key().cogroup(add).cogroup(b.group_by_key(), add).aggregate(int)
