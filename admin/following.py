@@ -10,19 +10,19 @@ import typer
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import (
-    ChangedMeanwhileError,
-    DeploymentReader,
-)
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.change import Change
-from kafka_pipeline.operations.job import choose, connected, read_deployment
-from kafka_pipeline.operations.wishes import WishChange, ask
+from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.deployment.job import choose, connected, read_deployment
+from kafka_pipeline.deployment.pipeline_topic import (
+    ChangedMeanwhileError,
+    DeploymentReader,
+)
+from kafka_pipeline.deployment.wishes import WishChange, ask
 
 _LOOK_S = 0.5
 

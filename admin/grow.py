@@ -10,9 +10,9 @@ from kafka_pipeline.admin.status import read_status
 from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.deployments import DeploymentEditor
 from kafka_pipeline.common.topics import control_topic
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 
 
 @dataclass(frozen=True, slots=True)

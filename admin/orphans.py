@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.deployment.desired_state import Deployment
 
 
 @dataclass(frozen=True, slots=True)

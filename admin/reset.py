@@ -14,13 +14,13 @@ from kafka_pipeline.admin.renewal import renew_topics
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Wish
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.operations.job import Chosen, choose, connected, read_deployment
+from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
 from kafka_pipeline.operations.starts import Start, starts
 
 _TIMEOUT_S = 60

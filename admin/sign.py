@@ -6,15 +6,15 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Wish
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.deployments import (
+from kafka_pipeline.common.security.control_key import ControlKey
+from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.deployment.pipeline_topic import (
     ChangedMeanwhileError,
     DeploymentEditor,
     UnsignedPipelineError,
 )
-from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.operations.job import connected, read_deployment
 
 
 @dataclass(frozen=True, slots=True)

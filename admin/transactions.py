@@ -10,7 +10,6 @@ from typing import Any
 
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.open_transactions import Held, append_times, held_partitions
@@ -19,7 +18,8 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import did_you_mean, listed
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.deployment.job import connected, read_deployment
 
 MARGIN_MS = 10_000
 """How long after its timeout the brokers may take to abort a transaction."""

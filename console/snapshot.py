@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.deployment import Deployed
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.desired_state import Deployed
 
 
 class EventKind(StrEnum):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from kafka_pipeline.common.deployment import Deployed
 from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.deployment.desired_state import Deployed
 
 _RECORDS_OF_DAEMON = 16
 

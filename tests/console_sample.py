@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
 from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
@@ -17,6 +16,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.board import Board
 from kafka_pipeline.console.snapshot import Snapshot
 from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Wish
 
 START_MS = 1_795_000_000_000
 BEAT_MS = 1000

@@ -10,7 +10,7 @@ from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.following import ask_for
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.operations import wishes
+from kafka_pipeline.deployment import wishes
 
 Ids = Annotated[
     list[str] | None,

@@ -12,7 +12,7 @@ from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.operations.job import connected
+from kafka_pipeline.deployment.job import connected
 
 
 @run_command

@@ -27,7 +27,7 @@ from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.operations.job import connected
+from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.times import shown_time
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.job import connected, read_deployment
 
 
 @run_command

@@ -25,14 +25,14 @@ from kafka_pipeline.admin.savepoints.record_files import RecordFile
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import PipelineVersion
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.operations.job import read_deployment
+from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.job import read_deployment
 
 Check: TypeAlias = Callable[[Path, Sequence[SavedStore]], None]
 """Gets the folder of a savepoint that is not complete yet, and the state in it."""

@@ -11,7 +11,14 @@ from contextlib import closing
 from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import (
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import FencedError
+from kafka_pipeline.common.kafka.control import CommandWriter
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.deployment.deploy import who
+from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
     Stop,
@@ -19,19 +26,12 @@ from kafka_pipeline.common.deployment import (
     is_restoring,
     require_no_stop,
 )
-from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
-from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import FencedError
-from kafka_pipeline.common.kafka.control import CommandWriter
-from kafka_pipeline.common.kafka.deployments import (
+from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.pipeline_topic import (
     ChangedMeanwhileError,
     DeploymentEditor,
     DeploymentReader,
 )
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.deploy import who
-from kafka_pipeline.operations.job import read_deployment
 
 Say = Callable[[str], None]
 

@@ -14,11 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.deployment import PipelineVersion, version_from_json, version_to_json
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.inside import inside
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import Count, Name, Strict, as_json, from_json, parse
+from kafka_pipeline.deployment.desired_state import (
+    PipelineVersion,
+    version_from_json,
+    version_to_json,
+)
 
 FORMAT = 1
 """The version of the format of savepoints; a change of it needs a new one."""

@@ -15,8 +15,8 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.deploy import Proposal
-from kafka_pipeline.operations.job import read_deployment
+from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.job import read_deployment
 
 
 class Rebuild:

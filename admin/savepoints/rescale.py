@@ -14,8 +14,8 @@ from kafka_pipeline.admin.savepoints.sharding import (
 )
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.jobmanager.deploy import Proposal
-from kafka_pipeline.jobmanager.partitions import with_partitions
+from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.partitions import with_partitions
 
 
 class Rescale:

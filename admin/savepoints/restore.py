@@ -22,7 +22,6 @@ from kafka_pipeline.admin.savepoints.sharding import spread_position, with_paral
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import PipelineVersion, Stop, is_same, require_no_stop
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
@@ -33,10 +32,11 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topics import control_topics
-from kafka_pipeline.jobmanager.deploy import Proposal, who
-from kafka_pipeline.jobmanager.partitions import with_partitions
-from kafka_pipeline.jobmanager.prepare import prepared
-from kafka_pipeline.operations.job import read_deployment
+from kafka_pipeline.deployment.deploy import Proposal, who
+from kafka_pipeline.deployment.desired_state import PipelineVersion, Stop, is_same, require_no_stop
+from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.partitions import with_partitions
+from kafka_pipeline.deployment.prepare import prepared
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60

@@ -22,7 +22,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.renames import renames
+from kafka_pipeline.deployment.renames import renames
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.record_batch import OutputRecord
-from kafka_pipeline.jobmanager.renames import renames
+from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.state_spread import StateSpread
 from kafka_pipeline.streams.rescaling.subscriptions import topic_of

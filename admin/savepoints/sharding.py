@@ -12,7 +12,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.renames import with_new_ids
+from kafka_pipeline.deployment.renames import with_new_ids
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 

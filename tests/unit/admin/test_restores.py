@@ -25,13 +25,13 @@ from kafka_pipeline.admin.savepoints.restore import Restore
 from kafka_pipeline.admin.savepoints.sharding import with_parallelism
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config, load_config
-from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.jobmanager.deploy import Proposal
+from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 

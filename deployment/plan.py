@@ -12,7 +12,7 @@ from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.jobmanager.renames import renames, with_new_ids
+from kafka_pipeline.deployment.renames import renames, with_new_ids
 
 
 class Effect(StrEnum):

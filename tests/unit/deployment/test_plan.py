@@ -15,7 +15,7 @@ from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ForwardSpec, TopologySpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.jobmanager.plan import (
+from kafka_pipeline.deployment.plan import (
     Arc,
     Effect,
     NewInput,

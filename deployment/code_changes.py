@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.admin.status import read_status
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec
 
@@ -37,16 +35,6 @@ class CodeChange:
             "processors": list(self.processors),
             "task_managers": list(self.task_managers),
         }
-
-
-def read_code_changes(
-    here: Mapping[str, str], config: Config, pipeline: Pipeline
-) -> list[CodeChange]:
-    """Compare the fingerprints of the user's modules here with what the TaskManagers report.
-
-    Blocks and raises as `read_status`, unless there are no modules.
-    """
-    return code_changes(here, read_status(config).code, pipeline) if here else []
 
 
 def code_changes(

@@ -9,8 +9,8 @@ import pytest
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.plan import Effect, StateEffect, plan
-from kafka_pipeline.jobmanager.renames import renames, with_new_ids
+from kafka_pipeline.deployment.plan import Effect, StateEffect, plan
+from kafka_pipeline.deployment.renames import renames, with_new_ids
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 

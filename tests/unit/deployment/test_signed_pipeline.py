@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
@@ -14,6 +13,7 @@ from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.security.signing import BadSignatureError, signed
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 
 NAMES = TopicNames("job", "in", "out")
 KEY = ControlKey((b"k" * 32,))

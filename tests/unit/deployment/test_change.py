@@ -12,8 +12,8 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ProcessorSpec, SumSpec, TopologySpec
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.jobmanager.change import Change
-from kafka_pipeline.jobmanager.plan import Arc
+from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.plan import Arc
 from tests.seeds import parametrize
 from tests.unit.streams.pipeline.loading import load
 

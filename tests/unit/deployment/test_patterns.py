@@ -15,8 +15,8 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
-from kafka_pipeline.jobmanager.partitions import with_partitions
-from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
+from kafka_pipeline.deployment.partitions import with_partitions
+from kafka_pipeline.deployment.patterns import with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = Config(

@@ -10,13 +10,13 @@ import pytest
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.jobmanager.state_topics import (
+from kafka_pipeline.deployment.state_topics import (
     check_kept_groups,
     check_kept_tables,
     check_moved_state,
     check_state_topics,
 )
-from tests.unit.jobmanager.test_partitions import SOURCES, FakeAdmin, in_kafka
+from tests.unit.deployment.test_partitions import SOURCES, FakeAdmin, in_kafka
 
 
 class FakeKafka(FakeAdmin):

@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import closing
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Wish, is_restoring, require_no_stop
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentEditor
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.operations.job import Chosen
+from kafka_pipeline.deployment.desired_state import Wish, is_restoring, require_no_stop
+from kafka_pipeline.deployment.job import Chosen
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 
 WishChange = Callable[[Wish, Chosen], Wish]
 """Returns the wish for what is asked of some processors and tasks."""

@@ -12,19 +12,21 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import (
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.topics import control_topics
+from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
     Wish,
     is_same,
     require_no_stop,
 )
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentEditor, DeploymentReader
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.topics import control_topics
-from kafka_pipeline.jobmanager.plan import Plan, plan
+from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
+from kafka_pipeline.deployment.plan import Plan, plan
+from kafka_pipeline.deployment.prepare import prepared
 
 logger = structlog.get_logger()
 
@@ -85,6 +87,13 @@ def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:
     """Return what would change if a pipeline ran in place of the current one."""
     current = deployment.current
     return plan(current.pipeline if current else None, pipeline, admin.topics().keys())
+
+
+def look_at(config: Config, admin: Admin, pipeline: Pipeline) -> tuple[Pipeline, Plan, Deployment]:
+    """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs."""
+    complete = prepared(pipeline, config, admin)
+    deployment = read_deployment(config, admin)
+    return complete, plan_for(complete, deployment, admin), deployment
 
 
 def _same_as(pipeline: Pipeline, deployment: Deployment) -> int | None:

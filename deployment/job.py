@@ -7,13 +7,13 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployment
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentReader
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
 
 
 def connected(config: Config) -> Admin:

@@ -13,7 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.deployment import (
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
     UnreadableDeploymentError,
@@ -21,10 +25,6 @@ from kafka_pipeline.common.deployment import (
     is_same,
     records,
 )
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import SPECS
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics

@@ -9,11 +9,11 @@ from msgspec import structs
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.operations import wishes
-from kafka_pipeline.operations.job import Chosen, choose
+from kafka_pipeline.deployment import wishes
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.deployment.job import Chosen, choose
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.deployment import Wish
 from kafka_pipeline.common.messages import ControlRecord, replicas
-from tests.unit.common.test_deployment import FORMAT_1, JOB, NAMES, deployment, version, written
+from kafka_pipeline.deployment.desired_state import Wish
+from tests.unit.deployment.test_desired_state import (
+    FORMAT_1,
+    JOB,
+    NAMES,
+    deployment,
+    version,
+    written,
+)
 from tests.unit.streams.pipeline.loading import load
 
 

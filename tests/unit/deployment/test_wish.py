@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from kafka_pipeline.common.deployment import (
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import (
     Deployment,
     Stop,
     UnreadableDeploymentError,
     Wish,
     records,
 )
-from kafka_pipeline.common.messages import ControlRecord
-from kafka_pipeline.common.topic_names import TopicNames
 
 NAMES = TopicNames("job", "in", "out")
 STOP = Stop(purpose="restore", token="a1", by="me@host", drains=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.partitions import check_parallelism, with_partitions
-from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
-from kafka_pipeline.jobmanager.state_topics import (
+from kafka_pipeline.deployment.partitions import check_parallelism, with_partitions
+from kafka_pipeline.deployment.patterns import with_topics_of_patterns
+from kafka_pipeline.deployment.state_topics import (
     check_kept_groups,
     check_kept_tables,
     check_moved_state,

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.plan import Arc, arcs_taken_away
+from kafka_pipeline.deployment.plan import Arc, arcs_taken_away
 
 
 class Change:
