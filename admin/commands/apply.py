@@ -11,7 +11,6 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.following import follow
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
@@ -22,6 +21,7 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at
 from kafka_pipeline.deployment.desired_state import is_restoring
 from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.operations.following import follow
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]
@@ -113,13 +113,13 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     if complete.renames and (found.renamed or is_restoring(deployment.wish)):
         require_consent("Stop the job, and rename these processors?", yes=wanted.yes)
         number = _rename(config, admin, Proposal(complete, text))
-        follow(config, admin, number, wanted.timeout_s)
+        follow(config, admin, number, wanted.timeout_s, typer.echo)
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
     number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
     if wanted.wait:
-        follow(config, admin, number, wanted.timeout_s)
+        follow(config, admin, number, wanted.timeout_s, typer.echo)
     else:
         typer.echo(f"version {number} is the pipeline of the job")
 
@@ -129,7 +129,7 @@ def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
 
     Raises as `Rebuild.carry_out`.
     """
-    from kafka_pipeline.admin.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
 
     # The name is the same when the command is repeated.
     ids = "-".join(sorted(proposal.pipeline.renames))

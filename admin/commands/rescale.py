@@ -59,8 +59,8 @@ def rescale(
     Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from kafka_pipeline.admin.savepoints.rebuild import Rebuild  # starts slowly
-    from kafka_pipeline.admin.savepoints.rescale import Rescale
+    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.operations.savepoints.rescale import Rescale
 
     settings = load_config(config)
     folder = savepoint or Path(f"rescale-{settings.job_name or 'job'}-to-{parallelism}")

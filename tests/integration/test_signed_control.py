@@ -13,7 +13,6 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.admin.status import read_status
 from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.messages import (
@@ -28,6 +27,7 @@ from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.deployment.desired_state import Deployment, Wish
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.deployment.pipeline_topic import UnsignedPipelineError
+from kafka_pipeline.operations.cluster_watcher import read_status
 from tests.chaos.garbage import messages
 from tests.engine import Engine, all_run, engine
 

@@ -8,8 +8,17 @@ from typing import cast
 
 import pytest
 
-from kafka_pipeline.admin.savepoints import restore as module
-from kafka_pipeline.admin.savepoints.manifest import (
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.operations.savepoints import restore as module
+from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
     Manifest,
     SavedInput,
@@ -20,18 +29,9 @@ from kafka_pipeline.admin.savepoints.manifest import (
     made_version,
     write_manifest,
 )
-from kafka_pipeline.admin.savepoints.record_files import RecordFile
-from kafka_pipeline.admin.savepoints.restore import Restore
-from kafka_pipeline.admin.savepoints.sharding import with_parallelism
-from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config.config import Config, load_config
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.operations.savepoints.record_files import RecordFile
+from kafka_pipeline.operations.savepoints.restore import Restore
+from kafka_pipeline.operations.savepoints.sharding import with_parallelism
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 

@@ -6,14 +6,6 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from kafka_pipeline.admin.transactions import (
-    OpenTransaction,
-    chosen,
-    names,
-    running,
-    watch,
-    writers,
-)
 from kafka_pipeline.common.cluster_status import Beat, snapshot
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
@@ -25,6 +17,14 @@ from kafka_pipeline.common.specs import CountSpec, ForwardSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.operations.transactions import (
+    OpenTransaction,
+    chosen,
+    names,
+    running,
+    watch,
+    writers,
+)
 
 A, B = ("sink", 0), ("sink", 1)
 PIPELINE = Pipeline(

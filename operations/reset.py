@@ -9,8 +9,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
-from kafka_pipeline.admin.renewal import renew_topics
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
@@ -21,6 +19,8 @@ from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.messages import ProcessorReplica, replicas
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
+from kafka_pipeline.operations.renewal import renew_topics
 from kafka_pipeline.operations.starts import Start, starts
 
 _TIMEOUT_S = 60

@@ -6,19 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from kafka_pipeline.admin.renewal import renew_topics
-from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
-from kafka_pipeline.admin.savepoints.manifest import (
-    Manifest,
-    SavedPartition,
-    Sources,
-    pipeline_file,
-    read_manifest,
-)
-from kafka_pipeline.admin.savepoints.record_files import check_file, read_records
-from kafka_pipeline.admin.savepoints.restore_plan import ArcFill, RestorePlan
-from kafka_pipeline.admin.savepoints.saved_state import Spreads
-from kafka_pipeline.admin.savepoints.sharding import spread_position, with_parallelism
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
@@ -37,6 +24,19 @@ from kafka_pipeline.deployment.desired_state import PipelineVersion, Stop, is_sa
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.partitions import with_partitions
 from kafka_pipeline.deployment.prepare import prepared
+from kafka_pipeline.operations.renewal import renew_topics
+from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.operations.savepoints.manifest import (
+    Manifest,
+    SavedPartition,
+    Sources,
+    pipeline_file,
+    read_manifest,
+)
+from kafka_pipeline.operations.savepoints.record_files import check_file, read_records
+from kafka_pipeline.operations.savepoints.restore_plan import ArcFill, RestorePlan
+from kafka_pipeline.operations.savepoints.saved_state import Spreads
+from kafka_pipeline.operations.savepoints.sharding import spread_position, with_parallelism
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 _TIMEOUT_S = 60

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kafka_pipeline.admin.savepoints.manifest import SavedInput, SavedStore
-from kafka_pipeline.admin.savepoints.record_files import read_records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.record_batch import OutputRecord
 from kafka_pipeline.deployment.renames import renames
+from kafka_pipeline.operations.savepoints.manifest import SavedInput, SavedStore
+from kafka_pipeline.operations.savepoints.record_files import read_records
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.state_spread import StateSpread
 from kafka_pipeline.streams.rescaling.subscriptions import topic_of

@@ -6,17 +6,17 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from kafka_pipeline.admin.savepoints.create import Creation
-from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
-from kafka_pipeline.admin.savepoints.manifest import SavedStore, is_savepoint, read_manifest
-from kafka_pipeline.admin.savepoints.restore import Restore
-from kafka_pipeline.admin.savepoints.saved_state import Spreads
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.operations.savepoints.create import Creation
+from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.operations.savepoints.manifest import SavedStore, is_savepoint, read_manifest
+from kafka_pipeline.operations.savepoints.restore import Restore
+from kafka_pipeline.operations.savepoints.saved_state import Spreads
 
 
 class Rebuild:

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
-from kafka_pipeline.admin.savepoints.manifest import SavedInput
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import with_new_ids
+from kafka_pipeline.operations.savepoints.manifest import SavedInput
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 
 

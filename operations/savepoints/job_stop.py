@@ -8,7 +8,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
@@ -32,6 +31,7 @@ from kafka_pipeline.deployment.pipeline_topic import (
     DeploymentEditor,
     DeploymentReader,
 )
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 Say = Callable[[str], None]
 

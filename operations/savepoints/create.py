@@ -10,18 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from kafka_pipeline.admin.savepoints.job_stop import JobStop, Say
-from kafka_pipeline.admin.savepoints.manifest import (
-    FORMAT,
-    Manifest,
-    SavedInput,
-    SavedPartition,
-    SavedPosition,
-    SavedStore,
-    made_version,
-    write_manifest,
-)
-from kafka_pipeline.admin.savepoints.record_files import RecordFile
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
@@ -33,6 +21,18 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
+from kafka_pipeline.operations.savepoints.manifest import (
+    FORMAT,
+    Manifest,
+    SavedInput,
+    SavedPartition,
+    SavedPosition,
+    SavedStore,
+    made_version,
+    write_manifest,
+)
+from kafka_pipeline.operations.savepoints.record_files import RecordFile
 
 Check: TypeAlias = Callable[[Path, Sequence[SavedStore]], None]
 """Gets the folder of a savepoint that is not complete yet, and the state in it."""

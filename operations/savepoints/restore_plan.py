@@ -7,15 +7,6 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from kafka_pipeline.admin.savepoints.manifest import (
-    Manifest,
-    SavedInput,
-    SavedPosition,
-    SavedStore,
-    Sources,
-)
-from kafka_pipeline.admin.savepoints.saved_state import Spreads
-from kafka_pipeline.admin.savepoints.sharding import check_spread
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -23,6 +14,15 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import renames
+from kafka_pipeline.operations.savepoints.manifest import (
+    Manifest,
+    SavedInput,
+    SavedPosition,
+    SavedStore,
+    Sources,
+)
+from kafka_pipeline.operations.savepoints.saved_state import Spreads
+from kafka_pipeline.operations.savepoints.sharding import check_spread
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_pipeline.admin.savepoints.manifest import SavedPartition, file_of
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.operations.savepoints.manifest import SavedPartition, file_of
 
 _SCHEMA = pa.schema(
     [

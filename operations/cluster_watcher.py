@@ -1,4 +1,4 @@
-"""Reads the heartbeats of a running pipeline."""
+"""Reads the heartbeats of a running pipeline, which show its status."""
 
 from __future__ import annotations
 
@@ -18,6 +18,21 @@ _HISTORY_BEATS = 120
 _BROKER_TIMEOUT_S = 10
 _FRESH_BEATS = 1.5
 _SILENT_BEATS = MISSED_BEATS + 0.5
+
+
+def read_status(config: Config) -> ClusterStatus:
+    """Return the status of a pipeline.
+
+    Blocks until the brokers have answered, usually a moment and 75 s at most, and then for up to
+    1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
+    `UnavailableError` if the brokers do not answer.
+    """
+    watcher = ClusterWatcher(config)
+    try:
+        watcher.read_until_fresh()
+        return watcher.status()
+    finally:
+        watcher.close()
 
 
 class ClusterWatcher:

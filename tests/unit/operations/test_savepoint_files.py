@@ -9,7 +9,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafka_pipeline.admin.savepoints.manifest import (
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import LoggedStore, PipelineProcessor
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.common.specs import ForwardSpec
+from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
     Manifest,
     SavedInput,
@@ -22,18 +31,9 @@ from kafka_pipeline.admin.savepoints.manifest import (
     read_manifest,
     write_manifest,
 )
-from kafka_pipeline.admin.savepoints.record_files import RecordFile, check_file, read_records
-from kafka_pipeline.admin.savepoints.saved_state import FolderState, Spreads
-from kafka_pipeline.admin.savepoints.sharding import check_spread, spread_position
-from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import LoggedStore, PipelineProcessor
-from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.spreading import Spreading
-from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.operations.savepoints.record_files import RecordFile, check_file, read_records
+from kafka_pipeline.operations.savepoints.saved_state import FolderState, Spreads
+from kafka_pipeline.operations.savepoints.sharding import check_spread, spread_position
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.tasks import Tasks

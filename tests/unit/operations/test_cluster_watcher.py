@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.admin import cluster_watcher
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import Presence
 from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
@@ -18,6 +16,8 @@ from kafka_pipeline.common.messages import ControlRecord, Heartbeat, JobManagerB
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.operations import cluster_watcher
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 HOUR_MS = 3_600_000
 INTERVAL_MS = 1000

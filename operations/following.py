@@ -1,13 +1,10 @@
-"""Asks a job to change, and follows how it does."""
+"""Follows how a job changes, until it has."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-import typer
-
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
@@ -17,38 +14,23 @@ from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.change import Change
 from kafka_pipeline.deployment.desired_state import Deployment
-from kafka_pipeline.deployment.job import choose, connected, read_deployment
 from kafka_pipeline.deployment.pipeline_topic import (
     ChangedMeanwhileError,
     DeploymentReader,
 )
-from kafka_pipeline.deployment.wishes import WishChange, ask
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _LOOK_S = 0.5
 
 
-def ask_for(
+def follow(
     config: Config,
-    ids: Sequence[str] | None,
-    what: str,
-    changed: WishChange,
-    *,
-    dry_run: bool,
+    admin: Admin,
+    number: int,
+    timeout_s: float | None,
+    say: Callable[[str], None],
 ) -> None:
-    """Ask something of processors or tasks, and wait until the JobManager has done it.
-
-    All processors are meant by default. Raises `ConfigError` if there is no such processor or task.
-    """
-    admin = connected(config)
-    chosen = choose(read_deployment(config, admin), ids or ())
-    typer.echo(f"{what}: {', '.join(chosen.ids)}")
-    if dry_run:
-        return
-    follow(config, admin, ask(config, admin, chosen, changed), None)
-
-
-def follow(config: Config, admin: Admin, number: int, timeout_s: float | None) -> None:
-    """Print how a version comes to run, until all of its tasks do.
+    """Say how a version comes to run, until all of its tasks do.
 
     Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
     fails. The change goes on in any case.
@@ -62,7 +44,7 @@ def follow(config: Config, admin: Admin, number: int, timeout_s: float | None) -
             watcher.read(_LOOK_S)
             is_done, line = _progress(reader.deployment, watcher.status(), number)
             if line != said:
-                typer.echo(line)
+                say(line)
                 said = line
             if is_done:
                 return
