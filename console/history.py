@@ -15,7 +15,7 @@ from kafka_pipeline.common.cluster_status import (
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.snapshot import Event, EventKind
+from kafka_pipeline.console.views.snapshot import Event, EventKind
 from kafka_pipeline.deployment.desired_state import Deployed
 
 MOST_EVENTS = 500

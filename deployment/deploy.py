@@ -12,10 +12,10 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.topics import control_topics
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,

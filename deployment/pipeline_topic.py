@@ -5,7 +5,8 @@ from __future__ import annotations
 import structlog
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import REJECTED
+from kafka_pipeline.common.control.control_inbox import REJECTED
+from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import (
@@ -18,7 +19,7 @@ from kafka_pipeline.common.kafka.read_to_end import read_to_end
 from kafka_pipeline.common.messages import MalformedMessageError
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.topics import ANY_SIZE_BYTES, control_topic
+from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish
 
 _STALL_TIMEOUT_S = 30.0

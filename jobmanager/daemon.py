@@ -12,9 +12,9 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code_versions import CodeVersions, described, differing
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import (

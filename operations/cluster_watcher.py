@@ -7,8 +7,8 @@ import time
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.messages import FULL_BEATS, MISSED_BEATS

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.topics import control_topic
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 from kafka_pipeline.operations.cluster_watcher import read_status

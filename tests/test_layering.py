@@ -15,41 +15,59 @@ from tests.folders import parsed
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
-    "common": ("common/monitoring", "common/config", "common/security"),
+    "common": (),
     "common/security": ("common",),
     "common/config": ("common/security", "common"),
     "common/monitoring": ("common/config", "common"),
+    "common/control": ("common/monitoring", "common/config", "common/security", "common"),
     "common/kafka": ("common/monitoring", "common/config", "common"),
-    "streams": (
-        "streams/dsl",
-        "streams/engine",
+    "streams": ("common/kafka", "common"),
+    "streams/stores": ("streams", "common"),
+    "streams/processor": ("streams/stores", "streams"),
+    "streams/event_time": ("streams/processor", "streams/stores", "streams", "common"),
+    "streams/engine": (
         "streams/event_time",
+        "streams/processor",
         "streams/stores",
-        "common/kafka",
+        "streams",
         "common",
     ),
-    "streams/stores": ("streams", "common"),
-    "streams/event_time": ("streams/stores", "streams", "common"),
-    "streams/engine": ("streams/event_time", "streams/stores", "streams", "common"),
-    "streams/dsl": ("streams/engine", "streams/event_time", "streams/stores", "streams", "common"),
+    "streams/dsl": (
+        "streams/engine",
+        "streams/event_time",
+        "streams/processor",
+        "streams/stores",
+        "streams",
+        "common",
+    ),
+    "streams/api": (
+        "streams/dsl",
+        "streams/engine",
+        "streams/processor",
+        "streams/stores",
+        "streams",
+        "common",
+    ),
     "streams/spark": ("streams/engine", "common/config", "common"),
     "streams/sql": (
         "streams/spark",
         "streams/dsl",
         "streams/engine",
         "streams/event_time",
+        "streams/processor",
         "streams/stores",
         "streams",
         "common/config",
         "common/security",
         "common",
     ),
-    "streams/builtin": ("streams/stores", "streams", "common"),
+    "streams/builtin": ("streams/processor", "streams/stores", "streams", "common"),
     "streams/pipeline/kinds": (
         "streams/builtin",
         "streams/sql",
         "streams/dsl",
         "streams/engine",
+        "streams/processor",
         "streams/stores",
         "streams",
         "common/config",
@@ -60,7 +78,6 @@ MAY_IMPORT = {
         "streams/pipeline/kinds",
         "streams/sql",
         "streams/engine",
-        "streams",
         "common/config",
         "common",
     ),
@@ -99,6 +116,7 @@ MAY_IMPORT = {
     "deployment": (
         "streams/pipeline",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
         "common/security",
@@ -108,6 +126,7 @@ MAY_IMPORT = {
         "deployment",
         "streams",
         "common/kafka",
+        "common/control",
         "common/config",
         "common/security",
         "common",
@@ -117,11 +136,19 @@ MAY_IMPORT = {
         "deployment",
         "streams/rescaling",
         "common/kafka",
+        "common/control",
         "common/config",
         "common",
     ),
-    "console/views": ("console", "operations", "streams", "common"),
-    "console": ("console/views", "operations", "deployment", "common/config", "common"),
+    "console/views": ("operations", "deployment", "streams", "common"),
+    "console": (
+        "console/views",
+        "operations",
+        "deployment",
+        "common/control",
+        "common/config",
+        "common",
+    ),
     "taskmanager": (
         "deployment",
         "streams/pipeline",
@@ -133,6 +160,7 @@ MAY_IMPORT = {
         "streams/stores",
         "streams",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
         "common",
@@ -142,6 +170,7 @@ MAY_IMPORT = {
         "deployment",
         "streams/pipeline",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
         "common",
@@ -153,11 +182,12 @@ MAY_IMPORT = {
         "streams/pipeline",
         "streams/pipeline/kinds",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
         "common",
     ),
-    "admin/acls": ("common/config", "common"),
+    "admin/acls": ("common/control", "common/config", "common"),
     "admin/commands": (
         "admin/dev",
         "admin/acls",
@@ -172,6 +202,7 @@ MAY_IMPORT = {
         "streams/sql",
         "streams/engine",
         "common/kafka",
+        "common/control",
         "common/config",
         "common",
     ),
@@ -194,11 +225,7 @@ MAY_IMPORT = {
         "common",
     ),
 }
-"""The folders that the files of a folder may import, in addition to their own.
-
-The modules at the top of `streams` are what users import. They have the engine inside them, and the
-engine works with them, so only the files of these two have a direction, not the folders.
-"""
+"""The folders that the files of a folder may import, in addition to their own."""
 PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
 ENGINE_PARTS = [["kafka_pipeline", package] for package in PACKAGES]
 CORES = (
@@ -208,10 +235,9 @@ CORES = (
     "deployment/renames.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
-    "jobmanager/placement.py",
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
-    "streams/event_time/clocks.py",
+    "streams/clocks.py",
     "streams/event_time/progress.py",
     "streams/event_time/input_time.py",
     "streams/event_time/writer_progress.py",
@@ -222,7 +248,7 @@ CORES = (
 VALUES = (
     "common/messages.py",
     "deployment/desired_state.py",
-    "common/codec.py",
+    "common/control/codec.py",
     "common/pipeline.py",
     "common/processors.py",
     "common/specs.py",
@@ -331,6 +357,10 @@ def test_no_folder_may_import_what_it_does_not() -> None:
         assert set(allowed) <= used, f"{folder} imports nothing of {set(allowed) - used}"
 
 
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    tuple(TopologicalSorter(MAY_IMPORT).static_order())
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     tuple(TopologicalSorter({path: files(path) for path in sources()}).static_order())
 
@@ -361,7 +391,7 @@ def test_what_needs_no_spark_starts_without_slow_libraries() -> None:
     """They take a while, so they are imported late, in a function."""
     modules = [each.place.partition(":")[0] for each in COMMANDS.values()]
     commands = [f"admin/{module.replace('.', '/')}.py" for module in modules]
-    for entry in ("streams/api.py", "jobmanager/command.py", *commands):
+    for entry in ("streams/api/__init__.py", "jobmanager/command.py", *commands):
         assert slow_imports(entry, SLOW) == []
 
 
@@ -415,8 +445,7 @@ def impure_imports(core: str) -> Iterator[str]:
         impure = {module.split(".")[0] for module in modules} & (IMPURE - {"pathlib", "os"})
         if impure:
             yield f"{core} gets {impure} by {name(path)}"
-        # topics.py needs the type of the configuration, not its module.
-        found = {file_of(module) for module in modules} - {ROOT / "common" / "config.py"}
+        found = {file_of(module) for module in modules}
         waiting += [file for file in found if file is not None and file.name != "__init__.py"]
 
 

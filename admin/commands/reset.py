@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config import durations

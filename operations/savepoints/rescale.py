@@ -9,7 +9,7 @@ from rich.table import Table
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.partitions import with_partitions
+from kafka_pipeline.deployment.prepare import with_partitions
 from kafka_pipeline.operations.savepoints.rebuild import Rebuild
 from kafka_pipeline.operations.savepoints.sharding import (
     check_spread,

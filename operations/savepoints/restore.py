@@ -9,6 +9,7 @@ from pathlib import Path
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
@@ -18,12 +19,10 @@ from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.topics import control_topics
 from kafka_pipeline.deployment.deploy import Proposal, who
 from kafka_pipeline.deployment.desired_state import PipelineVersion, Stop, is_same, require_no_stop
 from kafka_pipeline.deployment.job import read_deployment
-from kafka_pipeline.deployment.partitions import with_partitions
-from kafka_pipeline.deployment.prepare import prepared
+from kafka_pipeline.deployment.prepare import prepared, with_partitions
 from kafka_pipeline.operations.renewal import renew_topics
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.operations.savepoints.manifest import (

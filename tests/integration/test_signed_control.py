@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.messages import (
     ControlRecord,

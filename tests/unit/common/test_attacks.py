@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pipeline.common import reports
-from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

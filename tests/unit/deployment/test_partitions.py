@@ -14,7 +14,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import is_same
-from kafka_pipeline.deployment.partitions import check_parallelism, with_partitions
+from kafka_pipeline.deployment.prepare import check_parallelism, with_partitions
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.partitions import check_co_partitioning, with_more_partitions
 

@@ -15,8 +15,7 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
-from kafka_pipeline.deployment.partitions import with_partitions
-from kafka_pipeline.deployment.patterns import with_topics_of_patterns
+from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = Config(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.cluster_status import Presence
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.status import TaskState, TaskStatus

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, newest, snapshot
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.messages import (
     MISSED_BEATS,
     ControlRecord,

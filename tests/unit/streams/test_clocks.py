@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.streams.event_time.clocks import (
+from kafka_pipeline.streams.clocks import (
     CLOCK_HEADER,
     clocked,
     clocks_by_time,

@@ -2,7 +2,6 @@
 
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.streams import schema_registry, serdes, stores
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
@@ -24,6 +23,8 @@ from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.dsl.suppress import Suppress
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import (
     InvalidArgumentError,
     PartitionError,
@@ -54,7 +55,6 @@ from kafka_pipeline.streams.timestamps import (
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
 )
-from kafka_pipeline.streams.topology import Topology
 from kafka_pipeline.streams.windowed import Window, Windowed
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeVar, overload
 
+from kafka_pipeline.streams.clocks import TaskClock
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.event_time.clocks import TaskClock
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Headers, Record
 from kafka_pipeline.streams.stores.builder import Store

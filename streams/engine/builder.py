@@ -20,6 +20,7 @@ from kafka_pipeline.streams.engine.nodes import (
     Supplier,
     TopicChooser,
 )
+from kafka_pipeline.streams.engine.topology import InternalTopic, Topology
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner, as_partitioner
 from kafka_pipeline.streams.serdes import Serde
@@ -30,7 +31,6 @@ from kafka_pipeline.streams.timestamps import (
     as_extractor,
     record_timestamp,
 )
-from kafka_pipeline.streams.topology import InternalTopic, Topology
 
 Names = str | Sequence[str]
 _RESETS = get_args(OffsetReset)
