@@ -8,10 +8,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import OnError, PipelineProcessor
-from kafka_pipeline.common.topics import TopicSpec, control_topics
+from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 _BROKER_DEFAULT = "broker default"

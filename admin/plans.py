@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.common.deployment import PipelineVersion
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.jobmanager.plan import Effect, Plan, StateEffect
+from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.plan import Effect, Plan, StateEffect
 
 _COLORS = {
     Effect.ADDED: "green",

@@ -10,7 +10,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.remarks import findings, remarks, with_lately
 from kafka_pipeline.admin.tables import colored, duration, make_table
 from kafka_pipeline.admin.terminal import Harmless
@@ -30,6 +29,7 @@ from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.rates import Rates
 from kafka_pipeline.common.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _REFRESH_S = 0.5
 _LATE = "late"
@@ -37,21 +37,6 @@ _OLDEST = "oldest"
 _RESTARTS = "restarts"
 
 _PLACE = ("task", "owner", "thread", "state")
-
-
-def read_status(config: Config) -> ClusterStatus:
-    """Return the status of a pipeline.
-
-    Blocks until the brokers have answered, usually a moment and 75 s at most, and then for up to
-    1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
-    `UnavailableError` if the brokers do not answer.
-    """
-    watcher = ClusterWatcher(config)
-    try:
-        watcher.read_until_fresh()
-        return watcher.status()
-    finally:
-        watcher.close()
 
 
 def watch_status(config: Config, view: Callable[[ClusterStatus], RenderableType]) -> None:

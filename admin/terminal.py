@@ -1,13 +1,15 @@
-"""Output for a terminal, a pipe or a file."""
+"""Output for a terminal, a pipe or a file, and questions."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 
+import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import LAYOUT, printable
 
 _PIPE_WIDTH = 200
@@ -42,3 +44,15 @@ def last_words(output: str) -> str:
     lines = [line for line in output.splitlines() if any(map(str.isalnum, line))]
     useful = [line for line in lines if not line.startswith(("\tat ", "\t... "))]
     return "\n".join(f"  {line}" for line in useful[-_LAST_LINES:]) or "  (nothing)"
+
+
+def require_consent(question: str, *, yes: bool) -> None:
+    """Ask, unless `yes`; end the command if the answer is no.
+
+    Raises `ConfigError` if nobody can be asked, as in a script.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody can be asked here: give --yes to do it")
+    typer.confirm(question, abort=True)

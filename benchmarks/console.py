@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.console.server import ConsoleServer
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.registry import VIEWS
+from kafka_pipeline.console.views.snapshot import Snapshot
+from kafka_pipeline.console.views.views import VIEWS
 from tests.browser import browser, open_page
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config, many_processors

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 PARTITIONS = 4

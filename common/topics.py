@@ -1,11 +1,10 @@
-"""The policies of topics, and the control topics; nothing here talks to a broker."""
+"""The policies of topics; nothing here talks to a broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.suggest import counted
 
 ANY_SIZE_BYTES = 100_000_000
@@ -45,20 +44,6 @@ STATE_NEEDS = frozenset(
     {"cleanup.policy", "retention.ms", "delete.retention.ms", "message.timestamp.type"}
 )
 """What a state topic that exists must have of it, or state would be lost."""
-
-# Few records, and the last `sos` must still be there for a TaskManager that joins months later.
-_KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-# A version has the text of a file of any size. Not compacted: a record that does not count, since
-# it is not signed, would remove the wish by its key.
-_KEEP_ANY_SIZE = _KEEP | _ANY_SIZE
-# One record per TaskManager and second, of no use a minute later. Time is by the brokers' clock:
-# a heartbeat's age shows which TaskManagers are up, and the clock of its sender may be wrong.
-_ONE_HOUR = {
-    "cleanup.policy": "delete",
-    "retention.ms": "3600000",
-    "segment.ms": "3600000",
-    "message.timestamp.type": "LogAppendTime",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,27 +107,3 @@ def misfits(
     ]
     of_settings = (spec.misfits(settings[spec.name]) for spec in specs if spec.name in settings)
     return found + [line for lines in of_settings for line in lines]
-
-
-def control_topic(config: Config, name: str) -> TopicSpec:
-    """Return a control topic: one partition, so that its messages have one order."""
-    names = config.topic_names
-    policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _KEEP_ANY_SIZE}.get(name, _KEEP)
-    needs = {names.pipeline: RECORDS_NEED}.get(name, frozenset())
-    return TopicSpec(name, 1, config.replication_factor, policy, needs)
-
-
-def control_topics(config: Config) -> tuple[TopicSpec, ...]:
-    """Return all control topics, with the command topics of TaskManagers 0 to `tm_number` - 1."""
-    names = config.topic_names
-    return tuple(
-        control_topic(config, name)
-        for name in (
-            names.threads_jm,
-            names.threads_tm,
-            *(names.processors(str(tm_id)) for tm_id in range(config.tm_number)),
-            names.heartbeat,
-            names.heartbeat_events,
-            names.pipeline,
-        )
-    )

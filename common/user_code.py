@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.user_frames import described
@@ -67,7 +66,7 @@ class UserCode:
     """Finds classes and functions by references such as `package.module:Name`."""
 
     def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
-        """Take the allow-list; a package on the list includes its modules.
+        """Take the allow-list of config.yaml; a package on it includes its modules.
 
         The folders of `python_path` are put at the front of `sys.path`. Raises ConfigError for a
         module with the name of this engine.
@@ -78,11 +77,6 @@ class UserCode:
         for folder in reversed(python_path):
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
-
-    @classmethod
-    def of(cls, config: Config) -> UserCode:
-        """Return the code that a configuration allows."""
-        return cls(config.modules, config.python_path)
 
     def import_all(self) -> None:
         """Import every module on the list. Raises ConfigError for one that cannot be imported."""

@@ -10,7 +10,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.errors import shorten
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.console.history import MOST_EVENTS
-from kafka_pipeline.console.snapshot import Event, EventKind, Snapshot
+from kafka_pipeline.console.views.snapshot import Event, EventKind, Snapshot
 
 _LONGEST = 200
 

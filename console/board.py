@@ -1,4 +1,4 @@
-"""Turns what the JobManager hands over into snapshots."""
+"""What the JobManager hands over, in a queue that never blocks, and the snapshots made of it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,41 @@ from collections.abc import Mapping
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.figures import by_processor
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.common.rates import RateLog, Rates
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History
-from kafka_pipeline.console.snapshot import Sample, Snapshot
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.views.snapshot import Sample, Snapshot
+from kafka_pipeline.deployment.desired_state import Deployed
 
 MOST_SAMPLES = 720
 SAMPLE_MS = 5000
 """Together, the samples are of the last hour."""
+_RECORDS_OF_DAEMON = 16
+
+
+class Tap:
+    """Takes values from the JobManager's thread, and gives them to the console's.
+
+    If nobody takes records out, the oldest ones are dropped. The console then misses figures until
+    the next full reports.
+    """
+
+    def __init__(self, daemons: int) -> None:
+        """Make room for the records of so many daemons."""
+        self._records: deque[tuple[ControlRecord, int]] = deque(maxlen=_RECORDS_OF_DAEMON * daemons)
+        self.deployed: Deployed | None = None
+        """What the job runs."""
+
+    def put(self, record: ControlRecord, now_ms: int) -> None:
+        """Add a record of a control topic that was read at `now_ms`, by this host's clock."""
+        self._records.append((record, now_ms))
+
+    def take(self) -> list[tuple[ControlRecord, int]]:
+        """Return the records that have been added, and when each was, by this host's clock."""
+        return [self._records.popleft() for _ in range(len(self._records))]
 
 
 class Board:

@@ -12,11 +12,11 @@ from kafka_pipeline.common.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from kafka_pipeline.common.deployment import Deployed
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.snapshot import Event, EventKind
+from kafka_pipeline.console.views.snapshot import Event, EventKind
+from kafka_pipeline.deployment.desired_state import Deployed
 
 MOST_EVENTS = 500
 _MOST_TASKS = 50

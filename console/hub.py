@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.registry import encode
+from kafka_pipeline.console.views.snapshot import Snapshot
+from kafka_pipeline.console.views.views import encode
 
 MOST_LISTENERS = 32
 

@@ -7,19 +7,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import require_no_stop
 from kafka_pipeline.common.errors import ConfigError, shorten
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console.job import Ask, Deal, RecordQuery
-from kafka_pipeline.operations import wishes
+from kafka_pipeline.deployment import wishes
+from kafka_pipeline.deployment.desired_state import require_no_stop
+from kafka_pipeline.deployment.job import choose, connected, read_deployment
+from kafka_pipeline.deployment.wishes import WishChange
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
-from kafka_pipeline.operations.job import choose, connected, read_deployment
 from kafka_pipeline.operations.latest_letters import LatestLetters, LetterList
 from kafka_pipeline.operations.record_lines import text_of
 from kafka_pipeline.operations.redrive import DeadLetterTopics
 from kafka_pipeline.operations.topic_records import TopicRecords
-from kafka_pipeline.operations.wishes import WishChange
 
 MOST_OFFSETS = 50_000
 """How many offsets of dead letters the JobManager may read into its memory for one action."""

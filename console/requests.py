@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.typed_json import Strict, from_json, parse
 from kafka_pipeline.console.job import RecordQuery
+from kafka_pipeline.console.views.letters import LetterQuery
 from kafka_pipeline.operations.dead_letters import LetterId, Wanted
 from kafka_pipeline.operations.starts import Latest, parse_start
 from kafka_pipeline.operations.times import parse_time
@@ -67,15 +68,6 @@ class DealRequest(Strict, frozen=True):
             until_ms=self.until_ms,
             before=before,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class LetterQuery:
-    """Which dead letters are to be listed; those that were dealt with only if `handled`."""
-
-    wanted: Wanted
-    handled: bool
-    limit: int
 
 
 @dataclass(frozen=True, slots=True)

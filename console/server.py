@@ -18,12 +18,11 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.console.access import Access, read_token
 from kafka_pipeline.console.action_log import ActionLog
 from kafka_pipeline.console.assets import read_assets
-from kafka_pipeline.console.board import Board
+from kafka_pipeline.console.board import Board, Tap
 from kafka_pipeline.console.hub import Hub, HubHeartbeats
 from kafka_pipeline.console.job import Job
 from kafka_pipeline.console.kafka_job import KafkaJob
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.views.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import uvicorn

@@ -1,4 +1,4 @@
-"""The `jobmanager` command: its arguments, and how it ends."""
+"""The `jobmanager` command: its arguments, how it ends, and the daemon with its console."""
 
 from __future__ import annotations
 

@@ -6,14 +6,15 @@ import threading
 import time
 import uuid
 from dataclasses import replace
+from typing import Protocol
 
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code_versions import CodeVersions, described, differing
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import (
@@ -40,7 +41,7 @@ from kafka_pipeline.common.monitoring.metric import Sample
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.stop_signals import StopSignals
 from kafka_pipeline.common.tick import Tick
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.deployment.desired_state import Deployed
 from kafka_pipeline.jobmanager import leadership
 from kafka_pipeline.jobmanager.events import Echoed, Event, LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.leadership import (
@@ -66,6 +67,16 @@ POLL_S = 0.05
 logger = structlog.get_logger()
 
 
+class Observer(Protocol):
+    """Sees what the JobManager reads and runs; it must neither block nor raise."""
+
+    deployed: Deployed | None
+    """What the job runs."""
+
+    def put(self, record: ControlRecord, now_ms: int) -> None:
+        """Take a record of a control topic that was read at `now_ms`, by this host's clock."""
+
+
 class JobManagerDaemon:
     """Runs one JobManager until it is asked to stop or another one takes over."""
 
@@ -75,10 +86,10 @@ class JobManagerDaemon:
         admin: Admin,
         signals: StopSignals,
         monitoring: Monitoring,
-        console: Tap | None = None,
+        observer: Observer | None = None,
         refused: Refusal | None = None,
     ) -> None:
-        """Connect. The `console`, if there is one, gets what it shows.
+        """Connect. The `observer`, if there is one, gets what the daemon reads.
 
         A file that was `refused` is a finding until another version runs.
 
@@ -87,7 +98,7 @@ class JobManagerDaemon:
         self._config = config
         self._monitoring = monitoring
         self._signals = signals
-        self._console = console
+        self._observer = observer
         self._refused = refused
         self._names = config.topic_names
         self._rollout = Rollout(config, admin)
@@ -130,8 +141,8 @@ class JobManagerDaemon:
                 self._lead(tick)
                 for record in self._reader.read(POLL_S):
                     self._receive(record)
-                    if self._console is not None:
-                        self._console.put(record, wall_clock_ms())
+                    if self._observer is not None:
+                        self._observer.put(record, wall_clock_ms())
                 self._reports.poll()
             self._lead(StopRequested())
         finally:
@@ -145,8 +156,8 @@ class JobManagerDaemon:
         """Follow what the job is to run."""
         for event in self._rollout.advance(self._state):
             self._decide(event)
-        if self._console is not None:
-            self._console.deployed = self._rollout.deployed
+        if self._observer is not None:
+            self._observer.deployed = self._rollout.deployed
 
     def _decide(self, event: Event) -> None:
         """Pass an event to the core, and send its commands."""

@@ -18,7 +18,7 @@ from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.offsets import Offsets
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.jobmanager.plan import Arc
+from kafka_pipeline.deployment.plan import Arc
 
 LOOK_INTERVAL_S = 0.5
 _REQUEST_TIMEOUT_S = 30.0

@@ -9,15 +9,16 @@ from contextlib import closing
 import structlog
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Stop, Wish
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentEditor, DeploymentReader
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.topics import TopicSpec, control_topics
-from kafka_pipeline.jobmanager.change import Change
-from kafka_pipeline.jobmanager.deploy import Proposal, new_version
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.deploy import Proposal, new_version
+from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Stop, Wish
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.purge import ArcPurger

@@ -12,10 +12,10 @@ import structlog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentReader
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.deploy import Proposal, deploy
-from kafka_pipeline.jobmanager.prepare import prepared
+from kafka_pipeline.deployment.deploy import Proposal, deploy
+from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
+from kafka_pipeline.deployment.prepare import prepared
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 logger = structlog.get_logger()

@@ -27,8 +27,8 @@ from kafka_pipeline.jobmanager.events import (
     Reported,
 )
 from kafka_pipeline.jobmanager.heartbeat_controller import HeartbeatController
+from kafka_pipeline.jobmanager.load_balancer import place
 from kafka_pipeline.jobmanager.ownership import LiveTaskManager, NextCommands, OwnedTask, TaskPhase
-from kafka_pipeline.jobmanager.placement import place
 
 T = TypeVar("T")
 REVOKE_TIMEOUT_BEATS = 20

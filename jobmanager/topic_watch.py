@@ -14,7 +14,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.topics import misfits
-from kafka_pipeline.jobmanager.patterns import matching_topics
+from kafka_pipeline.deployment.prepare import matching_topics
 from kafka_pipeline.streams.pipeline.partitions import with_more_partitions
 
 LOOK_INTERVAL_S = 20.0

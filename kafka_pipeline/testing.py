@@ -3,7 +3,7 @@
 from kafka_pipeline.testing import TopologyTestDriver
 """
 
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestInputTopic, TestOutputTopic
 

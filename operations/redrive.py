@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import require_no_stop
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import WRITE
 from kafka_pipeline.common.kafka.bulk import read_committed, read_range
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.deployment.desired_state import require_no_stop
+from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.dead_letters import (
     DeadLetter,
     LetterId,
@@ -21,7 +22,6 @@ from kafka_pipeline.operations.dead_letters import (
     letters,
     marker,
 )
-from kafka_pipeline.operations.job import connected, read_deployment
 
 _MOST_LETTERS = 500
 _MOST_BYTES = 16_000_000

@@ -14,7 +14,7 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch, parts
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import Latest, Start, of_last_records, records_from, starts
 from kafka_pipeline.streams import serdes

@@ -7,7 +7,7 @@ from contextlib import closing
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.deployments import DeploymentReader
+from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
 
 
 def require_allowed(config: Config, tm_id: int) -> None:

@@ -15,9 +15,10 @@ from queue import SimpleQueue
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import ControlInbox
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import PipelineError, SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
@@ -36,7 +37,6 @@ from kafka_pipeline.common.open_files import raise_limit
 from kafka_pipeline.common.stop_signals import StopSignals
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
-from kafka_pipeline.common.topics import control_topics
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
@@ -101,7 +101,7 @@ class TaskManagerDaemon:
             # Workers that start later must run the same, whatever is in the folders by then.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)
-        code = UserCode.of(config)
+        code = UserCode(config.modules, config.python_path)
         code.import_all()
         self._config = config
         self._monitoring = monitoring

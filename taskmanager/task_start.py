@@ -116,7 +116,11 @@ class TaskStart(ABC):
             queries = queries and queries.while_waiting(self._require_wanted)
             with log_context(self._replica.task):
                 unit = valued(self._replica, queries)
-                return group_of(unit, UserCode.of(self._context.config), queries)
+                return group_of(
+                    unit,
+                    UserCode(self._context.config.modules, self._context.config.python_path),
+                    queries,
+                )
         except (ConfigError, StreamsError) as error:
             raise NonRetriableError(str(error)) from error
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
 from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.board import Board
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.board import Board, Tap
+from kafka_pipeline.console.views.snapshot import Snapshot
+from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Wish
 
 START_MS = 1_795_000_000_000
 BEAT_MS = 1000

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.daemons import Daemon, command_path, session_members
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster_status import ClusterStatus
@@ -18,6 +17,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, read_committed
 from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 START_TIMEOUT_S = 120.0

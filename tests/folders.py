@@ -11,6 +11,7 @@ FOLDERS = (
     "benchmarks",
     "common",
     "console",
+    "deployment",
     "examples",
     "jobmanager",
     "operations",

@@ -15,186 +15,229 @@ from tests.folders import parsed
 ROOT = Path(__file__).parent.parent
 
 MAY_IMPORT = {
-    "common": ("common/config", "common/monitoring", "common/security"),
-    "common/config": ("common", "common/security"),
+    "common": (),
     "common/security": ("common",),
-    "common/kafka": ("common", "common/config", "common/monitoring", "common/security"),
-    "common/monitoring": ("common", "common/config"),
-    "streams": (
+    "common/config": ("common/security", "common"),
+    "common/monitoring": ("common/config", "common"),
+    "common/control": ("common/monitoring", "common/config", "common/security", "common"),
+    "common/kafka": ("common/monitoring", "common/config", "common"),
+    "streams": ("common/kafka", "common"),
+    "streams/stores": ("streams", "common"),
+    "streams/processor": ("streams/stores", "streams"),
+    "streams/event_time": ("streams/processor", "streams/stores", "streams", "common"),
+    "streams/engine": (
         "streams/event_time",
+        "streams/processor",
+        "streams/stores",
+        "streams",
+        "common",
+    ),
+    "streams/dsl": (
+        "streams/engine",
+        "streams/event_time",
+        "streams/processor",
+        "streams/stores",
+        "streams",
+        "common",
+    ),
+    "streams/api": (
         "streams/dsl",
         "streams/engine",
+        "streams/processor",
         "streams/stores",
+        "streams",
         "common",
-        "common/kafka",
     ),
-    "streams/dsl": ("streams/event_time", "streams", "streams/engine", "streams/stores", "common"),
-    "streams/event_time": ("streams", "streams/stores", "common"),
-    "streams/stores": ("streams", "common"),
-    "streams/engine": ("streams/event_time", "streams", "streams/stores", "common"),
-    "streams/builtin": ("streams", "streams/stores", "common"),
-    "streams/spark": ("streams/engine", "common", "common/config"),
+    "streams/spark": ("streams/engine", "common/config", "common"),
     "streams/sql": (
         "streams/spark",
-        "streams/event_time",
-        "streams",
         "streams/dsl",
         "streams/engine",
+        "streams/event_time",
+        "streams/processor",
         "streams/stores",
-        "common",
+        "streams",
         "common/config",
         "common/security",
+        "common",
+    ),
+    "streams/builtin": ("streams/processor", "streams/stores", "streams", "common"),
+    "streams/pipeline/kinds": (
+        "streams/builtin",
+        "streams/sql",
+        "streams/dsl",
+        "streams/engine",
+        "streams/processor",
+        "streams/stores",
+        "streams",
+        "common/config",
+        "common/security",
+        "common",
     ),
     "streams/pipeline": (
-        "streams",
-        "streams/engine",
         "streams/pipeline/kinds",
         "streams/sql",
-        "common",
-        "common/config",
-    ),
-    "streams/pipeline/kinds": (
-        "streams/dsl",
-        "streams",
-        "streams/builtin",
         "streams/engine",
-        "streams/sql",
-        "streams/stores",
-        "common",
         "common/config",
-        "common/security",
+        "common",
     ),
     "streams/testing": (
-        "streams",
-        "streams/dsl",
-        "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/sql",
+        "streams/dsl",
+        "streams/engine",
         "streams/stores",
-        "common",
+        "streams",
         "common/config",
+        "common",
     ),
     "streams/backfill": (
-        "streams",
-        "streams/engine",
         "streams/pipeline",
         "streams/pipeline/kinds",
-        "streams/spark",
         "streams/sql",
+        "streams/spark",
+        "streams/engine",
         "streams/stores",
-        "common",
+        "streams",
         "common/kafka",
         "common/config",
+        "common",
     ),
     "streams/rescaling": (
-        "streams/event_time",
-        "streams",
         "streams/backfill",
-        "streams/dsl",
         "streams/sql",
+        "streams/dsl",
+        "streams/event_time",
         "streams/stores",
+        "streams",
         "common",
     ),
-    "console": ("console/views", "operations", "common", "common/config"),
-    "console/views": ("console", "operations", "streams", "common"),
-    "operations": ("streams", "common", "common/kafka", "common/config"),
-    "jobmanager": (
-        "console",
+    "deployment": (
         "streams/pipeline",
-        "common",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
+        "common/security",
+        "common",
+    ),
+    "operations": (
+        "deployment",
+        "streams",
+        "common/kafka",
+        "common/control",
+        "common/config",
+        "common/security",
+        "common",
+    ),
+    "operations/savepoints": (
+        "operations",
+        "deployment",
+        "streams/rescaling",
+        "common/kafka",
+        "common/control",
+        "common/config",
+        "common",
+    ),
+    "console/views": ("operations", "deployment", "streams", "common"),
+    "console": (
+        "console/views",
+        "operations",
+        "deployment",
+        "common/control",
+        "common/config",
+        "common",
     ),
     "taskmanager": (
-        "streams/event_time",
-        "streams",
-        "streams/engine",
+        "deployment",
         "streams/pipeline",
         "streams/pipeline/kinds",
-        "streams/spark",
         "streams/sql",
+        "streams/spark",
+        "streams/engine",
+        "streams/event_time",
         "streams/stores",
-        "common",
+        "streams",
         "common/kafka",
+        "common/control",
         "common/monitoring",
         "common/config",
+        "common",
+    ),
+    "jobmanager": (
+        "console",
+        "deployment",
+        "streams/pipeline",
+        "common/kafka",
+        "common/control",
+        "common/monitoring",
+        "common/config",
+        "common",
     ),
     "admin": (
-        "admin/savepoints",
-        "jobmanager",
         "operations",
+        "deployment",
+        "streams/testing",
         "streams/pipeline",
         "streams/pipeline/kinds",
-        "streams/testing",
-        "common",
         "common/kafka",
-        "common/config",
+        "common/control",
         "common/monitoring",
-        "common/security",
-    ),
-    "admin/acls": ("common", "common/config"),
-    "admin/savepoints": (
-        "admin",
-        "jobmanager",
-        "operations",
-        "streams/rescaling",
-        "common",
-        "common/kafka",
         "common/config",
+        "common",
     ),
+    "admin/acls": ("common/control", "common/config", "common"),
     "admin/commands": (
-        "admin",
-        "admin/acls",
-        "admin/savepoints",
-        "operations",
         "admin/dev",
+        "admin/acls",
+        "admin",
+        "operations/savepoints",
+        "operations",
+        "deployment",
         "streams/backfill",
-        "streams/engine",
+        "streams/testing",
         "streams/pipeline",
         "streams/pipeline/kinds",
         "streams/sql",
-        "streams/testing",
-        "common",
+        "streams/engine",
+        "common/kafka",
+        "common/control",
         "common/config",
+        "common",
     ),
     "admin/broker": ("admin", "common"),
     "admin/dev": (
-        "admin",
         "admin/broker",
-        "streams/engine",
+        "admin",
         "streams/pipeline",
-        "common",
+        "streams/engine",
         "common/config",
+        "common",
     ),
     "admin/quickstart": (
-        "admin",
         "admin/broker",
+        "admin",
+        "operations",
         "streams/pipeline",
-        "common",
         "common/kafka",
         "common/config",
+        "common",
     ),
 }
-"""The folders that the files of a folder may import, in addition to their own.
-
-The modules at the top of `streams` are what users import. They have the engine inside them, and the
-engine works with them, so only the files of these two have a direction, not the folders.
-"""
+"""The folders that the files of a folder may import, in addition to their own."""
 PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
 ENGINE_PARTS = [["kafka_pipeline", package] for package in PACKAGES]
 CORES = (
     "jobmanager/state.py",
-    "jobmanager/change.py",
-    "jobmanager/plan.py",
-    "jobmanager/renames.py",
+    "deployment/change.py",
+    "deployment/plan.py",
+    "deployment/renames.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
-    "jobmanager/placement.py",
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
-    "streams/event_time/clocks.py",
+    "streams/clocks.py",
     "streams/event_time/progress.py",
     "streams/event_time/input_time.py",
     "streams/event_time/writer_progress.py",
@@ -204,8 +247,8 @@ CORES = (
 )
 VALUES = (
     "common/messages.py",
-    "common/deployment.py",
-    "common/codec.py",
+    "deployment/desired_state.py",
+    "common/control/codec.py",
     "common/pipeline.py",
     "common/processors.py",
     "common/specs.py",
@@ -333,6 +376,10 @@ def test_no_folder_may_import_what_it_does_not() -> None:
         assert set(allowed) <= used, f"{folder} imports nothing of {set(allowed) - used}"
 
 
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    tuple(TopologicalSorter(MAY_IMPORT).static_order())
+
+
 def test_no_files_import_each_other_in_a_circle() -> None:
     """Except for type checkers: a stream's methods return tables, and those of tables streams."""
     graph = {path: files(path, for_types=False) for path in sources()}
@@ -343,6 +390,11 @@ def test_only_common_kafka_imports_confluent_kafka() -> None:
     users = importers("confluent_kafka")
     assert users
     assert all(user.startswith("common/kafka/") for user in users), users
+
+
+def test_the_daemon_and_its_console_meet_in_the_jobmanagers_command_only() -> None:
+    users = {user for user in importers("kafka_pipeline.console") if "console/" not in user}
+    assert users == {"jobmanager/command.py"}
 
 
 def test_only_common_monitoring_imports_prometheus_client() -> None:
@@ -360,7 +412,7 @@ def test_what_needs_no_spark_starts_without_slow_libraries() -> None:
     """They take a while, so they are imported late, in a function."""
     modules = [each.place.partition(":")[0] for each in COMMANDS.values()]
     commands = [f"admin/{module.replace('.', '/')}.py" for module in modules]
-    for entry in ("streams/api.py", "jobmanager/command.py", *commands):
+    for entry in ("streams/api/__init__.py", "jobmanager/command.py", *commands):
         assert slow_imports(entry, SLOW) == []
 
 
@@ -414,8 +466,7 @@ def impure_imports(core: str) -> Iterator[str]:
         impure = {module.split(".")[0] for module in modules} & (IMPURE - {"pathlib", "os"})
         if impure:
             yield f"{core} gets {impure} by {name(path)}"
-        # topics.py needs the type of the configuration, not its module.
-        found = {file_of(module) for module in modules} - {ROOT / "common" / "config.py"}
+        found = {file_of(module) for module in modules}
         waiting += [file for file in found if file is not None and file.name != "__init__.py"]
 
 

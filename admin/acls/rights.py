@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
 from kafka_pipeline.common.topic_names import BULK_GROUP, CONTROL_GROUP
-from kafka_pipeline.common.topics import TopicSpec, control_topics
+from kafka_pipeline.common.topics import TopicSpec
 
 
 class Role(StrEnum):

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
-from kafka_pipeline.admin.changes import Wanted, change
 from kafka_pipeline.admin.files import load_files
+from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at
+from kafka_pipeline.deployment.desired_state import is_restoring
+from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.operations.following import follow
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask, whatever is taken away.")]
@@ -23,6 +31,18 @@ Timeout = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0, help="How long to wait; forever by default."),
 ]
+
+_REST_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How a change is to be made: whether only to show it, to ask, and to wait for it."""
+
+    dry_run: bool
+    yes: bool
+    wait: bool
+    timeout_s: float | None
 
 
 @run_command
@@ -44,8 +64,8 @@ def apply(
     job, 3 Kafka is not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
-    wanted = Wanted(dry_run, yes, wait, timeout_s)
-    change(settings, loaded, pipeline.read_text("utf-8"), wanted)
+    wanted = _Wanted(dry_run, yes, wait, timeout_s)
+    _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
 
 
 @run_command
@@ -79,4 +99,41 @@ def rollback(
             f"this job has no version {wanted or 'before the first one'}: it has {has}"
         )
     version = deployment.version(wanted)
-    change(settings, version.pipeline, version.text, Wanted(dry_run, yes, wait, timeout_s))
+    _change(settings, version.pipeline, version.text, _Wanted(dry_run, yes, wait, timeout_s))
+
+
+def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> None:
+    """Show what changes, ask if something is taken away, make the change, and follow it."""
+    admin = connected(config)
+    complete, found, deployment = look_at(config, admin, pipeline)
+    show(overview(found, deployment.current))
+    if wanted.dry_run:
+        return
+    if complete.renames and (found.renamed or is_restoring(deployment.wish)):
+        require_consent("Stop the job, and rename these processors?", yes=wanted.yes)
+        number = _rename(config, admin, Proposal(complete, text))
+        follow(config, admin, number, wanted.timeout_s, typer.echo)
+        return
+    if found.losses:
+        require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
+    number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
+    if wanted.wait:
+        follow(config, admin, number, wanted.timeout_s, typer.echo)
+    else:
+        typer.echo(f"version {number} is the pipeline of the job")
+
+
+def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
+    """Take state and offsets along to other ids; return the version that runs then.
+
+    Raises as `Rebuild.carry_out`.
+    """
+    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
+
+    # The name is the same when the command is repeated.
+    ids = "-".join(sorted(proposal.pipeline.renames))
+    folder = Path(f"rename-{config.job_name or 'job'}-{ids}")
+    rebuild = Rebuild(config, admin, folder, lambda line: typer.echo(line, err=True))
+    number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=False)
+    typer.echo(f"{folder} is a savepoint of the job as it was before")
+    return number

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, shorten

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath
-from kafka_pipeline.admin.following import ask_for
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.operations import wishes
+from kafka_pipeline.deployment import wishes
+from kafka_pipeline.deployment.job import choose, connected, read_deployment
+from kafka_pipeline.operations.following import follow
 
 Ids = Annotated[
     list[str] | None,
@@ -30,7 +32,7 @@ def pause(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
 
     Exit codes: 0 done, 2 no such id, 3 Kafka is not there.
     """
-    ask_for(load_config(config), ids, "pause", wishes.paused, dry_run=dry_run)
+    _ask_for(config, ids, "pause", wishes.paused, dry_run=dry_run)
 
 
 @run_command
@@ -42,7 +44,7 @@ def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
 
     Exit codes: 0 done, 3 Kafka is not there.
     """
-    ask_for(load_config(config), None, "drain", wishes.drained, dry_run=dry_run)
+    _ask_for(config, None, "drain", wishes.drained, dry_run=dry_run)
 
 
 @run_command
@@ -54,7 +56,7 @@ def resume(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None
     Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
     """
     changed = wishes.resumed if ids else wishes.all_resumed
-    ask_for(load_config(config), ids, "resume", changed, dry_run=dry_run)
+    _ask_for(config, ids, "resume", changed, dry_run=dry_run)
 
 
 @run_command
@@ -63,4 +65,25 @@ def restart(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> Non
 
     Exit codes: 0 done, 1 a task failed, 2 no such id, 3 Kafka is not there.
     """
-    ask_for(load_config(config), ids, "restart", wishes.restarted, dry_run=dry_run)
+    _ask_for(config, ids, "restart", wishes.restarted, dry_run=dry_run)
+
+
+def _ask_for(
+    path: Path,
+    ids: list[str] | None,
+    what: str,
+    changed: wishes.WishChange,
+    *,
+    dry_run: bool,
+) -> None:
+    """Ask something of processors or tasks, and wait until the JobManager has done it.
+
+    All processors are meant by default. Raises `ConfigError` if there is no such processor or task.
+    """
+    config = load_config(path)
+    admin = connected(config)
+    chosen = choose(read_deployment(config, admin), ids or ())
+    typer.echo(f"{what}: {', '.join(chosen.ids)}")
+    if dry_run:
+        return
+    follow(config, admin, wishes.ask(config, admin, chosen, changed), None, typer.echo)

@@ -9,13 +9,14 @@ from rich.console import Group
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
-from kafka_pipeline.admin.changes import look_at
-from kafka_pipeline.admin.code_changes import read_code_changes
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.operations.job import connected
+from kafka_pipeline.deployment.code_changes import code_changes
+from kafka_pipeline.deployment.deploy import look_at
+from kafka_pipeline.deployment.job import connected
+from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
 
 
@@ -35,7 +36,7 @@ def plan(
     settings, loaded = load_files(config, pipeline)
     _, found, deployment = look_at(settings, connected(settings), loaded)
     here = code_fingerprints(settings.modules, settings.python_path)
-    code = read_code_changes(here, settings, loaded)
+    code = code_changes(here, read_status(settings).code, loaded) if here else []
     if as_json:
         current = deployment.current.number if deployment.current else None
         changed = {"code_changed": [each.to_json() for each in code]}

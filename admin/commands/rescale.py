@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.operations.job import connected
+from kafka_pipeline.deployment.job import connected
 
 
 @run_command
@@ -59,8 +58,8 @@ def rescale(
     Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from kafka_pipeline.admin.savepoints.rebuild import Rebuild  # starts slowly
-    from kafka_pipeline.admin.savepoints.rescale import Rescale
+    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.operations.savepoints.rescale import Rescale
 
     settings = load_config(config)
     folder = savepoint or Path(f"rescale-{settings.job_name or 'job'}-to-{parallelism}")

@@ -12,26 +12,25 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.savepoints.manifest import (
+from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.deployment.job import connected
+from kafka_pipeline.operations.savepoints.manifest import (
     Manifest,
     Sources,
     is_savepoint,
     pipeline_file,
     read_manifest,
 )
-from kafka_pipeline.admin.signals import Interrupted, Signals
-from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.operations.job import connected
 from kafka_pipeline.operations.times import shown_time
 
 if TYPE_CHECKING:
-    from kafka_pipeline.admin.savepoints.restore import Restore
+    from kafka_pipeline.operations.savepoints.restore import Restore
 
 savepoint_app = typer.Typer(
     help="Keep all that a job knows in files, and bring it back.",
@@ -76,7 +75,7 @@ def create(
     Exit codes: 0 done, 2 the folder exists, or the job cannot be saved now, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from kafka_pipeline.admin.savepoints.create import Creation  # starts slowly
+    from kafka_pipeline.operations.savepoints.create import Creation  # starts slowly
 
     settings = load_config(config)
     creation = Creation(settings, connected(settings), folder, _say)
@@ -153,7 +152,7 @@ def restore(
     Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, 3 Kafka is not
     there, or time is up.
     """
-    from kafka_pipeline.admin.savepoints.restore import restore_of_same_job  # starts slowly
+    from kafka_pipeline.operations.savepoints.restore import restore_of_same_job  # starts slowly
 
     settings = load_config(config)
     found = restore_of_same_job(settings, connected(settings), folder, sources)
@@ -187,7 +186,7 @@ def fork(
     Exit codes: 0 done, 1 the answer was no, 2 the savepoint does not suit the job, or the job
     exists, 3 Kafka is not there.
     """
-    from kafka_pipeline.admin.savepoints.restore import fork as planned  # starts slowly
+    from kafka_pipeline.operations.savepoints.restore import fork as planned  # starts slowly
 
     path = pipeline or pipeline_file(folder)
     read_manifest(folder)

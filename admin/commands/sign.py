@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.sign import found_to_sign
+from kafka_pipeline.admin.terminal import require_consent
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.operations.sign import found_to_sign
 
 
 @run_command

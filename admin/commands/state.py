@@ -13,11 +13,11 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.operations.state import StateClient, Store, shown
 from kafka_pipeline.operations.times import parse_time, shown_time
 

@@ -9,15 +9,14 @@ import typer
 from rich.table import Table
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.orphans import delete_orphans, orphans
-from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.topics import control_topics
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.operations.orphans import delete_orphans, orphans
 
 
 @run_command

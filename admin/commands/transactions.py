@@ -10,22 +10,21 @@ import typer
 from rich.table import Table
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
-from kafka_pipeline.admin.consent import require_consent
-from kafka_pipeline.admin.status import read_status
 from kafka_pipeline.admin.tables import duration
-from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.admin.transactions import (
+from kafka_pipeline.admin.terminal import require_consent, show
+from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.operations.cluster_watcher import read_status
+from kafka_pipeline.operations.transactions import (
     JobTransactions,
     OpenTransaction,
     chosen,
     names,
     running,
 )
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.config.config import Config, load_config
-from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.suggest import counted
 
 transactions_app = typer.Typer(
     help="Look at transactions that stay open, and abort those that tasks have left.",

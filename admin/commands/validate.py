@@ -9,8 +9,8 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.topics import control_topics
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -43,7 +43,11 @@ def validate(
         load_pipeline(
             pipeline,
             settings,
-            LocalQueries(UserCode.of(settings), Readable.of(settings), settings.spark.conf),
+            LocalQueries(
+                UserCode(settings.modules, settings.python_path),
+                Readable.of(settings),
+                settings.spark.conf,
+            ),
         )
     topics = (*loaded.data_topics(settings.replication_factor), *control_topics(settings))
     counts = {

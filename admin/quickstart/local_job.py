@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.signals import Signals
@@ -17,6 +16,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 T = TypeVar("T")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.admin.quickstart.display import Display, Progress
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
@@ -24,6 +23,7 @@ from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.rates import RateLog
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _FETCH_RECORDS = 20_000
 _POLL_S = 0.05

@@ -1,4 +1,4 @@
-"""Figures of a processor, which are those of its tasks together."""
+"""What views share: figures of a processor, those of its tasks together, and who waits for whom."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kafka_pipeline.common.cluster_status import HELD, TaskInfo
 from kafka_pipeline.common.figures import NOT_REPORTED, together
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.typed_json import as_json
-from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.common.waits import waits
+from kafka_pipeline.console.views.snapshot import Snapshot
 
 _WORST_FIRST = (
     TaskState.FAILED,
@@ -58,3 +59,21 @@ def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any
 def rounded(rate: float | None, digits: int = 2) -> float | None:
     """Return a rate with so many digits after the point."""
     return None if rate is None else round(rate, digits)
+
+
+def waits_of(snapshot: Snapshot, processor: str | None = None) -> list[dict[str, Any]]:
+    """Return who waits for whom, of one processor or of all."""
+    return [
+        {
+            "processor": wait.tasks[0].processor,
+            "tasks": [str(task) for task in wait.tasks],
+            "is_whole": wait.is_whole,
+            "event_time_ms": wait.time_ms,
+            "holder": str(wait.holder),
+            "holder_processor": wait.holder.processor,
+            "holder_state": wait.state,
+            "unread": wait.unread,
+        }
+        for wait in waits(snapshot.status)
+        if processor is None or wait.tasks[0].processor == processor
+    ]

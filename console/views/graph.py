@@ -7,9 +7,8 @@ from typing import Any
 
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.figures import figures_of, tasks_of
-from kafka_pipeline.console.views.waits import waits_of
+from kafka_pipeline.console.views.figures import figures_of, tasks_of, waits_of
+from kafka_pipeline.console.views.snapshot import Snapshot
 
 Json = dict[str, Any]
 

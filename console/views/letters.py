@@ -5,14 +5,23 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.console.requests import LetterQuery
-from kafka_pipeline.operations.dead_letters import DeadLetter
+from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
 from kafka_pipeline.operations.latest_letters import LetterList
 
 _MOST_FAULTS = 100
 _NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class LetterQuery:
+    """Which dead letters are to be listed; those that were dealt with only if `handled`."""
+
+    wanted: Wanted
+    handled: bool
+    limit: int
 
 
 def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str, Any]:

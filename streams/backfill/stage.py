@@ -16,11 +16,11 @@ from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
 from kafka_pipeline.streams.backfill.sorted_runs import batches
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace
 from kafka_pipeline.streams.engine.global_task import GlobalTask
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
@@ -81,7 +81,9 @@ class StageTask:
 
     def work_with(self, workspace: Workspace, queries: Queries | None) -> Done:
         """Do the same with `queries`, which runs the queries of Spark processors."""
-        group = group_of(self.replica, UserCode.of(self.config), queries)
+        group = group_of(
+            self.replica, UserCode(self.config.modules, self.config.python_path), queries
+        )
         stores: dict[str, BytesStore] = {}
         followers: dict[str, GlobalTask] = {}
         folder = workspace.path / "stores"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.common_origins import add_begin
 from kafka_pipeline.streams.dsl.graph import ANY_TOPIC, Graph, Step
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.nodes import Source
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.stores import StoreBuilder
-from kafka_pipeline.streams.topology import Topology
 
 
 class Compiler:

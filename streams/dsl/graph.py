@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.builder import TopologyBuilder
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder

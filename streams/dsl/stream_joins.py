@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
 from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
@@ -15,7 +16,6 @@ from kafka_pipeline.streams.dsl.unmatched import Lone, Unmatched
 from kafka_pipeline.streams.dsl.waiting import waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
 from kafka_pipeline.streams.errors import SerializationError
-from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
 from kafka_pipeline.streams.event_time.join_time import JoinTime, join_time_store
 from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,

@@ -13,6 +13,7 @@ from kafka_pipeline.streams.dsl.global_table import GlobalTable, ReadGlobally
 from kafka_pipeline.streams.dsl.graph import Graph, Step
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table, fill_table
 from kafka_pipeline.streams.dsl.topics import ReadTopics
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -21,7 +22,6 @@ from kafka_pipeline.streams.timestamps import (
     TimestampExtractor,
     record_timestamp,
 )
-from kafka_pipeline.streams.topology import Topology
 from kafka_pipeline.streams.type_variables import K2, V2, K, V
 
 Topics = str | Sequence[str] | re.Pattern[str]

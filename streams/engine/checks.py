@@ -9,9 +9,9 @@ from typing import Any
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.engine.node_group import GlobalStore
 from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.engine.topology import InternalTopic
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.stores import StoreBuilder
-from kafka_pipeline.streams.topology import InternalTopic
 
 Connections = Sequence[tuple[str, str]]
 

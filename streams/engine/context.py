@@ -8,12 +8,12 @@ from typing import Any, Protocol, TypeVar, get_origin
 
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.engine.outputs import Dropped, Output
 from kafka_pipeline.streams.engine.running_node import RunningNode
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.event_time.clocks import clocks_by_time
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Record, items_of

@@ -8,12 +8,12 @@ from threading import Lock
 from typing import NoReturn
 
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import GlobalStore
 from kafka_pipeline.streams.engine.outputs import Dropped
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.stores.read_only import ReadOnlyBytes
 

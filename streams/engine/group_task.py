@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suspects import CallKind
+from kafka_pipeline.streams.clocks import clocked, clocks_of
 from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
 from kafka_pipeline.streams.engine.record_accumulator import RecordAccumulator
@@ -30,11 +32,9 @@ from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.timestamp_extraction import timed
 from kafka_pipeline.streams.engine.user_errors import reason
-from kafka_pipeline.streams.event_time.clocks import clocked, clocks_of
 from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.event_time.step_time import EXPIRED
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.timestamps import (

@@ -8,11 +8,11 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.dead_letters import dead_letter, error_name
 from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.recent import MinuteLimit
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.user_errors import Explanation
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.processor import RecordRejectedError
 
 

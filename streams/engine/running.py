@@ -13,6 +13,7 @@ from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.common.record_size import MAX_OVERHEAD, size_bound, sizes
 from kafka_pipeline.common.user_frames import place_of_definition
 from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.engine.accepted import Accepted
 from kafka_pipeline.streams.engine.async_calls import Entry
 from kafka_pipeline.streams.engine.either_way import EitherWay
@@ -24,7 +25,6 @@ from kafka_pipeline.streams.engine.running_node import RunningNode, check_method
 from kafka_pipeline.streams.engine.sendable import sendable_headers
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
-from kafka_pipeline.streams.event_time.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.partitioning import ChooseForAll, ColumnPartitioner, choose
 from kafka_pipeline.streams.processor import (
     BatchProcessor,

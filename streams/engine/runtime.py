@@ -12,6 +12,7 @@ from typing import TypeGuard, TypeVar
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suspects import CallKind
+from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.engine.async_calls import Entry
 from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.mixed import MixedBatch
@@ -25,7 +26,6 @@ from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.time_limit import TimeLimit
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
-from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.punctuation import (
     Cancellable,

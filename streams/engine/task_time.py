@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.engine.record_queues import Partition
-from kafka_pipeline.streams.event_time.clocks import NO_CLOCK
 from kafka_pipeline.streams.record import Batch, Record
 from kafka_pipeline.streams.timestamps import UNKNOWN_TIME
 

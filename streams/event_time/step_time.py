@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.event_time.clocks import NO_CLOCK, Times, late_by
+from kafka_pipeline.streams.clocks import NO_CLOCK, Times, late_by
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.serdes import Serde

@@ -18,8 +18,8 @@ import pyarrow as pa
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
-from kafka_pipeline.streams.event_time.clocks import late_by
 from kafka_pipeline.streams.event_time.step_time import NO_TIME, FollowsTime, StepTime
 from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType

@@ -18,10 +18,10 @@ from msgspec import structs
 
 from kafka_pipeline.common.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.event_time.clocks import late_by
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch

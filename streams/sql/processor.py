@@ -8,7 +8,7 @@ from functools import partial
 import pyarrow as pa
 
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.event_time.clocks import clocks_by_time
+from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of

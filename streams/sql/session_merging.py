@@ -15,8 +15,8 @@ from operator import attrgetter
 import numpy as np
 import numpy.typing as npt
 
+from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.windows import SessionWindows
-from kafka_pipeline.streams.event_time.clocks import late_by
 
 _Times = npt.NDArray[np.int64]
 

@@ -22,17 +22,18 @@ from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.arguments import require_int
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.recent import WINDOW_MS, RecentCount
 from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError, UnknownTopicError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
@@ -49,7 +50,6 @@ from kafka_pipeline.streams.testing.driver_topics import (
     entries_of,
     placed,
 )
-from kafka_pipeline.streams.topology import Topology
 
 _NO_LIMITS = TopicLimits(2**31 - 1)
 
@@ -155,7 +155,7 @@ class TopologyTestDriver(StoreGetters):
         partitions: Mapping[str, int] = {},
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
-        code = UserCode.of(config)
+        code = UserCode(config.modules, config.python_path)
         here = HostReferences(config.secrets)
         units = replicas(pipeline)
         queries = None

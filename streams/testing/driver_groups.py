@@ -11,6 +11,7 @@ from kafka_pipeline.common.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.streams.engine.figures import Figures
 from kafka_pipeline.streams.engine.global_task import GlobalTask
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.key_watch import KeyWatch
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
@@ -19,7 +20,6 @@ from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.user_errors import Explanation
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.testing.driver_topics import TASK
 

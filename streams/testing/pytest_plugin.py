@@ -19,11 +19,11 @@ import pytest
 from kafka_pipeline.common.config.config import read_python_path
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from kafka_pipeline.streams.testing.driver_topics import READ_TOO_EARLY
-from kafka_pipeline.streams.topology import Topology
 
 _OPTION = "pipeline_config"
 _DEFAULT = "config.yaml"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from kafka_pipeline.common.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.control.codec import PROTOCOL_VERSION, Codec
 from kafka_pipeline.common.messages import (
     JOB_MANAGER,
     ControlRecord,

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from kafka_pipeline import Emit, Processor, Record, StreamsBuilder, serdes, stores, windows
-from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.engine.topology import Topology
 from tests.user_code.numbered import WINDOW_MS
 
 LANES = 6

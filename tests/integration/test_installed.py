@@ -24,7 +24,16 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "kafka_pipeline"
-FOREIGN = ("admin", "common", "console", "jobmanager", "operations", "streams", "taskmanager")
+FOREIGN = (
+    "admin",
+    "common",
+    "console",
+    "deployment",
+    "jobmanager",
+    "operations",
+    "streams",
+    "taskmanager",
+)
 """Packages of others, which happen to have the names of the folders of the checkout."""
 STRANGER = "raise RuntimeError('nobody imports this')\n"
 TIMEOUT_S = 200

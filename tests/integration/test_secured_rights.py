@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
@@ -26,7 +27,7 @@ from kafka_pipeline.common.specs import CountSpec
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
-from kafka_pipeline.common.topics import TopicSpec, control_topics
+from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.secured import Secured, binding, secured_cluster
 from tests.tasks import Job, Record, Thread, step_until

@@ -13,11 +13,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.admin.status import read_status
-from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.deployment import Deployment, Wish
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
-from kafka_pipeline.common.kafka.deployments import UnsignedPipelineError
 from kafka_pipeline.common.messages import (
     ControlRecord,
     JobManagerBeat,
@@ -27,7 +24,10 @@ from kafka_pipeline.common.messages import (
     Sos,
 )
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.operations.job import connected, read_deployment
+from kafka_pipeline.deployment.desired_state import Deployment, Wish
+from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.deployment.pipeline_topic import UnsignedPipelineError
+from kafka_pipeline.operations.cluster_watcher import read_status
 from tests.chaos.garbage import messages
 from tests.engine import Engine, all_run, engine
 

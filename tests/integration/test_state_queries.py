@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.admin.cluster_watcher import ClusterWatcher
 from kafka_pipeline.admin.daemons import command_path
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.operations.state import StateClient
 from tests.engine import Engine, all_run, engine
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

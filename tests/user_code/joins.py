@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline import StreamsBuilder, windows
-from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.engine.topology import Topology
 
 
 def _pair(left: Any, right: Any) -> Any:

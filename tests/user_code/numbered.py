@@ -10,7 +10,7 @@ import re
 from functools import partial
 
 from kafka_pipeline import Emit, StreamsBuilder, serdes, stores, windows
-from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.engine.topology import Topology
 
 WINDOW_MS = 100
 SHORT_GRACE_MS = 50

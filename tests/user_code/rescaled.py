@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_pipeline import Emit, StreamsBuilder, serdes, windows
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
-from kafka_pipeline.streams.topology import Topology
 
 WINDOW_MS = 1000
 STEP_MS = 50

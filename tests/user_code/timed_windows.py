@@ -20,8 +20,8 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
-from kafka_pipeline.streams.topology import Topology
 
 DROPPED = b"x"
 """The values of records that the step `filter` drops begin with this."""

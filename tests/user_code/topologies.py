@@ -11,8 +11,8 @@ from kafka_pipeline import (
     serdes,
     stores,
 )
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.topology import Topology
 
 
 class Passing(Processor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pipeline import StreamsBuilder, serdes, windows
-from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.engine.topology import Topology
 
 WINDOW_MS = 60_000
 

@@ -23,8 +23,8 @@ from kafka_pipeline.common.specs import (
 )
 from kafka_pipeline.common.user_code import UserCode, form_problem
 from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.global_table import GlobalFiller
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
@@ -384,7 +384,7 @@ def refuse_config(type_: str, fields: Fields, problems: Problems) -> None:
 def require_allowed(code: str, entry: Entry, config: Config, problems: Problems) -> None:
     """Report code that config.yaml does not allow."""
     try:
-        UserCode.of(config).require_allowed(code)
+        UserCode(config.modules, config.python_path).require_allowed(code)
     except ConfigError as error:
         problems.add(entry.at, f'"{entry.id}": {error}')
 

@@ -17,10 +17,11 @@ from kafka_pipeline.common.processors import SINK, SOURCE, Meeting, PipelineProc
 from kafka_pipeline.common.specs import PatternSpec, TopologySpec
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.common.user_frames import described
-from kafka_pipeline.streams.builder import TopologyBuilder
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
+from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
 from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import StreamsError, TopologyError
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (
@@ -41,7 +42,6 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     read_reference,
 )
 from kafka_pipeline.streams.sql.spec import Queries
-from kafka_pipeline.streams.topology import Topology
 
 _BUILDER = Text(
     name="builder",
@@ -95,7 +95,7 @@ class UserTopology(Kind[TopologySpec]):
         if not spec.code:
             return []
         try:
-            topology = build_topology(UserCode.of(config), spec)
+            topology = build_topology(UserCode(config.modules, config.python_path), spec)
             own = _internal_topics(topology, file)
             names = config.topic_names
             topics = {

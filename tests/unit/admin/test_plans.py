@@ -8,12 +8,12 @@ from dataclasses import replace
 from rich.console import Console
 
 from kafka_pipeline.admin.plans import overview
-from kafka_pipeline.common.deployment import PipelineVersion
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.jobmanager.plan import plan
+from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.plan import plan
 
 NAMES = TopicNames("job", "in", "out")
 A = PipelineProcessor("A", ForwardSpec(), ("B",), (SOURCE,))

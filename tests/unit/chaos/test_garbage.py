@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.control.codec import PROTOCOL_VERSION, Codec
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

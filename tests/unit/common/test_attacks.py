@@ -15,16 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pipeline.common import reports
-from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.deployment import (
-    Deployment,
-    PipelineVersion,
-    UnreadableDeploymentError,
-    Wish,
-)
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,
@@ -48,6 +42,12 @@ from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import LARGEST, MOST_LEVELS
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    UnreadableDeploymentError,
+    Wish,
+)
 
 NAMES = TopicNames("shop", "orders", "totals")
 KEY = ControlKey((b"k" * 64,))

@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from kafka_pipeline.admin.code_changes import CodeChange, code_changes
 from kafka_pipeline.admin.status import overview
 from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
 from kafka_pipeline.common.code_versions import described, differing
@@ -20,6 +19,7 @@ from kafka_pipeline.common.reported_tasks import ReportedTasks
 from kafka_pipeline.common.specs import ClassSpec, DataFrameSpec, ForwardSpec
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.code_changes import CodeChange, code_changes
 from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.state import JobManagerState
 from kafka_pipeline.taskmanager.reporter import Reporter

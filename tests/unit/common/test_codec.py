@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

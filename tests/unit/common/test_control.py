@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.control import ReportWriter
 from kafka_pipeline.common.messages import ControlRecord, Heartbeat, Report
 from kafka_pipeline.common.status import TaskState, TaskStatus

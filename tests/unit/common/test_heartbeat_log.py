@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_pipeline.common.cluster_status import Presence
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

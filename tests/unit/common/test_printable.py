@@ -16,7 +16,6 @@ from kafka_pipeline.admin.tables import make_table
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.cluster_status import Beat, snapshot
-from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Wish
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import JobManagerBeat, Report
 from kafka_pipeline.common.monitoring import logs
@@ -27,6 +26,7 @@ from kafka_pipeline.common.specs import CountSpec
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish
 
 CLEAR, TITLE, BELL, TURNED = "\x1b[2J", "\x1b]0;owned\x07", "\x07", "\u202e"
 HOSTILE = f"no {CLEAR}{TITLE}{BELL}\x9b31m{TURNED}\r\x08"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common import reports as reports_on_the_wire
-from kafka_pipeline.common.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.messages import (
     ControlRecord,

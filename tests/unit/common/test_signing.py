@@ -12,9 +12,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.codec import Codec
-from kafka_pipeline.common.control_inbox import ControlInbox
-from kafka_pipeline.common.heartbeat_log import HeartbeatLog
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.control.control_inbox import ControlInbox
+from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.messages import (
     ControlRecord,
     Heartbeat,

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.codec import Codec
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.messages import (
     ControlRecord,

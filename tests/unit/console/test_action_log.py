@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_pipeline.console.action_log import ActionLog, described
 from kafka_pipeline.console.history import MOST_EVENTS
-from kafka_pipeline.console.snapshot import EventKind
+from kafka_pipeline.console.views.snapshot import EventKind
 from tests.console_sample import SampleJob, config
 
 

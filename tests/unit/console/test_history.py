@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.deployment import Deployed
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import MOST_EVENTS, History
-from kafka_pipeline.console.snapshot import EventKind, Snapshot
+from kafka_pipeline.console.views.snapshot import EventKind, Snapshot
+from kafka_pipeline.deployment.desired_state import Deployed
 from tests.console_sample import SampleJob, config
 
 

@@ -18,11 +18,11 @@ import structlog
 
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.console.assets import read_assets
+from kafka_pipeline.console.board import Tap
 from kafka_pipeline.console.hub import MOST_LISTENERS
 from kafka_pipeline.console.server import ConsoleServer, running_console
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.tap import Tap
-from kafka_pipeline.console.views.registry import VIEWS
+from kafka_pipeline.console.views.snapshot import Snapshot
+from kafka_pipeline.console.views.views import VIEWS
 from tests.console_job import FakeJob
 from tests.console_sample import SampleJob, config
 

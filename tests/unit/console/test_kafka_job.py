@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import serdes
-from kafka_pipeline.common.deployment import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.messages import ControlRecord
@@ -17,6 +16,7 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console import kafka_job
 from kafka_pipeline.console.job import RecordQuery
 from kafka_pipeline.console.kafka_job import MOST_OFFSETS, KafkaJob
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
 from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
 from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import Earliest, Latest, Start

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline.console.requests import LetterQuery
-from kafka_pipeline.console.views.letters import letters
+from kafka_pipeline.console.views.letters import LetterQuery, letters
 from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
 from kafka_pipeline.operations.latest_letters import LetterList
 from tests.console_job import dead_letter

@@ -18,7 +18,7 @@ from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.job import Job
 from kafka_pipeline.console.server import ConsoleServer
-from kafka_pipeline.console.snapshot import Snapshot
+from kafka_pipeline.console.views.snapshot import Snapshot
 from tests.browser import Scheme, browser, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
 from tests.console_sample import START_MS, SampleJob, config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_pipeline.common.messages import ControlRecord
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.board import Tap
 
 
 def record(number: int) -> ControlRecord:

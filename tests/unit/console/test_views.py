@@ -15,9 +15,8 @@ from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
-from kafka_pipeline.console.snapshot import Snapshot
-from kafka_pipeline.console.views.lag import forecast
-from kafka_pipeline.console.views.registry import VIEWS, encode
+from kafka_pipeline.console.views.snapshot import Snapshot
+from kafka_pipeline.console.views.views import VIEWS, encode, forecast
 from tests.console_sample import SampleJob, config, many_processors
 
 FAILED, RESTORING = TaskId("Audit", 3), TaskId("Cities", 1)

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, cast
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.codec import Codec
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.deployment import Deployed, PipelineVersion, Wish
+from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.messages import (
     ControlRecord,
@@ -28,7 +27,8 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.console.tap import Tap
+from kafka_pipeline.console.board import Tap
+from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Wish
 from kafka_pipeline.jobmanager import daemon
 from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
 from kafka_pipeline.jobmanager.events import PipelineChanged

@@ -13,11 +13,10 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.config_keys import OnNewPartitions
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.jobmanager.partitions import with_partitions
-from kafka_pipeline.jobmanager.patterns import with_topics_of_patterns
+from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.jobmanager.topic_watch import TopicWatch
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from tests.unit.jobmanager.test_patterns import CONFIG, FakeAdmin, pipeline
+from tests.unit.deployment.test_patterns import CONFIG, FakeAdmin, pipeline
 
 COUNTS = (
     "sources: {clicks: clicks, views: views}\nprocessors:\n"

@@ -22,6 +22,7 @@ from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord, Recor
 from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
@@ -29,7 +30,6 @@ from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 SEEN = stores.key_value("seen", serde.bytes, serde.integer)

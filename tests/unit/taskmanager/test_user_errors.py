@@ -22,9 +22,9 @@ from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.sql.spec import SparkLostError
 from kafka_pipeline.taskmanager import task_start, worker
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask

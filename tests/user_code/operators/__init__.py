@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kafka_pipeline import StreamsBuilder, serdes
 from kafka_pipeline.streams.dsl.streams_and_tables import Table
-from kafka_pipeline.streams.topology import Topology
+from kafka_pipeline.streams.engine.topology import Topology
 from tests.user_code.operators.aggregates import AGGREGATES
 from tests.user_code.operators.joins import JOINS
 from tests.user_code.operators.parts import Fill, Operator

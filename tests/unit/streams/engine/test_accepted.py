@@ -11,7 +11,7 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, OutputTopics, Tasks, Whole, batch, chain
 
 NOW_MS = 1_732_280_000_000

@@ -21,9 +21,9 @@ from kafka_pipeline import (
     stores,
 )
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Tasks, batch
 

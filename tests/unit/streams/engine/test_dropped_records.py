@@ -16,9 +16,9 @@ from kafka_pipeline import (
     stores,
 )
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, described
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.stores import StoreBuilder, Window, Windowed
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Tasks, batch, calling

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_pipeline import Cancellable, ProcessorContext, PunctuationType, Record
 from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, batch, calling, chain, starting
 
 FAIL = GroupSettings()

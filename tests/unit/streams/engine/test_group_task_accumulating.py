@@ -6,8 +6,8 @@ import pytest
 
 from kafka_pipeline import Batch, ProcessorContext
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain
 
 ACCUMULATES = GroupSettings(takes_inputs_as_they_come=True, accumulates=True)

@@ -12,7 +12,7 @@ from kafka_pipeline import Batch, ProcessorContext, PunctuationType, Record
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.either_way import EitherWay
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from tests.unit.streams.nodes import CountSeen, Each, Tasks, Whole, batch, calling, chain, content
 
 SKIP = GroupSettings(on_error=OnError.SKIP)

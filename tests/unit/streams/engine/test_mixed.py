@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from tests.unit.streams.engine.test_group_task_turns import by_rule, values_at

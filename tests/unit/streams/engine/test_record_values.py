@@ -30,9 +30,9 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.serdes import Serde
 from tests.unit.streams.nodes import OutputTopics, Tasks, calling
 

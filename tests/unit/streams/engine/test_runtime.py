@@ -17,8 +17,8 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.record_batch import KafkaHeaders
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.outputs import Output, OutputColumns
-from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import (
     CountSeen,
     Each,

@@ -20,8 +20,8 @@ from kafka_pipeline import (
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import (
     CountSeen,
     Each,

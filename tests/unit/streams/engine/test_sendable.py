@@ -19,8 +19,8 @@ from kafka_pipeline import (
     TopologyBuilder,
 )
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.outputs import OutputColumns
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Nodes, Tasks, batch, calling, calling_whole, chain
 

@@ -11,9 +11,9 @@ import pytest
 from kafka_pipeline import AsyncProcessor, Record, TopologyBuilder
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.suspects import CallKind, Suspect
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.timestamps import RecordView
 from tests.unit.streams.nodes import CountSeenWhole, Tasks, Whole, batch, calling, chain
 

@@ -18,11 +18,11 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.task_time import TaskTime
-from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, Whole, batch, chain
 
 A, B = ("a", 0), ("b", 0)

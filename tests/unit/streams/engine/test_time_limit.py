@@ -21,10 +21,10 @@ from kafka_pipeline import (
     windows,
 )
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.time_limit import unit_advice
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import InvalidTimestampError
-from kafka_pipeline.streams.group_settings import GroupSettings
-from kafka_pipeline.streams.topology import Topology
 from kafka_pipeline.testing import TopologyTestDriver
 
 NOW_MS = 1_732_280_000_000

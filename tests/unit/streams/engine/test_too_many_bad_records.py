@@ -8,10 +8,10 @@ import pytest
 
 from kafka_pipeline import Batch, ProcessorContext, Record, StreamsBuilder, col, serdes
 from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.user_errors import MISTAKES
-from kafka_pipeline.streams.group_settings import GroupSettings
 from tests.unit.streams.nodes import Tasks, batch, calling, calling_whole, chain, sent
 
 SKIP = GroupSettings(on_error=OnError.SKIP)

@@ -24,10 +24,10 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.user_frames import Trace
 from kafka_pipeline.streams.builtin.sum import SumProcessor
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.user_errors import reason
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Nodes, OutputTopics, Tasks, batch, calling, calling_whole

@@ -12,10 +12,14 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.deployment import PipelineVersion, version_from_json, version_to_json
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.deployment.desired_state import (
+    PipelineVersion,
+    version_from_json,
+    version_to_json,
+)
 from kafka_pipeline.streams.pipeline.units import valued
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver, start_problem
 from tests.small_config import SMALL_CONFIG

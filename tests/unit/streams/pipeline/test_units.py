@@ -18,9 +18,9 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.specs import ClassSpec, ProcessorSpec, TopologySpec
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.builtin.count import COUNTS
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.nodes import ProcessorNode, Sink, Source
 from kafka_pipeline.streams.errors import TopologyError
-from kafka_pipeline.streams.group_settings import GroupSettings
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.timestamps import (

@@ -9,13 +9,13 @@ from kafka_pipeline.common.processors import LoggedStore
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.kinds.kind import logged
 from kafka_pipeline.streams.rescaling.saved import SavedRow, SpreadRow
 from kafka_pipeline.streams.rescaling.state_spread import StateSpread
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
-from kafka_pipeline.streams.topology import Topology
 from tests.unit.streams.nodes import Nodes, OutputTopics, in_memory
 
 Piped = tuple[str, bytes, bytes | None, int]

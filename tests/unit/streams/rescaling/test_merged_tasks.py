@@ -10,6 +10,7 @@ from kafka_pipeline import Emit, serdes, windows
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
+from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.event_time.join_time import join_time_store, merged_join_times
 from kafka_pipeline.streams.event_time.step_time import merged_times
 from kafka_pipeline.streams.partitioning import default_partition
@@ -17,7 +18,6 @@ from kafka_pipeline.streams.pipeline.kinds.kind import logged
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.stores import key_value
-from kafka_pipeline.streams.topology import Topology
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.rescaling.sharded import Logs, Sharded, spread
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.sql.processor import SparkProcessor
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from tests.unit.streams.nodes import Tasks, batch, chain

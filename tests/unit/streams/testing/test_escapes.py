@@ -31,7 +31,7 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.errors import EscapedError
 from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.streams.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 
 SKIP = {"source": GroupSettings(on_error=OnError.SKIP)}

@@ -1,0 +1,43 @@
+"""Decodes control records for a daemon; counts and logs those that it rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka_pipeline.common.control.codec import Codec
+from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, Message
+from kafka_pipeline.common.monitoring.counted_log import CountedLog
+from kafka_pipeline.common.security.signing import SIGNATURE
+
+REJECTED = "control message rejected"
+
+
+class ControlInbox:
+    """Decodes the control records that a daemon reads."""
+
+    def __init__(self, codec: Codec, log: Any) -> None:
+        """`codec` is for this reader alone; `log` is a logger of structlog."""
+        self._codec = codec
+        self._log = log
+        self._rejected = CountedLog(log, REJECTED)
+        self._has_seen_signature = codec.is_signed
+
+    @property
+    def rejected(self) -> int:
+        """How many records were rejected."""
+        return self._rejected.total
+
+    def take(self, record: ControlRecord) -> Message | None:
+        """Return the message of a record; None if it is incomplete or rejected."""
+        if not self._has_seen_signature and SIGNATURE in dict(record.headers):
+            self._has_seen_signature = True
+            self._log.warning(
+                "control messages are signed, and this daemon has no key: the others reject what "
+                "it sends. Set control_key_file in its config.yaml to a file with their key",
+                topic=record.topic,
+            )
+        try:
+            return self._codec.decode(record)
+        except MalformedMessageError as error:
+            self._rejected.add(str(error))
+            return None

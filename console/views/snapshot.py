@@ -1,0 +1,73 @@
+"""Everything that the console shows, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.desired_state import Deployed
+
+
+class EventKind(StrEnum):
+    """What an event is about."""
+
+    JOB_MANAGER = "job_manager"
+    TASK_MANAGER = "task_manager"
+    MOVE = "move"
+    FAILURE = "failure"
+    DEPLOYMENT = "deployment"
+    ACTION = "action"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened, by the brokers' clock.
+
+    `tasks` are the first tasks that it happened to, and `task_count` is how many there are.
+    Somebody should look at an event that `needs_care`.
+    """
+
+    at_ms: int
+    kind: EventKind
+    text: str
+    reason: str = ""
+    tasks: tuple[TaskId, ...] = ()
+    task_count: int = 0
+    needs_care: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Records per second and lag of each processor at one moment; unknown ones are left out."""
+
+    at_ms: int
+    records_in: Mapping[str, float]
+    lag: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a job at one moment.
+
+    `number` counts snapshots, `at_ms` is by the brokers' clock. The latest events and samples come
+    last.
+    """
+
+    number: int
+    at_ms: int
+    job_name: str | None
+    status: ClusterStatus
+    deployed: Deployed | None = None
+    rates: Mapping[TaskId, Rates] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+    samples: tuple[Sample, ...] = ()
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The pipeline that runs; None while the JobManager has not read it."""
+        return self.deployed.version.pipeline if self.deployed else None

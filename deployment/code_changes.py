@@ -1,0 +1,65 @@
+"""Which code on this machine differs from what the TaskManagers of a job run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec
+
+
+@dataclass(frozen=True, slots=True)
+class CodeChange:
+    """A module whose code here is not that of some TaskManagers, which are up.
+
+    `processors` are those whose code is in the module; others may use it, too.
+    """
+
+    module: str
+    processors: tuple[str, ...]
+    task_managers: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Return a line for a terminal."""
+        of = f", which has the code of {', '.join(self.processors)}" if self.processors else ""
+        noun = "TaskManager" if len(self.task_managers) == 1 else "TaskManagers"
+        runs = f"{noun} {', '.join(map(str, self.task_managers))}"
+        return f"{self.module}{of}: takes effect once {runs} {_is(self.task_managers)} restarted"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `json.dumps`."""
+        return {
+            "module": self.module,
+            "processors": list(self.processors),
+            "task_managers": list(self.task_managers),
+        }
+
+
+def code_changes(
+    here: Mapping[str, str], reported: Mapping[int, Mapping[str, str]], pipeline: Pipeline
+) -> list[CodeChange]:
+    """Return the modules that differ; `here` is by module, and `reported` by TaskManager, too.
+
+    A TaskManager that has reported nothing about a module plays no role for it.
+    """
+    found = []
+    for module, fingerprint in here.items():
+        versions = {tm_id: code[module] for tm_id, code in reported.items() if module in code}
+        others = tuple(tm_id for tm_id, version in versions.items() if version != fingerprint)
+        if others:
+            of = tuple(each.id for each in pipeline.processors if _is_in(module, each.spec))
+            found.append(CodeChange(module, of, others))
+    return found
+
+
+def _is_in(module: str, spec: object) -> bool:
+    if not isinstance(spec, CodeSpec | DataFrameSpec):
+        return False
+    own = spec.code.partition(":")[0]
+    return own == module or own.startswith(f"{module}.")
+
+
+def _is(items: Sequence[object]) -> str:
+    return "is" if len(items) == 1 else "are"

@@ -1,0 +1,128 @@
+"""Makes a pipeline the one that a job is to run: a new version, after a look at what it changes."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import structlog
+
+from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.control.topics import control_topics
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    Wish,
+    is_same,
+    require_no_stop,
+)
+from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
+from kafka_pipeline.deployment.plan import Plan, plan
+from kafka_pipeline.deployment.prepare import prepared
+
+logger = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A pipeline that is to run, complete with what only Kafka knows, and its file's text."""
+
+    pipeline: Pipeline
+    text: str
+
+
+def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[str] | None) -> int:
+    """Have the job run a pipeline, unless it does; return the number of its version.
+
+    Makes the topics that are missing. `agreed` has the losses of the plan that somebody agreed to;
+    `None` agrees to any. If there are others, raises `ConfigError` that says what would be taken
+    away from the pipeline that runs, and changes nothing.
+    Raises `ChangedMeanwhileError` if somebody else changes the pipeline at the same time, and
+    `UnavailableError` if Kafka does not answer.
+    """
+    with closing(DeploymentReader(config, admin)) as reader:
+        number = _same_as(proposal.pipeline, reader.deployment)
+    if number is not None:
+        return number
+    with closing(DeploymentEditor(config, admin)) as editor:
+        deployment = editor.deployment
+        current = deployment.current
+        require_no_stop(deployment.wish)
+        found = plan_for(proposal.pipeline, deployment, admin)
+        if found.renamed:
+            raise ConfigError(
+                "processors are renamed, and their state is to be taken along: "
+                f"{_listed(found.renamed)}. Only `pipeline apply` does that, while the job rests"
+            )
+        if agreed is not None and not set(found.losses).issubset(agreed):
+            assert current is not None
+            raise ConfigError(_refusal(found, current))
+        topics = proposal.pipeline.data_topics(config.replication_factor)
+        created = admin.ensure_topics((*control_topics(config), *topics))
+        logger.info("topics are ready", created=created)
+        version = new_version(deployment, proposal)
+        number = version.number
+        # Records that are left in arcs which are taken away are processed first.
+        first = current.number if current and found.arcs else number
+        wish = deployment.wish or Wish(version=number)
+        editor.write(wish.of(first, number if first != number else None), version)
+    return number
+
+
+def new_version(deployment: Deployment, proposal: Proposal) -> PipelineVersion:
+    """Return the version that a proposal becomes: the one after all that there are."""
+    number = max(deployment.numbers, default=0) + 1
+    return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
+
+
+def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:
+    """Return what would change if a pipeline ran in place of the current one."""
+    current = deployment.current
+    return plan(current.pipeline if current else None, pipeline, admin.topics().keys())
+
+
+def look_at(config: Config, admin: Admin, pipeline: Pipeline) -> tuple[Pipeline, Plan, Deployment]:
+    """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs."""
+    complete = prepared(pipeline, config, admin)
+    deployment = read_deployment(config, admin)
+    return complete, plan_for(complete, deployment, admin), deployment
+
+
+def _same_as(pipeline: Pipeline, deployment: Deployment) -> int | None:
+    wanted = deployment.coming or deployment.current
+    if wanted is None or not is_same(wanted.pipeline, pipeline):
+        return None
+    return wanted.number
+
+
+def _listed(renamed: Mapping[str, str]) -> str:
+    return ", ".join(f'"{old}" becomes "{new}"' for new, old in renamed.items())
+
+
+def _refusal(found: Plan, current: PipelineVersion) -> str:
+    return "\n".join(
+        (
+            f"the job runs version {current.number} of its pipeline, and this file would take "
+            "away from it:",
+            *(f"  - {loss}" for loss in found.losses),
+            "Is it the right file? `pipeline plan` shows the whole difference, `pipeline apply` "
+            "makes the change; `jobmanager --allow-removal` does it at its start",
+        )
+    )
+
+
+def who() -> str:
+    """Return who does this, as a user at a host."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # no entry in the list of users, as in some containers
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"

@@ -1,0 +1,276 @@
+"""What would change if another version of a pipeline ran: values only, nothing here asks Kafka."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.renames import renames, with_new_ids
+
+
+class Effect(StrEnum):
+    """What happens to a task."""
+
+    ADDED = "added"
+    RESTARTED = "restarted"
+    REMOVED = "removed"
+    UNTOUCHED = "untouched"
+
+
+class StateEffect(StrEnum):
+    """What happens to the state of a store."""
+
+    KEPT = "kept"
+    FOUND = "found"
+    """Of a former processor with the same id: the new one goes on with it."""
+    NEW = "new"
+    LEFT = "left"
+    """Its topic stays in Kafka, but nobody keeps it up to date."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A store of a processor, its topic, and what happens to its state."""
+
+    processor: str
+    name: str
+    topic: str
+    effect: StateEffect
+
+
+@dataclass(frozen=True, slots=True)
+class NewInput:
+    """A topic that a processor has not read before, and where it begins: earliest or latest."""
+
+    processor: str
+    topic: str
+    begins: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """A topic between processors that is taken away, those that write it, and its reader."""
+
+    topic: str
+    writers: tuple[str, ...]
+    reader: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The difference between the pipeline that runs, if one does, and another one.
+
+    `losses` are sentences: what is taken away, which needs consent. `arcs` are taken away, too;
+    what is left in them is processed first.
+    """
+
+    tasks: Mapping[TaskId, Effect] = field(hash=False)
+    made: tuple[str, ...]
+    kept: tuple[str, ...]
+    orphaned: tuple[str, ...]
+    stores: tuple[Store, ...]
+    inputs: tuple[NewInput, ...]
+    losses: tuple[str, ...]
+    arcs: tuple[Arc, ...]
+    renamed: Mapping[str, str] = field(hash=False)
+    """Former ids by new ones, of processors whose state and offsets are taken along."""
+
+    @property
+    def counts(self) -> dict[Effect, int]:
+        """How many tasks each effect has."""
+        found = Counter(self.tasks.values())
+        return {effect: found[effect] for effect in Effect}
+
+    @property
+    def changes_nothing(self) -> bool:
+        """Whether all goes on as it is."""
+        return not self.made and not self.renamed and set(self.tasks.values()) <= {Effect.UNTOUCHED}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values for `json.dumps`."""
+        return {
+            "tasks": {
+                str(effect): [
+                    str(task) for task, of_task in self.tasks.items() if of_task is effect
+                ]
+                for effect in Effect
+            },
+            "topics": {
+                "made": list(self.made),
+                "kept": list(self.kept),
+                "orphaned": list(self.orphaned),
+            },
+            "stores": [
+                {
+                    "processor": store.processor,
+                    "store": store.name,
+                    "topic": store.topic,
+                    "state": str(store.effect),
+                }
+                for store in self.stores
+            ],
+            "new_inputs": [
+                {"processor": each.processor, "topic": each.topic, "begins": each.begins}
+                for each in self.inputs
+            ],
+            "renamed": dict(self.renamed),
+            "losses": list(self.losses),
+            "arcs_to_drain": [arc.topic for arc in self.arcs],
+        }
+
+
+def plan(before: Pipeline | None, after: Pipeline, existing: Collection[str]) -> Plan:
+    """Return what would change; `existing` are the names of the topics that Kafka has."""
+    topics = [spec.name for spec in after.data_topics(1)]
+    former = before.data_topics(1) if before else ()
+    users = before.user_topics if before else ()
+    gone = {spec.name for spec in former}.difference(topics, users)
+    renamed = renames(before, after)
+    before = with_new_ids(before, after) if before else None
+    return Plan(
+        tasks=_tasks(before, after),
+        made=tuple(topic for topic in topics if topic not in existing),
+        kept=tuple(topic for topic in topics if topic in existing),
+        orphaned=tuple(sorted(gone.intersection(existing))),
+        stores=tuple(_stores(before, after, existing)),
+        inputs=tuple(_new_inputs(before, after)),
+        losses=tuple(_losses(before, after)) if before else (),
+        arcs=tuple(arcs_taken_away(before, after)) if before else (),
+        renamed=renamed,
+    )
+
+
+def arcs_taken_away(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
+    """Yield the arcs whose reader is to be gone, in the order of the graph.
+
+    Arcs of a loop, by which node groups of a topology answer each other, are left out: its members
+    stop together, and what is in it is not processed.
+    """
+    for arc, is_in_loop in _arcs_that_go(before, after):
+        if not is_in_loop:
+            yield arc
+
+
+def _arcs_that_go(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, bool]]:
+    """Yield the arcs whose reader is to be gone, and whether each is part of a loop."""
+    stay = after.arcs
+    writers: dict[str, list[str]] = {}
+    for processor in before.processors:
+        for topic in before.out_topics(processor):
+            writers.setdefault(topic, []).append(processor.id)
+    arcs = [Arc(t, tuple(writers.get(t, ())), reader) for t, reader in before.arcs.items()]
+    targets: dict[str, set[str]] = {}
+    for arc in arcs:
+        for writer in arc.writers:
+            targets.setdefault(writer, set()).add(arc.reader)
+    for arc in arcs:
+        if stay.get(arc.topic) != arc.reader:
+            yield arc, not _reached(arc.reader, targets).isdisjoint(arc.writers)
+
+
+def _reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:
+    """Return the processors that something sent to `start` may come to, `start` included."""
+    reached, left = {start}, [start]
+    while left:
+        new = set(targets.get(left.pop(), ())) - reached
+        reached |= new
+        left += new
+    return reached
+
+
+def _by_id(pipeline: Pipeline | None) -> dict[str, PipelineProcessor]:
+    return {processor.id: processor for processor in pipeline.processors} if pipeline else {}
+
+
+def _tasks(before: Pipeline | None, after: Pipeline) -> dict[TaskId, Effect]:
+    had = {each.task: each.fingerprint for each in replicas(before)} if before else {}
+    effects = {}
+    for replica in replicas(after):
+        fingerprint = had.pop(replica.task, None)
+        if fingerprint is None:
+            effects[replica.task] = Effect.ADDED
+        elif fingerprint == replica.fingerprint:
+            effects[replica.task] = Effect.UNTOUCHED
+        else:
+            effects[replica.task] = Effect.RESTARTED
+    return effects | dict.fromkeys(had, Effect.REMOVED)
+
+
+def _stores(before: Pipeline | None, after: Pipeline, existing: Collection[str]) -> Iterator[Store]:
+    had = {
+        topic: (processor.id, name)
+        for processor in (before.processors if before else ())
+        for name, topic in _state_topics(before, processor).items()
+    }
+    for processor in after.processors:
+        for name, topic in after.state_topics(processor).items():
+            if had.pop(topic, None):
+                effect = StateEffect.KEPT
+            else:
+                effect = StateEffect.FOUND if topic in existing else StateEffect.NEW
+            yield Store(processor.id, name, topic, effect)
+    for topic, (id_, name) in had.items():
+        yield Store(id_, name, topic, StateEffect.LEFT)
+
+
+def _new_inputs(before: Pipeline | None, after: Pipeline) -> Iterator[NewInput]:
+    former = _by_id(before)
+    arcs = after.arcs
+    had_readers = before.arcs if before else {}
+    for processor in after.processors:
+        had = before.in_topics(former[processor.id]) if before and processor.id in former else ()
+        for name, topic in zip(processor.from_, after.in_topics(processor), strict=True):
+            is_known = topic in had or (topic in arcs and topic not in had_readers)
+            if not is_known:
+                source = processor.sources.get(name)
+                yield NewInput(
+                    processor.id, topic, source.auto_offset_reset if source else "earliest"
+                )
+
+
+def _losses(before: Pipeline, after: Pipeline) -> Iterator[str]:
+    now, had = _by_id(after), _by_id(before)
+    for processor in before.processors:
+        state = _state_topics(before, processor)
+        if processor.id not in now:
+            lost = f", and its state in {', '.join(state.values())} is no longer kept"
+            hint = _successor(processor, after, had)
+            yield f'"{processor.id}" is removed{lost if state else ""}{hint}'
+            continue
+        successor = now[processor.id]
+        remaining = set(after.in_topics(successor))
+        for topic in before.in_topics(processor):
+            if topic not in remaining:
+                yield f'"{processor.id}" no longer reads {topic}'
+        topics = set(after.state_topics(successor).values())
+        for name, topic in state.items():
+            if topic not in topics:
+                yield f'"{processor.id}" no longer keeps the store "{name}" (topic {topic})'
+    for arc, is_in_loop in _arcs_that_go(before, after):
+        if is_in_loop:
+            members = ", ".join(f'"{id_}"' for id_ in dict.fromkeys((*arc.writers, arc.reader)))
+            yield f"what is in {arc.topic} is not processed: {members} send to each other"
+
+
+def _successor(
+    processor: PipelineProcessor, after: Pipeline, had: Mapping[str, PipelineProcessor]
+) -> str:
+    """Return a hint if a new processor does the same as one that is removed."""
+    for other in after.processors:
+        if other.id not in had and other.spec == processor.spec:
+            return (
+                f' ("{other.id}", which does the same, begins anew: with `was: {processor.id}` it '
+                "would go on with it)"
+            )
+    return ""
+
+
+def _state_topics(pipeline: Pipeline | None, processor: PipelineProcessor) -> dict[str, str]:
+    return pipeline.state_topics(processor) if pipeline else {}

@@ -1,0 +1,206 @@
+"""Sets the committed offsets of processors that rest, and clears their state."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
+from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
+from kafka_pipeline.operations.renewal import renew_topics
+from kafka_pipeline.operations.starts import Start, starts
+
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """So many offsets after the committed one, or before it if `by` is negative."""
+
+    by: int
+
+
+Target = Start | Shift
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Which inputs of the processors are meant; all of them if both are empty."""
+
+    topics: Collection[str] = ()
+    partitions: Collection[int] = ()
+
+    def has(self, partition: Partition) -> bool:
+        """Whether a partition is meant."""
+        topic, number = partition
+        return (not self.topics or topic in self.topics) and (
+            not self.partitions or number in self.partitions
+        )
+
+    @property
+    def are_all(self) -> bool:
+        """Whether no input is left out."""
+        return not self.topics and not self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A committed offset that is to change; `before` is None if nothing was ever committed."""
+
+    processor: str
+    partition: Partition
+    before: Committed | None
+    offset: int
+
+
+class Reset:
+    """A reset of some processors of the pipeline that the job runs, not done yet."""
+
+    def __init__(
+        self, config: Config, processors: Sequence[str], target: Target, inputs: Inputs
+    ) -> None:
+        """Find out what would change.
+
+        Raises `ConfigError` if there is no such processor or input, or if its tasks may run, and
+        `UnavailableError` if Kafka does not answer.
+        """
+        self._config = config
+        self._admin = connected(config)
+        deployment = read_deployment(config, self._admin)
+        chosen = _whole(choose(deployment, processors))
+        current, wish = deployment.current, deployment.wish
+        assert current is not None
+        assert wish is not None
+        self._pipeline = current.pipeline
+        _require_rest(_status(config), wish, chosen)
+        self._replicas = [each for each in replicas(current.pipeline) if each.name in chosen]
+        self.state_topics = tuple(
+            topic
+            for id_ in chosen
+            for topic in current.pipeline.state_topics(current.pipeline.processor(id_)).values()
+        )
+        """The topics that keep the state of the processors."""
+        self._groups: dict[str, Any] = {}
+        """The metadata of the processors' groups, with which offsets are committed."""
+        self.moves = [*self._find(target, inputs)]
+        """The offsets that are to change, in the order of the file."""
+        if not self.moves:
+            raise ConfigError("none of the processors reads such a topic or partition")
+
+    def _find(self, target: Target, inputs: Inputs) -> Iterator[Move]:
+        names = self._config.topic_names
+        for id_, of_processor in groupby(self._replicas, key=attrgetter("name")):
+            places = [p for replica in of_processor for p in _places(replica) if inputs.has(p)]
+            with closing(PartitionReader(self._config, names.consumer_group(id_))) as reader:
+                committed = reader.committed(places, _TIMEOUT_S)
+                self._groups[id_] = reader.group_metadata
+            offsets = self._offsets(target, places, committed)
+            for place in places:
+                if place in offsets:
+                    yield Move(id_, place, committed.get(place), offsets[place])
+
+    def _offsets(
+        self, target: Target, places: Sequence[Partition], committed: Mapping[Partition, Committed]
+    ) -> Mapping[Partition, int]:
+        ends = self._admin.stable_ends(places)
+        if not isinstance(target, Shift):
+            return starts(target, self._admin, ends)
+        oldest = self._admin.oldest_offsets(places)
+        return {
+            place: min(max(at.offset + target.by, oldest[place]), ends[place])
+            for place, at in committed.items()
+        }
+
+    def carry_out(self, *, clears_state: bool) -> None:
+        """Commit the new offsets, after all state was deleted if `clears_state`.
+
+        It can be repeated if it was interrupted. Raises `UnavailableError` if Kafka does not do it,
+        or if a task has started meanwhile.
+        """
+        names = self._config.topic_names
+        moves = {(move.processor, move.partition): move for move in self.moves}
+        try:
+            with ExitStack() as stack:
+                producers = []
+                for replica in self._replicas:
+                    id_ = names.transactional_id(replica.task)
+                    producer = TaskProducer(self._config, id_, {})
+                    stack.callback(producer.close)
+                    # What a task has left open could set offsets afterwards.
+                    producer.fence(_TIMEOUT_S)
+                    producers.append(producer)
+                if clears_state:
+                    self._clear_state()
+                for replica, producer in zip(self._replicas, producers, strict=True):
+                    moved = {
+                        place: _moved(moves[replica.name, place])
+                        for place in _places(replica)
+                        if (replica.name, place) in moves
+                    }
+                    if moved:
+                        producer.begin()
+                        producer.commit(moved, self._groups[replica.name])
+        except EngineError as error:
+            raise UnavailableError(f"the reset is not complete, so repeat it: {error}") from error
+
+    def _clear_state(self) -> None:
+        """Delete the state topics, and make them again. Stores know them by their ids."""
+        specs = self._pipeline.data_topics(self._config.replication_factor)
+        own = [spec for spec in specs if spec.name in self.state_topics]
+        renew_topics(self._admin, self.state_topics, own, "reset")
+
+
+def _whole(chosen: Chosen) -> Sequence[str]:
+    if chosen.tasks:
+        raise ConfigError(
+            f"{chosen.tasks[0]} is a task: give the id of its processor, and --partition "
+            f"{chosen.tasks[0].partition}"
+        )
+    return chosen.processors
+
+
+def _places(replica: ProcessorReplica) -> list[Partition]:
+    return [(topic, replica.task.partition) for topic in replica.in_topics]
+
+
+def _moved(move: Move) -> Committed:
+    """Return the new position; what was done to the records before it still counts."""
+    before = move.before or Committed(0)
+    return before.moved(move.offset)._replace(time_ms=Committed(0).time_ms)
+
+
+def _status(config: Config) -> ClusterStatus:
+    with closing(ClusterWatcher(config)) as watcher:
+        watcher.read_until_fresh()
+        return watcher.status()
+
+
+def _require_rest(status: ClusterStatus, wish: Wish, processors: Collection[str]) -> None:
+    """Raise `ConfigError` unless no TaskManager runs the processors, or will."""
+    is_off = status.job_manager.presence is not Presence.UP and not any(
+        info.presence is Presence.UP for info in status.task_managers
+    )
+    running = sorted(
+        str(info.task)
+        for info in (*status.tasks, *status.standbys)
+        if info.task.processor in processors and info.status is not None
+    )
+    asked = [each for each in processors if not wish.drains and each not in wish.paused]
+    if running or (asked and not is_off):
+        what = f"{running[0]} runs" if running else f"{asked[0]} is to run"
+        raise ConfigError(
+            f"{what}: pause it first (`pipeline pause`), or stop all daemons of the job"
+        )

@@ -1,0 +1,66 @@
+"""What is asked of a job, as its pipeline topic keeps it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    Stop,
+    UnreadableDeploymentError,
+    Wish,
+    records,
+)
+
+NAMES = TopicNames("job", "in", "out")
+STOP = Stop(purpose="restore", token="a1", by="me@host", drains=True)
+
+
+def read_back(*wishes: Wish) -> Wish | None:
+    deployment = Deployment(NAMES)
+    for wish in wishes:
+        for record in records(NAMES, wish):
+            deployment.take(record)
+    return deployment.wish
+
+
+def test_single_tasks_are_paused_and_restarted() -> None:
+    wish = Wish(version=1).with_paused(["B"], ["A_1", "A_0"]).with_restarts(["A", "A_1"])
+    wish = wish.with_restarts(["A_1"])
+    assert (wish.paused, wish.paused_tasks) == (("B",), ("A_0", "A_1"))
+    assert wish.restarts == {"A": 1, "A_1": 2}
+    found = read_back(wish)
+    assert found == wish
+    assert found is not None
+    assert found.restarts == wish.restarts
+
+
+def test_stop_comes_with_the_wish_and_goes_with_it() -> None:
+    wish = Wish(version=1, paused=("A",))
+    assert read_back(wish.with_stop(STOP)) == Wish(version=1, paused=("A",), stop=STOP)
+    assert read_back(wish.with_stop(STOP), wish.with_stop(STOP).with_stop(None)) == wish
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"paused_tasks": ["A"]}, 'paused_tasks: "A" is no task id'),
+        ({"paused_tasks": ["A_0.standby0"]}, "is no task id"),
+        ({"stop": {"purpose": "fun", "token": "t", "by": "me"}}, "at `$.stop.purpose`"),
+        (
+            {"stop": {"purpose": "restore", "token": "../t", "by": "me"}},
+            "`$.stop",
+        ),
+        ({"stop": {"purpose": "restore"}}, "field `token` - at `$.stop`"),
+    ],
+)
+def test_wish_that_no_tool_wrote_is_reported(changed: dict[str, object], problem: str) -> None:
+    value = json.dumps({"version": 1, **changed}).encode()
+    record = ControlRecord(NAMES.pipeline, b"wish", value, (("format", b"1"),), offset=41)
+    with pytest.raises(UnreadableDeploymentError, match="offset 41") as caught:
+        Deployment(NAMES).take(record)
+    assert problem in str(caught.value)

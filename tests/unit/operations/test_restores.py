@@ -1,0 +1,373 @@
+"""What a restore would do, and what it refuses, without a Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafka_pipeline.common.committed import Committed
+from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.operations.savepoints import restore as module
+from kafka_pipeline.operations.savepoints.manifest import (
+    FORMAT,
+    Manifest,
+    SavedInput,
+    SavedPartition,
+    SavedPosition,
+    SavedStore,
+    Sources,
+    made_version,
+    write_manifest,
+)
+from kafka_pipeline.operations.savepoints.record_files import RecordFile
+from kafka_pipeline.operations.savepoints.restore import Restore
+from kafka_pipeline.operations.savepoints.sharding import with_parallelism
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.small_config import SMALL_CONFIG
+
+CHAIN = """
+- {id: Forwarder, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+ID = "id-of-in"
+
+
+class FakeAdmin:
+    """A cluster in which the source has 2 partitions with the offsets 10 to 100."""
+
+    def __init__(self, topic_id: str = ID, cluster: str = "c") -> None:
+        self.counts = {"in": 2}
+        self.oldest, self.end = 10, 100
+        self._id, self._cluster = topic_id, cluster
+
+    def check_broker(self) -> str:
+        return self._cluster
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return {name: self.counts[name] for name in names if name in self.counts}
+
+    def topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        return dict.fromkeys(names, self._id)
+
+    def oldest_offsets(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(places, self.oldest)
+
+    def high_watermarks(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        return {place: self.end + place[1] for place in places}
+
+    def stable_ends(self, places: Sequence[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(places, self.end)
+
+    def offsets_at(self, places: Sequence[Partition], time_ms: int) -> dict[Partition, int | None]:
+        return dict.fromkeys(places, 60 if time_ms == 5001 else None)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "config.yaml"
+    path.write_text(SMALL_CONFIG.replace("parallelism: 1", "parallelism: 2") + "job_name: job\n")
+    return load_config(path)
+
+
+def pipeline(config: Config, tmp_path: Path, text: str = CHAIN) -> Pipeline:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    return load_pipeline(path, config)
+
+
+@pytest.fixture
+def folder(config: Config, tmp_path: Path) -> Path:
+    """A savepoint: Forwarder at 50 and 60, one record on its way, the counts of 2 tasks."""
+    made = tmp_path / "saved"
+    made.mkdir()
+    version = PipelineVersion(1, pipeline(config, tmp_path), CHAIN, 1, "me@x")
+    state, arc = "state_topic_Counter_job", "Forwarder_Counter_job"
+    manifest = Manifest(
+        format=FORMAT,
+        job="job",
+        cluster="c",
+        made_at_ms=1,
+        made_by="me@x",
+        stopped_ms=2,
+        token="t0",
+        version=made_version(version),
+        stores=(
+            SavedStore(
+                processor="Counter",
+                store="counts",
+                topic=state,
+                partitions=(written(made, state, 0, b"k"), written(made, state, 1, b"l")),
+            ),
+        ),
+        inputs=(
+            SavedInput(
+                processor="Forwarder",
+                name="source",
+                topic="in",
+                topic_id=ID,
+                is_arc=False,
+                positions=(position(0, 50, 5000), position(1, 60)),
+            ),
+            SavedInput(
+                processor="Counter",
+                name="Forwarder",
+                topic=arc,
+                topic_id="x",
+                is_arc=True,
+                positions=(position(0, 7, 4000),),
+                left=(written(made, arc, 1, b"m"),),
+            ),
+        ),
+    )
+    write_manifest(made, manifest, CHAIN)
+    return made
+
+
+def written(folder: Path, topic: str, partition: int, key: bytes) -> SavedPartition:
+    file = RecordFile(folder, topic, partition)
+    file.write(RecordBatch(topic, partition, [key], [b"1"], [1000], [0]))
+    return file.finish()
+
+
+def position(partition: int, offset: int, time_ms: int = -1) -> SavedPosition:
+    at = Committed(offset, time_ms)
+    return SavedPosition(partition=partition, offset=offset, metadata=at.metadata)
+
+
+class Job:
+    """What the pipeline topic says, instead of a Kafka."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, config: Config) -> None:
+        self.deployment = Deployment(config.topic_names)
+        monkeypatch.setattr(module, "read_deployment", lambda *_: self.deployment)
+
+    def wishes(self, wish: Wish, version: PipelineVersion) -> None:
+        for record in records(self.deployment.names, wish, version):
+            self.deployment.take(record)
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, config: Config) -> Job:
+    return Job(monkeypatch, config)
+
+
+def planned(
+    config: Config,
+    folder: Path,
+    target: Pipeline,
+    admin: FakeAdmin | None = None,
+    sources: Sources | None = None,
+    *,
+    in_place: bool = False,
+) -> Restore:
+    proposal = Proposal(target, CHAIN)
+    cluster = cast(Admin, admin or FakeAdmin())
+    return Restore(config, cluster, folder, proposal, sources, in_place=in_place)
+
+
+def offsets(found: Restore) -> list[int]:
+    return [begin.offset for begin in found.plan.begins]
+
+
+def test_same_job_gets_all_of_it(config: Config, folder: Path, tmp_path: Path, job: Job) -> None:
+    found = planned(config, folder, pipeline(config, tmp_path))
+    assert [(each.topic, each.count) for each in found.plan.stores] == [
+        ("state_topic_Counter_job", 2)
+    ]
+    assert [(each.topic, each.count) for each in found.plan.arcs] == [("Forwarder_Counter_job", 2)]
+    assert offsets(found) == [50, 60]
+    assert (found.plan.losses, found.plan.empty) == ([], [])
+    found.check_files()
+
+
+def test_damaged_file_is_found_before_anything_is_done(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    found = planned(config, folder, pipeline(config, tmp_path))
+    path = folder / "state_topic_Counter_job-1.arrow"
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(ConfigError, match=r"state_topic_Counter_job-1\.arrow is damaged"):
+        found.check_files()
+
+
+def test_what_another_pipeline_does_not_have_needs_consent(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    other = "- {id: Other, type: count, to: [sink]}\n"
+    found = planned(config, folder, pipeline(config, tmp_path, other))
+    assert found.plan.empty == ["Other.counts"]
+    assert found.plan.losses == [
+        'the state of the store "counts" of "Counter" is left out: the pipeline has no such store',
+        '"Counter" does not read Forwarder_Counter_job in this pipeline, so what waits in it is '
+        "left out: 1 record",
+    ]
+
+
+def test_records_that_were_deleted_since_need_consent(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    admin = FakeAdmin()
+    admin.oldest = 55
+    found = planned(config, folder, pipeline(config, tmp_path), admin)
+    assert offsets(found) == [55, 60]
+    assert found.plan.losses == ["5 offsets that followed in in[0] were deleted since"]
+
+
+def test_source_that_ends_before_the_savepoint_is_refused(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    admin = FakeAdmin()
+    admin.end = 55
+    with pytest.raises(ConfigError, match=r"in\[1\] ends at offset 55, before offset 60"):
+        planned(config, folder, pipeline(config, tmp_path), admin)
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        (Sources.OFFSETS, [50, 60]),
+        (Sources.EARLIEST, [10, 10]),
+        (Sources.LATEST, [100, 100]),
+        # Of the second partition, no time is known.
+        (Sources.TIME, [60, 10]),
+    ],
+)
+def test_another_topic_needs_to_know_where_to_begin(
+    config: Config,
+    folder: Path,
+    tmp_path: Path,
+    job: Job,
+    sources: Sources,
+    expected: list[int],
+) -> None:
+    target, admin = pipeline(config, tmp_path), FakeAdmin("another")
+    with pytest.raises(ConfigError, match="say where to begin in it by --sources"):
+        planned(config, folder, target, admin)
+    assert offsets(planned(config, folder, target, admin, sources)) == expected
+
+
+def test_source_with_other_partitions_is_refused_for_state_that_reads_it(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    admin = FakeAdmin()
+    admin.counts["in"] = 1
+    with pytest.raises(ConfigError, match="in has 1 partition, and the savepoint's topic had more"):
+        planned(config, folder, pipeline(config, tmp_path), admin)
+
+
+def test_records_left_in_an_arc_go_with_their_keys_to_other_partitions(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    found = planned(config, folder, with_parallelism(pipeline(config, tmp_path), 3))
+    (arc,) = found.plan.arcs
+    assert (arc.topic, arc.count, arc.spread) == ("Forwarder_Counter_job", 3, True)
+
+
+def test_what_former_versions_have_left_in_arcs_is_not_read_again(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    """A processor was put between the two, and taken away; then comes the restore."""
+    between = """
+- {id: Forwarder, type: forward, to: [Relay]}
+- {id: Relay, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+    target = pipeline(config, tmp_path)
+    relayed = pipeline(config, tmp_path, between)
+    for number, ran in enumerate((relayed, target), 1):
+        version = PipelineVersion(number, ran, CHAIN, 1, "me@x")
+        job.wishes(Wish(version=number), version)
+    admin = FakeAdmin()
+    admin.counts |= {"Forwarder_Relay_job": 2, "Relay_Counter_job": 2, "Forwarder_Counter_job": 2}
+    found = planned(config, folder, target, admin)
+    assert found.arcs_of_before() == {
+        "Counter": {
+            ("Relay_Counter_job", 0): Committed(100),
+            ("Relay_Counter_job", 1): Committed(101),
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem"),
+    [
+        (Wish(version=1, next=1), "version 1 of the pipeline is to come"),
+        (
+            Wish(version=1, stop=Stop(purpose="savepoint", token="t9", by="you@y")),
+            "you@y is making a savepoint",
+        ),
+    ],
+)
+def test_job_that_changes_is_refused(
+    config: Config, folder: Path, tmp_path: Path, job: Job, wish: Wish, problem: str
+) -> None:
+    target = pipeline(config, tmp_path)
+    job.wishes(wish, PipelineVersion(1, target, CHAIN, 1, "me@x"))
+    with pytest.raises(ConfigError, match=problem):
+        planned(config, folder, target)
+
+
+def test_restore_that_was_interrupted_may_be_followed_by_another(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    target = pipeline(config, tmp_path)
+    stop = Stop(purpose="restore", token="t9", by="you@y")
+    job.wishes(Wish(version=1, stop=stop), PipelineVersion(1, target, CHAIN, 1, "me@x"))
+    found = planned(config, folder, target)
+    found.require_new_job()
+    assert offsets(found) == [50, 60]
+
+
+def test_fork_needs_a_job_that_is_new_and_other_sinks(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    target = pipeline(config, tmp_path)
+    found = planned(config, folder, target)
+    found.require_new_job()
+    with pytest.raises(ConfigError, match="out would get the results of both jobs"):
+        found.require_other_sinks()
+    planned(config, folder, target, FakeAdmin(cluster="other")).require_other_sinks()
+    job.wishes(Wish(version=1), PipelineVersion(1, target, CHAIN, 1, "me@x"))
+    with pytest.raises(ConfigError, match="this job runs version 1 of a pipeline"):
+        planned(config, folder, target).require_new_job()
+
+
+RENAMED = """
+- {id: Forwarder, type: forward, to: [Total]}
+- {id: Total, was: Counter, type: count, to: [sink]}
+"""
+
+
+def test_renamed_processor_gets_state_offsets_and_what_waits(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    found = planned(config, folder, pipeline(config, tmp_path, RENAMED)).plan
+    assert [each.topic for each in found.stores] == ["state_topic_Total_job"]
+    assert [(each.reader, each.topic) for each in found.arcs] == [("Total", "Forwarder_Total_job")]
+    assert (found.losses, found.empty, found.moved) == ([], [], {"Forwarder", "Total"})
+
+
+def test_in_place_only_what_changes_is_touched(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    same = planned(config, folder, pipeline(config, tmp_path), in_place=True).plan
+    assert (same.stores, same.arcs, same.begins, same.moved) == ([], [], [], set())
+    other = """
+- {id: First, was: Forwarder, type: forward, to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
+    found = planned(config, folder, pipeline(config, tmp_path, other), in_place=True).plan
+    # The arc has the name of its writer. The counts stay where they are.
+    assert [each.topic for each in found.arcs] == ["First_Counter_job"]
+    assert (found.stores, found.losses, found.moved) == ([], [], {"First", "Counter"})
+    assert [each.offset for each in found.begins] == [50, 60]
