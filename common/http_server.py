@@ -20,7 +20,7 @@ REQUEST_TIMEOUT_S = 10.0
 logger = structlog.get_logger()
 
 
-class Page(NamedTuple):
+class HttpAnswer(NamedTuple):
     """The answer to a request."""
 
     status: HTTPStatus
@@ -28,7 +28,7 @@ class Page(NamedTuple):
     content_type: str = "application/json"
 
 
-Answer = Callable[[str, Mapping[str, str]], Page]
+Answer = Callable[[str, Mapping[str, str]], HttpAnswer]
 """Makes the page of a path with its query; the headers of the request have names in lower case."""
 
 
@@ -91,13 +91,13 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
     return Server((host, port), Handler)
 
 
-def _page_or_error(answer: Answer, path: str, headers: Mapping[str, str]) -> Page:
+def _page_or_error(answer: Answer, path: str, headers: Mapping[str, str]) -> HttpAnswer:
     try:
         return answer(path, headers)
     except Exception:
         logger.exception("a page could not be made", path=path.partition("?")[0])
         body = {"status": "failing", "problems": ["see the daemon's log"]}
-        return Page(HTTPStatus.INTERNAL_SERVER_ERROR, json.dumps(body).encode() + b"\n")
+        return HttpAnswer(HTTPStatus.INTERNAL_SERVER_ERROR, json.dumps(body).encode() + b"\n")
 
 
 def _refusal(name: str, host: str, port: int, error: OSError) -> ConfigError | UnavailableError:

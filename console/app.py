@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kafka_pipeline.console.access import Access
 from kafka_pipeline.console.assets import INDEX, Asset
-from kafka_pipeline.console.guard import Guard
+from kafka_pipeline.console.guard import RequestGuard
 from kafka_pipeline.console.hub import Hub
 
 _JSON = "application/json"
@@ -56,7 +56,7 @@ def application(
         Route("/api/{view:path}", view, methods=["GET"]),
         Route("/{path:path}", page, methods=["GET"]),
     ]
-    return Guard(Starlette(routes=routes), hosts, access)
+    return RequestGuard(Starlette(routes=routes), hosts, access)
 
 
 def _missing(reason: str) -> Response:

@@ -13,7 +13,7 @@ from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.common.rates import RateLog, Rates
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History
-from kafka_pipeline.console.views.snapshot import Sample, Snapshot
+from kafka_pipeline.console.views.snapshot import HistorySample, Snapshot
 from kafka_pipeline.deployment.desired_state import Deployed
 
 MOST_SAMPLES = 720
@@ -53,8 +53,8 @@ class Board:
         self._log = HeartbeatLog(config)
         self._rates = RateLog(config.heartbeat_interval_ms)
         self._history = History()
-        self._samples: deque[Sample] = deque(maxlen=MOST_SAMPLES)
-        self._kept = tuple[Sample, ...]()
+        self._samples: deque[HistorySample] = deque(maxlen=MOST_SAMPLES)
+        self._kept = tuple[HistorySample, ...]()
         self._ahead_ms = 0
         """How far the brokers' clock is ahead of this host's."""
         self._number = 0
@@ -87,5 +87,5 @@ class Board:
         figures = by_processor(status, rates)
         rates_in = {name: its.rate_in for name, its in figures.items() if its.rate_in is not None}
         lags = {name: its.lag for name, its in figures.items() if its.lag is not None}
-        self._samples.append(Sample(at_ms, rates_in, lags))
+        self._samples.append(HistorySample(at_ms, rates_in, lags))
         self._kept = tuple(self._samples)

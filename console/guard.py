@@ -26,7 +26,7 @@ _HEADERS = {
 logger = structlog.get_logger()
 
 
-class Guard:
+class RequestGuard:
     """Lets some requests to known hosts pass, and answers errors with 500.
 
     GET passes. POST passes only with the console's token, as JSON, and not from a page of another

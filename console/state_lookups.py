@@ -15,7 +15,7 @@ from kafka_pipeline.console.guard import address_of
 from kafka_pipeline.console.requests import KeyQuery, RangeQuery, parse_key_query, parse_range_query
 from kafka_pipeline.console.views.state import entries, stores
 from kafka_pipeline.console.worker import Worker
-from kafka_pipeline.operations.state import Heartbeats, StateClient, Store
+from kafka_pipeline.operations.state import Heartbeats, StateClient, StoreInfo
 
 _ASK_TIMEOUT_S = 15.0
 """How long TaskManagers are asked; the last one of them may take 10 s more."""
@@ -92,7 +92,7 @@ class StateLookups:
         return StateClient(self._heartbeats, _ASK_TIMEOUT_S)
 
 
-def _key(store: Store, key: bytes | str) -> bytes:
+def _key(store: StoreInfo, key: bytes | str) -> bytes:
     return store.key(key) if isinstance(key, str) else key
 
 

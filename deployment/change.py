@@ -12,7 +12,7 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment.plan import Arc, arcs_taken_away
 
 
-class Change:
+class VersionChange:
     """What is to be done before the next version of a pipeline may run, or all of it rests.
 
     An arc that is taken away is drained first: its writers stop, then its reader processes what is
@@ -27,7 +27,7 @@ class Change:
         self._drained: set[str] = set()
 
     @classmethod
-    def to_rest(cls, pipeline: Pipeline) -> Change:
+    def to_rest(cls, pipeline: Pipeline) -> VersionChange:
         """Return what is to be done to drain a pipeline: at the end, all processors are held.
 
         Those that nobody sends to stop first, and each other one when nothing comes any more.

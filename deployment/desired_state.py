@@ -71,7 +71,7 @@ class PipelineVersion:
     made_by: str
 
 
-class Stop(Strict, frozen=True, kw_only=True):
+class StopOrder(Strict, frozen=True, kw_only=True):
     """Why nothing of a job is to run for now: a tool works on its topics.
 
     A `savepoint` copies them, and may be given up at any time. A `restore` makes them anew; until
@@ -105,7 +105,7 @@ class Wish(Strict, frozen=True, kw_only=True):
     paused_tasks: tuple[str, ...] = ()
     drains: bool = False
     restarts: Mapping[Name, Positive] = {}
-    stop: Stop | None = None
+    stop: StopOrder | None = None
     task_managers: Positive | None = None
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class Wish(Strict, frozen=True, kw_only=True):
         """Return the same wish, to drain the pipeline or not."""
         return structs.replace(self, drains=drains)
 
-    def with_stop(self, stop: Stop | None) -> Wish:
+    def with_stop(self, stop: StopOrder | None) -> Wish:
         """Return the same wish with this stop, or without one."""
         return structs.replace(self, stop=stop)
 

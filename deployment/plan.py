@@ -36,7 +36,7 @@ class StateEffect(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class PlannedStore:
     """A store of a processor, its topic, and what happens to its state."""
 
     processor: str
@@ -75,7 +75,7 @@ class Plan:
     made: tuple[str, ...]
     kept: tuple[str, ...]
     orphaned: tuple[str, ...]
-    stores: tuple[Store, ...]
+    stores: tuple[PlannedStore, ...]
     inputs: tuple[NewInput, ...]
     losses: tuple[str, ...]
     arcs: tuple[Arc, ...]
@@ -203,7 +203,9 @@ def _tasks(before: Pipeline | None, after: Pipeline) -> dict[TaskId, Effect]:
     return effects | dict.fromkeys(had, Effect.REMOVED)
 
 
-def _stores(before: Pipeline | None, after: Pipeline, existing: Collection[str]) -> Iterator[Store]:
+def _stores(
+    before: Pipeline | None, after: Pipeline, existing: Collection[str]
+) -> Iterator[PlannedStore]:
     had = {
         topic: (processor.id, name)
         for processor in (before.processors if before else ())
@@ -215,9 +217,9 @@ def _stores(before: Pipeline | None, after: Pipeline, existing: Collection[str])
                 effect = StateEffect.KEPT
             else:
                 effect = StateEffect.FOUND if topic in existing else StateEffect.NEW
-            yield Store(processor.id, name, topic, effect)
+            yield PlannedStore(processor.id, name, topic, effect)
     for topic, (id_, name) in had.items():
-        yield Store(id_, name, topic, StateEffect.LEFT)
+        yield PlannedStore(id_, name, topic, StateEffect.LEFT)
 
 
 def _new_inputs(before: Pipeline | None, after: Pipeline) -> Iterator[NewInput]:

@@ -47,11 +47,11 @@ from kafka_pipeline.jobmanager.events import Echoed, Event, LeadershipBegan, Rep
 from kafka_pipeline.jobmanager.leadership import (
     Leadership,
     LeaderState,
+    LeaderStopRequested,
     SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
-    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -59,7 +59,7 @@ from kafka_pipeline.jobmanager.leadership import (
 )
 from kafka_pipeline.jobmanager.metrics import JobManagerView, ReceivedBeats, samples
 from kafka_pipeline.jobmanager.rollout import Rollout
-from kafka_pipeline.jobmanager.start import Refusal
+from kafka_pipeline.jobmanager.start import RefusedFile
 from kafka_pipeline.jobmanager.state import JobManagerState
 
 POLL_S = 0.05
@@ -87,7 +87,7 @@ class JobManagerDaemon:
         signals: StopSignals,
         monitoring: Monitoring,
         observer: Observer | None = None,
-        refused: Refusal | None = None,
+        refused: RefusedFile | None = None,
     ) -> None:
         """Connect. The `observer`, if there is one, gets what the daemon reads.
 
@@ -144,7 +144,7 @@ class JobManagerDaemon:
                     if self._observer is not None:
                         self._observer.put(record, wall_clock_ms())
                 self._reports.poll()
-            self._lead(StopRequested())
+            self._lead(LeaderStopRequested())
         finally:
             self._rollout.close()
             self._reports.close(1)

@@ -74,11 +74,11 @@ class SosRead:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class LeaderStopRequested:
     """The process was asked to stop."""
 
 
-Event = Tick | SosWritten | WriteFenced | WriteFailed | SosRead | StopRequested
+Event = Tick | SosWritten | WriteFenced | WriteFailed | SosRead | LeaderStopRequested
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Leadership:
                 # once it leads, a newer one of its own is a copy, which TaskManagers follow.
                 if epoch > self.epoch and self.state is LeaderState.LEADING:
                     return [WriteSos()]
-            case StopRequested():
+            case LeaderStopRequested():
                 was_leading = self.state is LeaderState.LEADING
                 self.state = LeaderState.STOPPED
                 # Unless it led, its end changes nothing: another one may be leading.

@@ -1,4 +1,4 @@
-"""Brings about what the pipeline topic asks for: the shell around `Change`."""
+"""Brings about what the pipeline topic asks for: the shell around `VersionChange`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
-from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.deploy import Proposal, new_version
-from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Stop, Wish
+from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, StopOrder, Wish
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
@@ -52,7 +52,7 @@ class Rollout:
         self._topics: TopicWatch | None = None
         self._watched: int | None = None
         """The number of the version whose topics are watched."""
-        self._change: Change | None = None
+        self._change: VersionChange | None = None
         self._drain: DrainWatch | None = None
         self._held: frozenset[str] = frozenset()
         self._finish_at_s = 0.0
@@ -112,9 +112,9 @@ class Rollout:
         self._change, self._finish_at_s = None, 0.0
         if self._drains:
             # What a change takes away is drained with all the rest.
-            self._change = Change.to_rest(version.pipeline)
+            self._change = VersionChange.to_rest(version.pipeline)
         elif coming is not None:
-            self._change = Change(version.pipeline, coming.pipeline)
+            self._change = VersionChange(version.pipeline, coming.pipeline)
         if self._change is not None:
             logger.info(
                 "arcs are to be drained",
@@ -147,7 +147,7 @@ class Rollout:
             self._seen.task_managers or 0,
         )
 
-    def _go_on(self, change: Change, state: JobManagerState) -> Iterator[PipelineChanged]:
+    def _go_on(self, change: VersionChange, state: JobManagerState) -> Iterator[PipelineChanged]:
         assert self._version is not None
         if self._drain is None:
             self._drain = DrainWatch(self._config, self._version.pipeline)
@@ -195,7 +195,7 @@ class Rollout:
         except PipelineError as error:
             logger.warning("new partitions cannot be read now", reason=str(error))
 
-    def _watch(self, version: PipelineVersion, stop: Stop | None) -> None:
+    def _watch(self, version: PipelineVersion, stop: StopOrder | None) -> None:
         """Make the topics of a version, and watch them, unless a tool works on them."""
         if stop is not None and not stop.drains:
             logger.info("nothing runs for now", purpose=stop.purpose, by=stop.by)

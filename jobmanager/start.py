@@ -21,7 +21,7 @@ from kafka_pipeline.streams.pipeline.load import load_pipeline
 logger = structlog.get_logger()
 
 
-class Refusal(NamedTuple):
+class RefusedFile(NamedTuple):
     """Why a file was not taken, and the version that ran instead."""
 
     version: int
@@ -46,7 +46,7 @@ class StartFile:
         except ConfigError as error:
             self._pipeline = error
 
-    def deploy(self, admin: Admin) -> Refusal | None:
+    def deploy(self, admin: Admin) -> RefusedFile | None:
         """Have the job run what the file says; return why it does not, if it runs something else.
 
         Raises `ConfigError` if it cannot, and the job does not run anything yet, and
@@ -64,7 +64,7 @@ class StartFile:
                 version=version,
                 reason=str(error),
             )
-            return Refusal(version, f"{self._file} is not taken: {error}")
+            return RefusedFile(version, f"{self._file} is not taken: {error}")
         return None
 
     def _deploy(self, admin: Admin) -> None:

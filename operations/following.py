@@ -12,7 +12,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.desired_state import Deployment
 from kafka_pipeline.deployment.pipeline_topic import (
     ChangedMeanwhileError,
@@ -72,7 +72,7 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         return False, f"nothing runs for now: {wish.stop.by} works on the job ({wish.stop.purpose})"
     before, coming = deployment.current, deployment.coming
     if before is not None and coming is not None:
-        arcs = [arc.topic for arc in Change(before.pipeline, coming.pipeline).left]
+        arcs = [arc.topic for arc in VersionChange(before.pipeline, coming.pipeline).left]
         return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
     pipeline = deployment.version(number).pipeline
     held = sum(info.is_held for info in status.tasks)

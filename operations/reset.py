@@ -57,7 +57,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class OffsetMove:
     """A committed offset that is to change; `before` is None if nothing was ever committed."""
 
     processor: str
@@ -100,7 +100,7 @@ class Reset:
         if not self.moves:
             raise ConfigError("none of the processors reads such a topic or partition")
 
-    def _find(self, target: Target, inputs: Inputs) -> Iterator[Move]:
+    def _find(self, target: Target, inputs: Inputs) -> Iterator[OffsetMove]:
         names = self._config.topic_names
         for id_, of_processor in groupby(self._replicas, key=attrgetter("name")):
             places = [p for replica in of_processor for p in _places(replica) if inputs.has(p)]
@@ -110,7 +110,7 @@ class Reset:
             offsets = self._offsets(target, places, committed)
             for place in places:
                 if place in offsets:
-                    yield Move(id_, place, committed.get(place), offsets[place])
+                    yield OffsetMove(id_, place, committed.get(place), offsets[place])
 
     def _offsets(
         self, target: Target, places: Sequence[Partition], committed: Mapping[Partition, Committed]
@@ -176,7 +176,7 @@ def _places(replica: ProcessorReplica) -> list[Partition]:
     return [(topic, replica.task.partition) for topic in replica.in_topics]
 
 
-def _moved(move: Move) -> Committed:
+def _moved(move: OffsetMove) -> Committed:
     """Return the new position; what was done to the records before it still counts."""
     before = move.before or Committed(0)
     return before.moved(move.offset)._replace(time_ms=Committed(0).time_ms)

@@ -37,7 +37,7 @@ _Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Store:
+class StoreInfo:
     """A store of a processor, as a TaskManager describes it, and the tasks that have it."""
 
     processor: str
@@ -127,7 +127,7 @@ class StateClient:
             ]
         return sorted(found, key=_place), silent
 
-    def store(self, processor: str, name: str | None) -> Store:
+    def store(self, processor: str, name: str | None) -> StoreInfo:
         """Return a store of a processor; without a name, the only one.
 
         Waits up to 15 s for a task of the processor that runs. Raises `ConfigError` if there is no
@@ -160,9 +160,9 @@ class StateClient:
         if chosen not in stores:
             hint = did_you_mean(chosen, stores) or f": it has {', '.join(stores)}"
             raise ConfigError(f'{processor} has no store "{chosen}"{hint}')
-        return Store(processor, partitions, stores[chosen])
+        return StoreInfo(processor, partitions, stores[chosen])
 
-    def get(self, store: Store, key: bytes, partition: int | None, times: _Json) -> _Json:
+    def get(self, store: StoreInfo, key: bytes, partition: int | None, times: _Json) -> _Json:
         """Return the answer about a key, of the partition that has it.
 
         That is the one where Java clients put the key. If nothing is there, the others are asked
@@ -179,7 +179,7 @@ class StateClient:
         return next((answer for answer in answers if answer["entries"]), first)
 
     def scan(
-        self, store: Store, partitions: Sequence[int], query: _Json, limit: int
+        self, store: StoreInfo, partitions: Sequence[int], query: _Json, limit: int
     ) -> Iterator[_Json]:
         """Yield pages of entries, `limit` entries at most, partition by partition.
 
@@ -194,7 +194,7 @@ class StateClient:
                 following = answer["next"]
                 yield answer
 
-    def page(self, store: Store, partition: int, query: _Json, limit: int, at: str) -> _Json:
+    def page(self, store: StoreInfo, partition: int, query: _Json, limit: int, at: str) -> _Json:
         """Return a page of entries of a partition; `at` is the `next` of the last one, or "".
 
         Raises as `_ask`.
@@ -202,7 +202,7 @@ class StateClient:
         place = {"page": at} if at else {}
         return self._ask(store, partition, "scan", {**query, **place, "limit": limit})
 
-    def _ask(self, store: Store, partition: int, kind: str, query: _Json) -> _Json:
+    def _ask(self, store: StoreInfo, partition: int, kind: str, query: _Json) -> _Json:
         """Return the answer of who has a task: its owner, or else a standby.
 
         Raises `ConfigError` if the query is refused, and `UnavailableError` if nobody who has the

@@ -15,7 +15,7 @@ import kafka_pipeline.taskmanager.metrics
 from kafka_pipeline import serdes
 from kafka_pipeline.admin.schema import SchemaName, schema_file, schema_text
 from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
-from kafka_pipeline.common.config.keys import Free, Key, Section
+from kafka_pipeline.common.config.keys import ConfigKey, Free, Section
 from kafka_pipeline.common.monitoring.exposition import PROCESS_METRICS
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import BOUNDS_S
@@ -151,13 +151,13 @@ def _page(title: str, *paragraphs: str) -> str:
     return "\n\n".join((title, _MADE, *paragraphs)) + "\n"
 
 
-def _table(keys: Sequence[Key]) -> list[str]:
+def _table(keys: Sequence[ConfigKey]) -> list[str]:
     """Return a table of the keys, with those inside of them, as one paragraph."""
     head = ["| key | value | default | meaning |", "| --- | --- | --- | --- |"]
     return ["\n".join(head + _rows(keys, ""))]
 
 
-def _rows(keys: Sequence[Key], prefix: str) -> list[str]:
+def _rows(keys: Sequence[ConfigKey], prefix: str) -> list[str]:
     lines = []
     for key in keys:
         default = f"`{key.default_text}`" if key.default_text else ""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.kafka import schema_registry
-from kafka_pipeline.common.kafka.schema_registry import Functions, SchemaRegistry
+from kafka_pipeline.common.kafka.schema_registry import SchemaRegistry, SerdeFunctions
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.serdes import Serde
 
@@ -43,7 +43,7 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
     return _serde("protobuf", subject, schema_registry.protobuf(registry, subject, message_type))
 
 
-def _serde(kind: str, subject: str, functions: Functions) -> Serde[Any]:
+def _serde(kind: str, subject: str, functions: SerdeFunctions) -> Serde[Any]:
     name = f"{kind} of {subject}"
     write, read = functions
 

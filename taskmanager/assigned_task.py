@@ -21,7 +21,7 @@ from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.streams.engine.figures import late_of
 from kafka_pipeline.streams.engine.outputs import described
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.sql.spec import SparkLostError
@@ -30,7 +30,7 @@ from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreLockedError,
     StoreUnavailableError,
 )
-from kafka_pipeline.taskmanager.background import Operation
+from kafka_pipeline.taskmanager.background import BackgroundWork
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.standby_task import StandbyStart
 from kafka_pipeline.taskmanager.standstill import Standstill
@@ -69,7 +69,7 @@ class AssignedTask:
         self.start: TaskStart | None = None
         """The start that is in progress, or the last one."""
         self.running: RunningTask | None = None
-        self.operation: Operation | None = None
+        self.operation: BackgroundWork | None = None
         """The task's operation on another thread, if there is one."""
         self.event_loop = context.new_event_loop()
         """Runs the calls of `AsyncProcessor`s; its own, so one that blocks holds up no other task.
@@ -92,7 +92,7 @@ class AssignedTask:
         return self.replica.spec.max_process_time_ms
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         """The call of user code that is in progress."""
         if self.running is not None:
             return self.running.call

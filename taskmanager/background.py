@@ -39,7 +39,7 @@ class Pool(Enum):
 
 
 @dataclass(eq=False, slots=True)
-class Operation:
+class BackgroundWork:
     """Work on another thread; the loop gets the events that `then` makes of its result."""
 
     then: Then
@@ -57,7 +57,7 @@ class Background:
 
     def __init__(self) -> None:
         self._done: SimpleQueue[Callable[[], Sequence[Event]]] = SimpleQueue()
-        self._under_way: set[Operation] = set()
+        self._under_way: set[BackgroundWork] = set()
         self._user_threads: dict[TaskId | None, UserThread] = {}
         """By the task that has the thread to itself; `None` for the one that tasks share."""
         self._pools = {
@@ -78,13 +78,13 @@ class Background:
         then: Then,
         late: Callable[[Any], None] = lambda _: None,
         owner: TaskId | None = None,
-    ) -> Operation:
+    ) -> BackgroundWork:
         """Run `work` on another thread; then `events` passes the result or error to `then`.
 
         If the operation was abandoned meanwhile, another thread calls `late` with that instead. In
         the pool `USER`, an `owner` has a thread to itself, until it is let go by `release`.
         """
-        operation = Operation(then, pool, owner, late)
+        operation = BackgroundWork(then, pool, owner, late)
         self._under_way.add(operation)
 
         def job() -> None:
@@ -125,7 +125,7 @@ class Background:
         thread = self._user_threads.get(owner)
         return "" if thread is None else place_in(thread.ident)
 
-    def abandon(self, operation: Operation) -> bool:
+    def abandon(self, operation: BackgroundWork) -> bool:
         """Stop waiting for an operation; another user thread takes over the work that follows.
 
         Jobs that wait for the same user thread are dropped. Returns whether the operation is still
@@ -155,7 +155,7 @@ class Background:
         for thread in self._user_threads.values():
             thread.close(max(end_s - time.monotonic(), 0))
 
-    def _end(self, operation: Operation, result: Any) -> Sequence[Event]:
+    def _end(self, operation: BackgroundWork, result: Any) -> Sequence[Event]:
         if operation in self._under_way:
             self._under_way.discard(operation)
             return operation.then(result)

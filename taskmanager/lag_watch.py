@@ -21,7 +21,7 @@ _MOST_GROUPS = 5
 _MOST_RECORDS = 20
 
 
-class Brokers(Protocol):
+class OffsetAsker(Protocol):
     """The brokers' answers about offsets, where they gave any; `Offsets` asks them."""
 
     def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
@@ -102,7 +102,7 @@ class LagWatch:
     def __init__(
         self,
         config: Config,
-        brokers: Brokers,
+        brokers: OffsetAsker,
         clock: Callable[[], float] = time.monotonic,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> None:

@@ -29,7 +29,6 @@ from kafka_pipeline.taskmanager.task_operations import TaskOperations, attempt
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
-    Call,
     CancelStart,
     CloseTask,
     Command,
@@ -47,7 +46,8 @@ from kafka_pipeline.taskmanager.thread_events import (
     Revoked,
     RunTurn,
     StartTask,
-    StopRequested,
+    TaskCall,
+    ThreadStopRequested,
     ThreadTick,
 )
 from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
@@ -170,7 +170,7 @@ class PipelineThread:
                 case channel_messages.Revoke(task):
                     revoked.append(task)
                 case channel_messages.Stop():
-                    self._handle(StopRequested())
+                    self._handle(ThreadStopRequested())
         if revoked:
             hanging = [each for each in revoked if each in self._tasks and self._tasks[each].hangs]
             self._handle(Revoked(tuple(revoked), frozenset(hanging)))
@@ -226,14 +226,14 @@ class PipelineThread:
             self._update_at_s = now_s + GLOBAL_STORES_INTERVAL_S
             self._operations.update_global_stores()
 
-    def _calls(self, now_s: float) -> tuple[Call, ...]:
+    def _calls(self, now_s: float) -> tuple[TaskCall, ...]:
         found = []
         for task_id, task in self._tasks.items():
             if (call := task.call) is not None:
                 line = ""
                 if (now_s - call.since_s) * 1000 > task.max_process_time_ms:
                     line = self._line_of(task)
-                found.append(Call(task_id, call.place, int(call.since_s * 1000), line))
+                found.append(TaskCall(task_id, call.place, int(call.since_s * 1000), line))
         return tuple(found)
 
     def _line_of(self, task: AssignedTask) -> str:

@@ -39,9 +39,9 @@ from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.columns import read, write
-from kafka_pipeline.streams.sql.join_shape import JoinShape, StreamJoin
+from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
-from kafka_pipeline.streams.sql.state_shape import Aggregation, StateShape
+from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
 _CALLS_OF_JOINS = ("left", "right", "matches", "results")
@@ -60,11 +60,11 @@ class ServedQuery(SparkQuery, _Cancellable, Protocol):
     """A query that runs in this process."""
 
 
-class ServedAggregation(Aggregation, _Cancellable, Protocol):
+class ServedAggregation(PreparedAggregation, _Cancellable, Protocol):
     """A query with GROUP BY that runs in this process."""
 
 
-class ServedJoin(StreamJoin, _Cancellable, Protocol):
+class ServedJoin(PreparedJoin, _Cancellable, Protocol):
     """A join of two inputs that runs in this process."""
 
 
@@ -264,7 +264,7 @@ class RemoteQuery(_Remote):
 
 
 class RemoteAggregation(_Remote):
-    """A query with GROUP BY that runs in the driver. See `Aggregation`."""
+    """A query with GROUP BY that runs in the driver. See `PreparedAggregation`."""
 
     def __init__(self, connection: Connection, columns: tuple[str, ...], shape: StateShape) -> None:
         super().__init__(connection)
@@ -272,16 +272,16 @@ class RemoteAggregation(_Remote):
         self.shape = shape
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """See `Aggregation`."""
+        """See `PreparedAggregation`."""
         return self._call("partial", table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
-        """See `Aggregation`."""
+        """See `PreparedAggregation`."""
         return self._call("merge", rows)
 
 
 class RemoteJoin(_Remote):
-    """A join of two inputs that runs in the driver. See `StreamJoin`."""
+    """A join of two inputs that runs in the driver. See `PreparedJoin`."""
 
     def __init__(
         self,
@@ -294,19 +294,19 @@ class RemoteJoin(_Remote):
         self.shape = shape
 
     def left(self, records: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
+        """See `PreparedJoin`."""
         return self._call("left", records)
 
     def right(self, records: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
+        """See `PreparedJoin`."""
         return self._call("right", records)
 
     def matches(self, pairs: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
+        """See `PreparedJoin`."""
         return self._call("matches", pairs)
 
     def results(self, pairs: pa.Table) -> pa.Table:
-        """See `StreamJoin`."""
+        """See `PreparedJoin`."""
         return self._call("results", pairs)
 
 

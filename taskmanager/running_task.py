@@ -17,10 +17,10 @@ from kafka_pipeline.common.monitoring.times import TimeCounter
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped
 from kafka_pipeline.streams.engine.recent import MinuteLimit, RecentCount
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.event_time.progress import UNKNOWN
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.clients import Clients, Reader
@@ -61,7 +61,7 @@ class TaskContext:
 class TaskMemory:
     """The state of a task that outlasts its starts in this process."""
 
-    figures: Figures = field(default_factory=Figures)
+    figures: TaskFigures = field(default_factory=TaskFigures)
     """The figures of processed records, as far as they are committed."""
     transactions: int = 0
     fetched_bytes: int = 0
@@ -94,7 +94,7 @@ class TaskMemory:
             self.figures.dead_letters = max(self.figures.dead_letters, at.dead_letters)
             self.figures.resume_dropped(dict(at.dropped))
 
-    def commit_figures(self, done: Figures, now_ms: int) -> None:
+    def commit_figures(self, done: TaskFigures, now_ms: int) -> None:
         """Count what a transaction has done that was committed at `now_ms`."""
         before = self.figures.dropped_by_reason if done.dropped else {}
         self.figures += done
@@ -212,7 +212,7 @@ class RunningTask(ABC):
         return False
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         """The call of user code that is in progress."""
         return None
 

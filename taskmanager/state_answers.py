@@ -24,7 +24,7 @@ from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.stores.lookup import (
     MOST_ROWS,
     KeyRange,
-    Times,
+    TimeRange,
     described,
     look_up,
     page,
@@ -146,7 +146,7 @@ class StateAnswers:
             key = _key(builder, ask, "key")
             if key is None:
                 raise _RefusedError(HTTPStatus.BAD_REQUEST, "key or key_hex is missing")
-            times = Times(
+            times = TimeRange(
                 _number(ask, "from_ms", 0),
                 _number(ask, "to_ms", MAX_TIME),
                 _number(ask, "as_of_ms", 0) if "as_of_ms" in ask.parameters else None,

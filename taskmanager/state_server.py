@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.common.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
 
@@ -79,7 +79,7 @@ class StateServer:
         """Stop listening."""
         self._server.close()
 
-    def _page(self, target: str, headers: Mapping[str, str]) -> Page:
+    def _page(self, target: str, headers: Mapping[str, str]) -> HttpAnswer:
         if not self._is_known(headers.get("host", "")):
             # A page of another site can make its own name lead to this host (DNS rebinding).
             return _error(HTTPStatus.FORBIDDEN, "use the address of this host, or its host name")
@@ -109,7 +109,7 @@ class StateServer:
             return name.lower() in self._names
         return True
 
-    def _all(self) -> Page:
+    def _all(self) -> HttpAnswer:
         """Return the stores of all tasks here."""
         tasks: list[Any] = []
         for thread in sorted(set(self._places().values())):
@@ -120,7 +120,9 @@ class StateServer:
         tasks.sort(key=lambda task: (task["processor"], task["partition"]))
         return _page(Answer(0, HTTPStatus.OK, {"tasks": tasks}))
 
-    def _one(self, wanted: TaskId, kind: str, store: str, parameters: Mapping[str, str]) -> Page:
+    def _one(
+        self, wanted: TaskId, kind: str, store: str, parameters: Mapping[str, str]
+    ) -> HttpAnswer:
         places = self._places()
         # The task itself goes before a standby, which has no state of its own to give.
         here = sorted(task for task in places if task.active == wanted)
@@ -165,10 +167,10 @@ def _refusal(reason: str, status: HTTPStatus = HTTPStatus.SERVICE_UNAVAILABLE) -
     return Answer(0, status, {"error": reason})
 
 
-def _page(answer: Answer) -> Page:
+def _page(answer: Answer) -> HttpAnswer:
     body = json.dumps(answer.body, ensure_ascii=False).encode(errors="backslashreplace")
-    return Page(HTTPStatus(answer.status), body + b"\n")
+    return HttpAnswer(HTTPStatus(answer.status), body + b"\n")
 
 
-def _error(status: HTTPStatus, reason: str) -> Page:
+def _error(status: HTTPStatus, reason: str) -> HttpAnswer:
     return _page(Answer(0, status, {"error": reason}))

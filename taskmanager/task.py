@@ -18,12 +18,12 @@ from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.streams.engine.figures import Figures
-from kafka_pipeline.streams.engine.group_task import GroupTask, Step
+from kafka_pipeline.streams.engine.figures import TaskFigures
+from kafka_pipeline.streams.engine.group_task import GroupTask, StepResult
 from kafka_pipeline.streams.engine.key_watch import KeyWatch
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -50,7 +50,7 @@ _OVERFULL = 4
 drop what it has fetched ahead and fetch it again later."""
 
 
-class OutputTopics:
+class KafkaOutputTopics:
     """What nodes must know about their output topics; see `streams.engine.outputs`."""
 
     def __init__(
@@ -137,11 +137,11 @@ class Task(RunningTask):
         self._sends_early = kind_of(replica.spec).is_inline
         self._positions = positions
         """The positions that the open transaction commits."""
-        self._figures = Figures()
+        self._figures = TaskFigures()
         """The figures of the open transaction."""
         self._opened_at_s: float | None = None
         self._committed_at_s = time.monotonic()
-        self._closing: Call | None = None
+        self._closing: UserCall | None = None
         self._inbox: deque[RecordBatch] = deque()
         """The records that have arrived since the last turn began."""
         self._arrived = dict.fromkeys(self.partitions, 0)
@@ -189,7 +189,7 @@ class Task(RunningTask):
         return waits and not nodes.reads_global_stores
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         """The call of user code that is in progress."""
         return self._closing or self._nodes.call
 
@@ -284,7 +284,7 @@ class Task(RunningTask):
         self._send_early()
         return Turn(step.has_more, step.wants_commit)
 
-    def _step(self, until_s: float) -> Step:
+    def _step(self, until_s: float) -> StepResult:
         # First the ends, then the records: what was read up to them is in the inbox.
         ends = self._ends_reached()
         while self._inbox:
@@ -342,7 +342,7 @@ class Task(RunningTask):
 
     def close(self) -> None:
         """Close the processors, the clients and the stores, without a commit."""
-        self._closing = Call("`close`", time.monotonic())
+        self._closing = UserCall("`close`", time.monotonic())
         try:
             with log_context(self._replica.task):
                 self._nodes.close()
@@ -422,7 +422,7 @@ class Task(RunningTask):
         before, done = self._memory.figures, self._figures
         if not before.dropped and not done.dropped:
             return ()
-        both = Figures(dropped=before.dropped + done.dropped)
+        both = TaskFigures(dropped=before.dropped + done.dropped)
         return tuple(both.dropped_by_reason.items())
 
     def _progress(
@@ -457,7 +457,7 @@ class Task(RunningTask):
                 topic=self._replica.dead_letter_topic,
                 total=memory.figures.dead_letters,
             )
-        self._figures = Figures()
+        self._figures = TaskFigures()
         if not self.stores.commit(state_offsets) or self._producer.is_suspect:
             raise TransactionFailedError("a connection broke during the commit")
         memory.state_bytes = self.stores.disk_bytes()

@@ -11,13 +11,13 @@ from kafka_pipeline.common.errors import EngineError, as_exception
 from kafka_pipeline.common.kafka.clients import MissingRightError
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
-from kafka_pipeline.taskmanager.background import Background, Operation, Pool, Then
+from kafka_pipeline.taskmanager.background import Background, BackgroundWork, Pool, Then
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, Turn
 from kafka_pipeline.taskmanager.shared_consumers import SharedConsumers
 from kafka_pipeline.taskmanager.task_rights import named
 from kafka_pipeline.taskmanager.task_start import StartCancelledError, refresh_failed
 from kafka_pipeline.taskmanager.thread_events import (
-    Closed,
+    CloseEnded,
     CommitEnded,
     DependencyFailed,
     Event,
@@ -48,7 +48,7 @@ class TaskOperations:
         self._consumers = consumers
         self._tasks = tasks
         self._calling: set[TaskId] = set()
-        self._update: Operation | None = None
+        self._update: BackgroundWork | None = None
         """The update of the global stores that is in progress."""
 
     @property
@@ -144,14 +144,14 @@ class TaskOperations:
         self._background.submit(Pool.COMMIT, refresh, lambda _: ())
 
     def close(self, task: AssignedTask) -> Sequence[Event]:
-        """Close a task without a commit; ends with `Closed`."""
+        """Close a task without a commit; ends with `CloseEnded`."""
         running = _running(task)
         self._consumers.remove(task.replica.task, running)
         self._calling.discard(task.replica.task)
 
         def then(_: Any) -> Sequence[Event]:
             task.running = None
-            return [Closed(task.replica.task)]
+            return [CloseEnded(task.replica.task)]
 
         if task.is_inline:
             return then(attempt(running.close))

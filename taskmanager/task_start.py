@@ -23,7 +23,7 @@ from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.key_watch import KeyWatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
@@ -34,7 +34,7 @@ from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
-from kafka_pipeline.taskmanager.task import OutputTopics, Task
+from kafka_pipeline.taskmanager.task import KafkaOutputTopics, Task
 from kafka_pipeline.taskmanager.task_rights import written_topics
 from kafka_pipeline.taskmanager.task_stores import TaskStores, store_identity, task_directory
 from kafka_pipeline.taskmanager.user_errors import UserCodeError, log_context
@@ -46,7 +46,7 @@ class StartCancelledError(Exception):
     """The task was cancelled while it started. The caller requested that, and forgets it."""
 
 
-class Wait(NamedTuple):
+class StartWait(NamedTuple):
     """Something that a start waits for, and since when, by `time.monotonic`."""
 
     place: str
@@ -70,9 +70,9 @@ class TaskStart(ABC):
         self.restored = 0
         """How many offsets of state topics were read."""
         self.to_restore = 0
-        self.call: Call | None = None
+        self.call: UserCall | None = None
         """The call of a user's `init` that is in progress."""
-        self.wait: Wait | None = None
+        self.wait: StartWait | None = None
         """The answer that it waits for, if that may take long."""
         self._replica = replica
         self._context = context
@@ -202,7 +202,7 @@ class ProcessorStart(TaskStart):
             undo.callback(self._context.global_stores.release, replica.task)
             views = self._open_global_stores(group)
             input_time = self._input_time(group, positions)
-            topics = OutputTopics(producer, clients.brokers, limits)
+            topics = KafkaOutputTopics(producer, clients.brokers, limits)
             nodes = self._make_nodes(group, stores, views, topics, positions, input_time, new_mark)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
@@ -278,7 +278,7 @@ class ProcessorStart(TaskStart):
         group: NodeGroup,
         stores: TaskStores,
         global_stores: Mapping[str, StoreBytes],
-        output_topics: OutputTopics,
+        output_topics: KafkaOutputTopics,
         positions: Mapping[Partition, Committed],
         input_time: InputTime | None,
         new_mark: Callable[[], CallMark],
@@ -313,7 +313,7 @@ class ProcessorStart(TaskStart):
 
     @contextmanager
     def _calling(self, place: str) -> Iterator[None]:
-        self.call = Call(place, time.monotonic())
+        self.call = UserCall(place, time.monotonic())
         try:
             yield
         finally:
@@ -348,7 +348,7 @@ class ProcessorStart(TaskStart):
     def _committed(self, reader: Reader) -> dict[Partition, Committed]:
         """Return the committed positions of those inputs that have one."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
-        self.wait = Wait(f"the coordinator of group {self._group}", time.monotonic())
+        self.wait = StartWait(f"the coordinator of group {self._group}", time.monotonic())
         try:
             committed = reader.committed(partitions, START_TIMEOUT_S)
         finally:

@@ -39,7 +39,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class TaskCall:
     """A call of user code that has not returned yet.
 
     `line` is the line of user code that it is at, "" if nobody knows.
@@ -60,7 +60,7 @@ class ThreadTick:
 
     now_ms: int
     heard_ms: int
-    calls: tuple[Call, ...] | None = None
+    calls: tuple[TaskCall, ...] | None = None
     """The calls that are in progress; `None` if nobody has checked."""
 
 
@@ -88,7 +88,7 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
-class StopRequested:
+class ThreadStopRequested:
     """The driver takes all tasks back, and the thread is to end."""
 
 
@@ -169,7 +169,7 @@ class RefreshDue:
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class CloseEnded:
     """A task's processors, clients and stores are closed."""
 
     task: TaskId
@@ -179,7 +179,7 @@ Event = (
     ThreadTick
     | Assigned
     | Revoked
-    | StopRequested
+    | ThreadStopRequested
     | Started
     | StartFailed
     | Fed
@@ -187,7 +187,7 @@ Event = (
     | CommitEnded
     | DependencyFailed
     | RefreshDue
-    | Closed
+    | CloseEnded
 )
 
 
@@ -232,7 +232,7 @@ class RefreshTask:
 
 @dataclass(frozen=True, slots=True)
 class CloseTask:
-    """Close a task's processors, clients and stores, without a commit: `Closed` follows."""
+    """Close a task's processors, clients and stores, without a commit: `CloseEnded` follows."""
 
     task: TaskId
 

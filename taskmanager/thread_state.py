@@ -14,9 +14,8 @@ from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
-    Call,
     CancelStart,
-    Closed,
+    CloseEnded,
     CloseTask,
     Command,
     CommitEnded,
@@ -38,7 +37,8 @@ from kafka_pipeline.taskmanager.thread_events import (
     Started,
     StartFailed,
     StartTask,
-    StopRequested,
+    TaskCall,
+    ThreadStopRequested,
     ThreadTick,
     TurnEnded,
 )
@@ -142,7 +142,7 @@ class PipelineThreadState:
                 for task in tasks:
                     if task in self._entries:
                         self._on_revoked(self._entries[task], hangs=task in hanging)
-            case StopRequested():
+            case ThreadStopRequested():
                 self.is_stopping = True
                 for entry in list(self._entries.values()):
                     self._release(entry, Release())
@@ -154,7 +154,7 @@ class PipelineThreadState:
                 self._on_dependency_failed(self._entries[task], failure)
             case RefreshDue(task):
                 self._on_refresh_due(self._entries[task])
-            case Closed(task):
+            case CloseEnded(task):
                 self._on_closed(self._entries[task])
         self._fill_user_thread()
         if self.is_stopping and not self._entries:
@@ -221,7 +221,7 @@ class PipelineThreadState:
         """The task whose user code runs now on the shared thread, or is to be the next to run."""
         return self._on_user_thread
 
-    def _watch_call(self, entry: TaskEntry, call: Call, passed_ms: int) -> None:
+    def _watch_call(self, entry: TaskEntry, call: TaskCall, passed_ms: int) -> None:
         """Give up a call that takes too long, and FAIL its task."""
         if entry.call_since_ms != call.since_ms:
             entry.call_since_ms, entry.call_age_ms = call.since_ms, 0

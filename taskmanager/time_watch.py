@@ -38,7 +38,7 @@ _Topic = tuple[str, str]
 logger = structlog.get_logger()
 
 
-class Brokers(Protocol):
+class PositionAsker(Protocol):
     """The brokers' answers, where they gave any; `GroupPositions` asks them."""
 
     def committed(
@@ -78,7 +78,7 @@ class TimeWatch:
     """
 
     def __init__(
-        self, config: Config, brokers: Brokers, clock: Callable[[], float] = time.monotonic
+        self, config: Config, brokers: PositionAsker, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._names = config.topic_names
         self._brokers = brokers

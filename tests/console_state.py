@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.common.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.streams.partitioning import default_partition
 
 PARTITIONS = 4
@@ -43,7 +43,7 @@ class FakeState:
         self.entries.setdefault((store, partition), []).append({"key": key, "value": value, **more})
         return partition
 
-    def answer(self, target: str, headers: Mapping[str, str]) -> Page:
+    def answer(self, target: str, headers: Mapping[str, str]) -> HttpAnswer:
         """Answer as a TaskManager that has all tasks."""
         del headers
         path, _, query = target.partition("?")
@@ -80,5 +80,5 @@ def answered(state: FakeState) -> Iterator[str]:
         server.close()
 
 
-def _page(status: HTTPStatus, body: dict[str, Any]) -> Page:
-    return Page(status, json.dumps(body).encode())
+def _page(status: HTTPStatus, body: dict[str, Any]) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps(body).encode())

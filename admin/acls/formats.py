@@ -7,17 +7,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from kafka_pipeline.admin.acls.rights import Acl, Kind, Resource, Role
+from kafka_pipeline.admin.acls.rights import Acl, Resource, ResourceKind, Role
 
 _TERRAFORM_KINDS = {
-    Kind.TOPIC: "Topic",
-    Kind.GROUP: "Group",
-    Kind.TRANSACTIONAL_ID: "TransactionalID",
+    ResourceKind.TOPIC: "Topic",
+    ResourceKind.GROUP: "Group",
+    ResourceKind.TRANSACTIONAL_ID: "TransactionalID",
 }
 _STRIMZI_KINDS = {
-    Kind.TOPIC: "topic",
-    Kind.GROUP: "group",
-    Kind.TRANSACTIONAL_ID: "transactionalId",
+    ResourceKind.TOPIC: "topic",
+    ResourceKind.GROUP: "group",
+    ResourceKind.TRANSACTIONAL_ID: "transactionalId",
 }
 
 

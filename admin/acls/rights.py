@@ -25,7 +25,7 @@ class Role(StrEnum):
     READER = "reader"
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """What a right is on, as `kafka-acls.sh` names it."""
 
     TOPIC = "topic"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
     TRANSACTIONAL_ID = "transactional-id"
 
 
-class Operation(StrEnum):
+class AclOperation(StrEnum):
     """What a right allows. Kafka lets all who may READ, WRITE or DELETE something DESCRIBE it."""
 
     READ = "Read"
@@ -44,14 +44,14 @@ class Operation(StrEnum):
     DESCRIBE_CONFIGS = "DescribeConfigs"
 
 
-_IMPLY_DESCRIBE = frozenset((Operation.READ, Operation.WRITE, Operation.DELETE))
+_IMPLY_DESCRIBE = frozenset((AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE))
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
     """What a right is on: one thing, or all whose names have a prefix."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
     is_prefix: bool = False
 
@@ -62,7 +62,7 @@ class Acl:
 
     role: Role
     resource: Resource
-    operation: Operation
+    operation: AclOperation
 
 
 class _Wanted:
@@ -70,22 +70,22 @@ class _Wanted:
 
     def __init__(self, role: Role) -> None:
         self._role = role
-        self._found: dict[Resource, set[Operation]] = {}
+        self._found: dict[Resource, set[AclOperation]] = {}
 
-    def topics(self, names: Iterable[str], *operations: Operation) -> None:
+    def topics(self, names: Iterable[str], *operations: AclOperation) -> None:
         for name in names:
-            self._found.setdefault(Resource(Kind.TOPIC, name), set()).update(operations)
+            self._found.setdefault(Resource(ResourceKind.TOPIC, name), set()).update(operations)
 
-    def group(self, name: str, operation: Operation) -> None:
-        self._found.setdefault(Resource(Kind.GROUP, name), set()).add(operation)
+    def group(self, name: str, operation: AclOperation) -> None:
+        self._found.setdefault(Resource(ResourceKind.GROUP, name), set()).add(operation)
 
     def write_as(self, id_: str, *, is_prefix: bool = False) -> None:
-        resource = Resource(Kind.TRANSACTIONAL_ID, id_, is_prefix)
-        self._found.setdefault(resource, set()).add(Operation.WRITE)
+        resource = Resource(ResourceKind.TRANSACTIONAL_ID, id_, is_prefix)
+        self._found.setdefault(resource, set()).add(AclOperation.WRITE)
 
     def acls(self) -> Iterator[Acl]:
         for resource, operations in self._found.items():
-            implied = {Operation.DESCRIBE} if operations & _IMPLY_DESCRIBE else set()
+            implied = {AclOperation.DESCRIBE} if operations & _IMPLY_DESCRIBE else set()
             for operation in sorted(operations - implied):
                 yield Acl(self._role, resource, operation)
 
@@ -103,21 +103,21 @@ def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted, names = _Wanted(Role.JOBMANAGER), pipeline.names
     commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
     created = (*control_topics(config), *pipeline.data_topics(1))
-    wanted.topics((spec.name for spec in created), Operation.CREATE, Operation.DESCRIBE)
-    wanted.topics(_checked(created), Operation.DESCRIBE_CONFIGS)
-    wanted.topics([names.threads_jm, names.heartbeat], Operation.READ, Operation.WRITE)
-    wanted.topics([names.threads_tm], Operation.READ)
-    wanted.topics([*commands, names.heartbeat_events], Operation.WRITE)
-    wanted.topics([names.pipeline], Operation.READ, Operation.WRITE)
-    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
+    wanted.topics((spec.name for spec in created), AclOperation.CREATE, AclOperation.DESCRIBE)
+    wanted.topics(_checked(created), AclOperation.DESCRIBE_CONFIGS)
+    wanted.topics([names.threads_jm, names.heartbeat], AclOperation.READ, AclOperation.WRITE)
+    wanted.topics([names.threads_tm], AclOperation.READ)
+    wanted.topics([*commands, names.heartbeat_events], AclOperation.WRITE)
+    wanted.topics([names.pipeline], AclOperation.READ, AclOperation.WRITE)
+    wanted.group(CONTROL_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.jobmanager_transactional_id)
     wanted.write_as(names.pipeline_transactional_id)
     if pipeline.arcs:
         # To drain arcs: it fences their writers, and looks whether a record is left.
-        wanted.topics(pipeline.arcs, Operation.READ, Operation.DELETE)
+        wanted.topics(pipeline.arcs, AclOperation.READ, AclOperation.DELETE)
         for reader in dict.fromkeys(pipeline.arcs.values()):
-            wanted.group(names.consumer_group(reader), Operation.DESCRIBE)
-        wanted.group(names.fetch_group, Operation.DESCRIBE)
+            wanted.group(names.consumer_group(reader), AclOperation.DESCRIBE)
+        wanted.group(names.fetch_group, AclOperation.DESCRIBE)
         wanted.write_as(names.task_ids, is_prefix=True)
     return wanted
 
@@ -126,38 +126,38 @@ def _taskmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted, names = _Wanted(Role.TASKMANAGER), pipeline.names
     commands = [names.processors(str(tm_id)) for tm_id in range(config.tm_number)]
     # It looks whether they are all there before it starts.
-    wanted.topics((spec.name for spec in control_topics(config)), Operation.DESCRIBE)
-    wanted.topics(_checked(control_topics(config)), Operation.DESCRIBE_CONFIGS)
-    wanted.topics([names.threads_jm, *commands], Operation.READ)
-    wanted.topics([names.threads_tm, names.heartbeat], Operation.WRITE)
-    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
-    wanted.group(names.fetch_group, Operation.DESCRIBE)
+    wanted.topics((spec.name for spec in control_topics(config)), AclOperation.DESCRIBE)
+    wanted.topics(_checked(control_topics(config)), AclOperation.DESCRIBE_CONFIGS)
+    wanted.topics([names.threads_jm, *commands], AclOperation.READ)
+    wanted.topics([names.threads_tm, names.heartbeat], AclOperation.WRITE)
+    wanted.group(CONTROL_GROUP, AclOperation.DESCRIBE)
+    wanted.group(names.fetch_group, AclOperation.DESCRIBE)
     wanted.write_as(names.task_ids, is_prefix=True)
     for each in pipeline.processors:
-        wanted.topics(pipeline.read_topics(each), Operation.READ)
+        wanted.topics(pipeline.read_topics(each), AclOperation.READ)
         state = pipeline.state_topics(each).values()
-        wanted.topics(state, Operation.READ)
+        wanted.topics(state, AclOperation.READ)
         written = (*pipeline.out_topics(each), *state, *_dead_letters(pipeline, each))
-        wanted.topics(written, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
-        wanted.group(names.consumer_group(each.id), Operation.READ)
+        wanted.topics(written, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS)
+        wanted.group(names.consumer_group(each.id), AclOperation.READ)
     return wanted
 
 
 def _operator(config: Config, pipeline: Pipeline, role: Role = Role.OPERATOR) -> _Wanted:
     wanted, names = _Wanted(role), pipeline.names
     topics = (*control_topics(config), *pipeline.data_topics(1))
-    wanted.topics((spec.name for spec in topics), Operation.CREATE, Operation.DESCRIBE)
-    wanted.topics(_checked(topics), Operation.DESCRIBE_CONFIGS)
-    wanted.topics([names.heartbeat], Operation.READ)
-    wanted.topics([names.pipeline], Operation.READ, Operation.WRITE)
-    wanted.group(CONTROL_GROUP, Operation.DESCRIBE)
+    wanted.topics((spec.name for spec in topics), AclOperation.CREATE, AclOperation.DESCRIBE)
+    wanted.topics(_checked(topics), AclOperation.DESCRIBE_CONFIGS)
+    wanted.topics([names.heartbeat], AclOperation.READ)
+    wanted.topics([names.pipeline], AclOperation.READ, AclOperation.WRITE)
+    wanted.group(CONTROL_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.pipeline_transactional_id)
     for each in pipeline.processors:
         for dead in _dead_letters(pipeline, each):
             # Letters go back to where they came from. Those that were dealt with are deleted.
-            wanted.topics([dead], Operation.READ, Operation.WRITE, Operation.DELETE)
-            wanted.topics(pipeline.in_topics(each), Operation.WRITE)
-            wanted.group(BULK_GROUP, Operation.DESCRIBE)
+            wanted.topics([dead], AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
+            wanted.topics(pipeline.in_topics(each), AclOperation.WRITE)
+            wanted.group(BULK_GROUP, AclOperation.DESCRIBE)
             wanted.write_as(names.dead_letters_transactional_id)
     return wanted
 
@@ -165,17 +165,17 @@ def _operator(config: Config, pipeline: Pipeline, role: Role = Role.OPERATOR) ->
 def _maintainer(config: Config, pipeline: Pipeline) -> _Wanted:
     """Return the rights for savepoints and resets: to copy, to empty and to fill what a job has."""
     wanted, names = _operator(config, pipeline, Role.MAINTAINER), pipeline.names
-    wanted.group(BULK_GROUP, Operation.DESCRIBE)
+    wanted.group(BULK_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.task_ids, is_prefix=True)
     wanted.write_as(names.tool_ids, is_prefix=True)
     own = [*pipeline.arcs]
     for each in pipeline.processors:
         own += [*pipeline.state_topics(each).values(), *_dead_letters(pipeline, each)]
-        wanted.topics((*pipeline.read_topics(each), *pipeline.out_topics(each)), Operation.READ)
+        wanted.topics((*pipeline.read_topics(each), *pipeline.out_topics(each)), AclOperation.READ)
         group = names.consumer_group(each.id)
-        wanted.group(group, Operation.READ)
-        wanted.group(group, Operation.DELETE)
-    wanted.topics(own, Operation.READ, Operation.WRITE, Operation.DELETE)
+        wanted.group(group, AclOperation.READ)
+        wanted.group(group, AclOperation.DELETE)
+    wanted.topics(own, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE)
     return wanted
 
 
@@ -183,7 +183,7 @@ def _writer(_config: Config, pipeline: Pipeline) -> _Wanted:
     wanted = _Wanted(Role.WRITER)
     for each in pipeline.processors:
         own = [topic for topic in pipeline.read_topics(each) if topic not in pipeline.arcs]
-        wanted.topics(own, Operation.WRITE)
+        wanted.topics(own, AclOperation.WRITE)
     return wanted
 
 
@@ -191,8 +191,8 @@ def _reader(_config: Config, pipeline: Pipeline) -> _Wanted:
     wanted = _Wanted(Role.READER)
     for each in pipeline.processors:
         own = [topic for topic in pipeline.out_topics(each) if topic not in pipeline.arcs]
-        wanted.topics(own, Operation.READ)
-    wanted.group(BULK_GROUP, Operation.DESCRIBE)
+        wanted.topics(own, AclOperation.READ)
+    wanted.group(BULK_GROUP, AclOperation.DESCRIBE)
     return wanted
 
 

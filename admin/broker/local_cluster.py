@@ -11,8 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts, find_free, is_free
-from kafka_pipeline.admin.broker.processes import Process
-from kafka_pipeline.admin.broker.properties import Node, security_properties, server_properties
+from kafka_pipeline.admin.broker.processes import BrokerProcess
+from kafka_pipeline.admin.broker.properties import (
+    BrokerNode,
+    security_properties,
+    server_properties,
+)
 from kafka_pipeline.admin.broker.secrets_folder import FOLDER, SecretsFolder
 from kafka_pipeline.admin.broker.server import (
     KafkaServer,
@@ -101,7 +105,7 @@ class LocalCluster:
         return cls(directory, is_secure=is_secure, found=states)
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
+    def nodes(self) -> tuple[BrokerNode, ...]:
         """The brokers, running or not, by number."""
         return tuple(state.node for state in self._states.values())
 
@@ -115,7 +119,7 @@ class LocalCluster:
         """The addresses for clients with certificates, if it is secured."""
         return ",".join(f"{LOOPBACK}:{node.tls_port}" for node in self.nodes)
 
-    def process(self, broker: int) -> Process | None:
+    def process(self, broker: int) -> BrokerProcess | None:
         """Return the process of a broker; None if it does not run."""
         state = self._states[broker]
         return state.process if state.is_running else None
@@ -168,13 +172,13 @@ class LocalCluster:
         self._signal(self._choose(broker), signal.SIGKILL, _KILL_TIMEOUT_S)
         self._save()
 
-    def _choose(self, broker: int | None) -> tuple[Node, ...]:
+    def _choose(self, broker: int | None) -> tuple[BrokerNode, ...]:
         return self.nodes if broker is None else (self._states[broker].node,)
 
-    def _properties_file(self, node: Node) -> Path:
+    def _properties_file(self, node: BrokerNode) -> Path:
         return self.directory / f"server-{node.id}.properties"
 
-    def _data_dir(self, node: Node) -> Path:
+    def _data_dir(self, node: BrokerNode) -> Path:
         return self.directory / f"data-{node.id}"
 
     def _save(self) -> None:
@@ -249,7 +253,7 @@ class LocalCluster:
             secrets.write_client_files(self.bootstrap_servers, self.tls_servers)
         return secrets
 
-    def _launch(self, server: KafkaServer, nodes: Sequence[Node], timeout_s: float) -> None:
+    def _launch(self, server: KafkaServer, nodes: Sequence[BrokerNode], timeout_s: float) -> None:
         log_starts = {node.id: _size(self.log_file(node.id)) for node in nodes}
         try:
             for node in nodes:
@@ -269,7 +273,7 @@ class LocalCluster:
             self._save()
             raise
 
-    def _wait_until_serving(self, node: Node, log_start: int, deadline_s: float) -> None:
+    def _wait_until_serving(self, node: BrokerNode, log_start: int, deadline_s: float) -> None:
         log_file = self.log_file(node.id)
         while True:
             is_running = self.process(node.id) is not None
@@ -286,7 +290,9 @@ class LocalCluster:
                 )
             time.sleep(_POLL_S)
 
-    def _signal(self, nodes: Iterable[Node], number: signal.Signals, timeout_s: float) -> None:
+    def _signal(
+        self, nodes: Iterable[BrokerNode], number: signal.Signals, timeout_s: float
+    ) -> None:
         """Send a signal to all the brokers, then wait for all of them to end."""
         running = [process for node in nodes if (process := self.process(node.id)) is not None]
         deadline_s = time.monotonic() + timeout_s
@@ -352,13 +358,13 @@ def _is_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def _new_nodes(num_brokers: int, port: int | None, *, is_secure: bool) -> list[Node]:
+def _new_nodes(num_brokers: int, port: int | None, *, is_secure: bool) -> list[BrokerNode]:
     if num_brokers < 1:
         raise ValueError(f"num_brokers must be 1 or more, not {num_brokers}")
     ports = find_free(num_brokers) if port is None else range(port, port + num_brokers)
     others = find_free(num_brokers * (2 if is_secure else 1), excluded=ports)
     return [
-        Node(i + 1, ports[i], others[i], others[num_brokers + i] if is_secure else None)
+        BrokerNode(i + 1, ports[i], others[i], others[num_brokers + i] if is_secure else None)
         for i in range(num_brokers)
     ]
 
@@ -370,7 +376,7 @@ def _require_empty(data_dir: Path) -> None:
         )
 
 
-def _require_free_ports(node: Node) -> None:
+def _require_free_ports(node: BrokerNode) -> None:
     for port in (node.port, node.controller_port, node.tls_port):
         try:
             if port is None or is_free(port):

@@ -15,7 +15,7 @@ _POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class BrokerProcess:
     """A process, told apart from a later one that happens to get the same pid."""
 
     pid: int
@@ -23,7 +23,7 @@ class Process:
     """When it started, in the operating system's format; only for comparison."""
 
     @classmethod
-    def spawn(cls, command: list[str], *, log_file: Path) -> Process:
+    def spawn(cls, command: list[str], *, log_file: Path) -> BrokerProcess:
         """Start a command in its own session, and append its output to a file.
 
         In its own session, neither Ctrl-C nor closing the terminal ends it.

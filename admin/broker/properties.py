@@ -12,7 +12,7 @@ _LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BrokerNode:
     """One broker of a local cluster, which is also one of its controllers."""
 
     id: int
@@ -26,7 +26,10 @@ class Node:
 
 
 def server_properties(
-    node: Node, nodes: Sequence[Node], data_dir: Path, extra: Mapping[str, str | int] = {}
+    node: BrokerNode,
+    nodes: Sequence[BrokerNode],
+    data_dir: Path,
+    extra: Mapping[str, str | int] = {},
 ) -> str:
     """Return the server.properties of one node of the cluster that `nodes` form.
 
@@ -78,7 +81,7 @@ def server_properties(
     return format_properties({**settings, **extra})
 
 
-def security_properties(node: Node, secrets: Path) -> dict[str, str | int]:
+def security_properties(node: BrokerNode, secrets: Path) -> dict[str, str | int]:
     """Return the settings that secure a node: nobody can connect without a name, nor do anything.
 
     Clients have two listeners. One wants a password (SASL/SCRAM), the other one a certificate,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.jars import BROKER, fetch_jars
-from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.processes import BrokerProcess
 from kafka_pipeline.admin.broker.secrets_folder import write_private
 from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
@@ -101,7 +101,7 @@ class KafkaServer:
 
     def launch(
         self, properties_file: Path, log_file: Path, *, is_short_lived: bool = False
-    ) -> Process:
+    ) -> BrokerProcess:
         """Start the server in its own session and return at once.
 
         Raises `UnavailableError` if its log or Java cannot be opened.
@@ -111,7 +111,7 @@ class KafkaServer:
         options = (*_HEAP, *machine, "-XX:+ExitOnOutOfMemoryError", crash_report)
         command = [*self._command("kafka.Kafka", *options), str(properties_file)]
         try:
-            return Process.spawn(command, log_file=log_file)
+            return BrokerProcess.spawn(command, log_file=log_file)
         except OSError as error:
             # The operating system does not say which of the two failed.
             raise UnavailableError(

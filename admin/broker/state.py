@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.admin.broker.ports import MAX_PORT
-from kafka_pipeline.admin.broker.processes import Process
-from kafka_pipeline.admin.broker.properties import Node
+from kafka_pipeline.admin.broker.processes import BrokerProcess
+from kafka_pipeline.admin.broker.properties import BrokerNode
 from kafka_pipeline.common.errors import UnavailableError
 
 # No operating system uses a larger pid.
@@ -22,8 +22,8 @@ _MAX_INT = 2**31 - 1
 class NodeState:
     """A node and the process last started for it, which may have ended since."""
 
-    node: Node
-    process: Process | None
+    node: BrokerNode
+    process: BrokerProcess | None
 
     @property
     def is_running(self) -> bool:
@@ -67,10 +67,10 @@ def _decode(entry: Mapping[str, Any]) -> NodeState:
     port, controller_port = (_number(entry[name], MAX_PORT) for name in ("port", "controller_port"))
     tls_port = None if entry["tls_port"] is None else _number(entry["tls_port"], MAX_PORT)
     return NodeState(
-        Node(_number(entry["id"], _MAX_INT), port, controller_port, tls_port),
+        BrokerNode(_number(entry["id"], _MAX_INT), port, controller_port, tls_port),
         None
         if process is None
-        else Process(_number(process["pid"], _MAX_INT), str(process["started"])),
+        else BrokerProcess(_number(process["pid"], _MAX_INT), str(process["started"])),
     )
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from kafka_pipeline.admin.dev.project import find_project
-from kafka_pipeline.admin.dev.run import Options, run
+from kafka_pipeline.admin.dev.run import DevOptions, run
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.cli import run_command
 
@@ -48,6 +48,6 @@ def dev(
     signals = Signals()
     signals.install()
     try:
-        run(project, Options(task_managers, threads, fresh), Console(), signals)
+        run(project, DevOptions(task_managers, threads, fresh), Console(), signals)
     except Interrupted as interruption:
         raise SystemExit(128 + interruption.number) from None

@@ -18,7 +18,7 @@ from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
-from kafka_pipeline.operations.state import StateClient, Store, shown
+from kafka_pipeline.operations.state import StateClient, StoreInfo, shown
 from kafka_pipeline.operations.times import parse_time, shown_time
 
 _LONGEST = 100
@@ -171,7 +171,7 @@ def _client(config: Path) -> Iterator[StateClient]:
         yield StateClient(watcher)
 
 
-def _print(store: Store, answers: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> None:
+def _print(store: StoreInfo, answers: Iterator[dict[str, Any]] | list[dict[str, Any]]) -> None:
     """Print the entries of answers as a table, and what to know about them."""
     found = list(answers)
     rows = [(answer, row) for answer in found for row in answer["entries"]]

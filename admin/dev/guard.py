@@ -22,7 +22,7 @@ _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
 
-class Guard:
+class DevGuard:
     """The guard, as the command has it."""
 
     def __init__(self, broker_dir: Path, lock: int) -> None:

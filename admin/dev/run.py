@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import Daemon, command_path
-from kafka_pipeline.admin.dev.guard import Guard
+from kafka_pipeline.admin.dev.guard import DevGuard
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import OWN, DevLog
 from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
@@ -30,7 +30,7 @@ _STOP_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DevOptions:
     """The user's options: how many TaskManagers and threads in each, whether to forget the data."""
 
     task_managers: int = 1
@@ -38,7 +38,7 @@ class Options:
     fresh: bool = False
 
 
-def run(project: Project, options: Options, console: Console, signals: Signals) -> None:
+def run(project: Project, options: DevOptions, console: Console, signals: Signals) -> None:
     """Run the job until a signal raises `Interrupted`; no process of it is left afterwards.
 
     Must be called in the main thread. Raises `ConfigError` if the pipeline is wrong at the start,
@@ -57,13 +57,15 @@ def run(project: Project, options: Options, console: Console, signals: Signals) 
 class DevRun:
     """One run: the broker, the daemons, and what is saved."""
 
-    def __init__(self, project: Project, options: Options, log: DevLog, signals: Signals) -> None:
+    def __init__(
+        self, project: Project, options: DevOptions, log: DevLog, signals: Signals
+    ) -> None:
         self._project = project
         self._options = options
         self._log = log
         self._signals = signals
         self._daemons: dict[str, Daemon] = {}
-        self._guard: Guard | None = None
+        self._guard: DevGuard | None = None
         self._runs = Saved(None, None, {})
 
     def run(self, lock: int) -> None:
@@ -71,7 +73,7 @@ class DevRun:
         broker_dir = self._project.work_dir / "broker"
         self._forget_former(broker_dir)
         with self._signals.held():
-            self._guard = Guard(broker_dir, lock)
+            self._guard = DevGuard(broker_dir, lock)
         try:
             self._work(broker_dir)
         finally:

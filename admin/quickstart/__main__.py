@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.quickstart.display import run_shown
-from kafka_pipeline.admin.quickstart.local_run import Options
+from kafka_pipeline.admin.quickstart.local_run import RunOptions
 from kafka_pipeline.admin.quickstart.run import run
 from kafka_pipeline.common.cli import run_command
 
@@ -31,7 +31,7 @@ def quickstart(
     end. Takes about half a minute, and some more the first time. Exit codes: 0 everything is
     right, 1 it is not, 3 something needed is missing.
     """
-    run_shown(partial(run, Options(kill=not no_kill, keep=keep)))
+    run_shown(partial(run, RunOptions(kill=not no_kill, keep=keep)))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ _PIPE_WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """How far the run is; rates are records per second."""
 
     loaded: int
@@ -87,7 +87,7 @@ class Display:
             content = Text(content)
         self._console.print(content, soft_wrap=isinstance(content, Text))
 
-    def update(self, progress: Progress) -> None:
+    def update(self, progress: RunProgress) -> None:
         """Show the progress, unless it was shown only a moment ago."""
         now_s = time.monotonic()
         if now_s < self._next_s:
@@ -112,14 +112,14 @@ class Display:
         return time.monotonic() - self._started_s
 
 
-def _line(progress: Progress) -> str:
+def _line(progress: RunProgress) -> str:
     return (
         f"in {progress.loaded:>7,}  out {progress.arrived:>7,}  {progress.rate:>7,.0f} records/s  "
         f"lag {progress.lag:>6}  TaskManagers {progress.task_managers_up}"
     )
 
 
-def _live_view(progress: Progress) -> RenderableType:
+def _live_view(progress: RunProgress) -> RenderableType:
     bars = Table.grid(padding=(0, 1))
     for name, done, total in (
         ("in", progress.loaded, progress.to_load),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import command_path
-from kafka_pipeline.admin.quickstart.display import Display, Progress
+from kafka_pipeline.admin.quickstart.display import Display, RunProgress
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
 from kafka_pipeline.admin.quickstart.outage import Outage, measure
 from kafka_pipeline.admin.quickstart.verdict import Checked, report
@@ -33,7 +33,7 @@ _STALL_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RunOptions:
     """The user's options: whether to kill a TaskManager, and to leave Kafka running at the end."""
 
     kill: bool = True
@@ -41,7 +41,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class CheckedRun:
     """A job to run, and how to check it.
 
     `load` is called with the seconds since all tasks run, and returns how many of the `to_load`
@@ -59,12 +59,12 @@ class Work:
     begins: str = "all tasks run"
 
 
-Prepare = Callable[[Path, int, Display], Work]
+Prepare = Callable[[Path, int, Display], CheckedRun]
 """Prepares the work in a folder, for the Kafka at a port. No daemon runs yet."""
 
 
 def run_checked(
-    name: str, prepare: Prepare, options: Options, display: Display, signals: Signals
+    name: str, prepare: Prepare, options: RunOptions, display: Display, signals: Signals
 ) -> bool:
     """Start Kafka, run the work, stop Kafka; return whether all results are right.
 
@@ -104,7 +104,7 @@ def run_checked(
     return is_right
 
 
-def _run(work: Work, options: Options, display: Display, signals: Signals) -> bool:
+def _run(work: CheckedRun, options: RunOptions, display: Display, signals: Signals) -> bool:
     lost, problems = work.job.run(display, signals, lambda: follow(work, options, display))
     display.event("reading all results back, read_committed")
     checked = work.check()
@@ -113,7 +113,7 @@ def _run(work: Work, options: Options, display: Display, signals: Signals) -> bo
     return not problems
 
 
-def follow(work: Work, options: Options, display: Display) -> Outage | None:
+def follow(work: CheckedRun, options: RunOptions, display: Display) -> Outage | None:
     """Have records loaded, and wait for the results, or until none has come for a minute.
 
     Returns how long results stayed away after a TaskManager was killed, if one was: that happens
@@ -142,7 +142,7 @@ def follow(work: Work, options: Options, display: Display) -> Outage | None:
             rates = rate_log.take(int(now_s * 1000), status)
             rate = arrivals.rate(now_s)
             display.update(
-                Progress(loaded, work.to_load, arrived, work.to_arrive, rate, status, rates)
+                RunProgress(loaded, work.to_load, arrived, work.to_arrive, rate, status, rates)
             )
             if options.kill and killed_at_s is None and 2 * arrived >= work.to_arrive:
                 killed_at_s = work.job.kill_owner_of_state(status, display)

@@ -23,7 +23,7 @@ from kafka_pipeline.admin.quickstart import local_job
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.quickstart.flights import Flights, Outcome, fetch_flights, read_flights
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
-from kafka_pipeline.admin.quickstart.local_run import Options, Work, run_checked
+from kafka_pipeline.admin.quickstart.local_run import CheckedRun, RunOptions, run_checked
 from kafka_pipeline.admin.quickstart.verdict import Checked, compare
 from kafka_pipeline.admin.samples import quickstart_pipeline
 from kafka_pipeline.admin.signals import Signals
@@ -75,17 +75,17 @@ class Expected:
     dead_letters: Counter[bytes]
 
 
-def run(options: Options, display: Display, signals: Signals) -> bool:
+def run(options: RunOptions, display: Display, signals: Signals) -> bool:
     """Run everything; return whether the results are right. See `run_checked`."""
     archive = fetch_flights()
 
-    def prepare(folder: Path, port: int, _: Display) -> Work:
+    def prepare(folder: Path, port: int, _: Display) -> CheckedRun:
         return _prepare(folder, port, read_flights(archive))
 
     return run_checked("quickstart", prepare, options, display, signals)
 
 
-def _prepare(folder: Path, port: int, flights: Flights) -> Work:
+def _prepare(folder: Path, port: int, flights: Flights) -> CheckedRun:
     config_file, pipeline_file = folder / "config.yaml", folder / "pipeline.yaml"
     (console_port,) = find_free(1)
     config_file.write_text(
@@ -96,7 +96,7 @@ def _prepare(folder: Path, port: int, flights: Flights) -> Work:
     pipeline_file.write_text(quickstart_pipeline().format(airports=airports_file))
     job = local_job.prepare(folder, config_file, pipeline_file, _THREADS)
     records = len(flights.records)
-    return Work(
+    return CheckedRun(
         job,
         {job.config.sink_topic: job.config.parallelism},
         to_load=records,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from kafka_pipeline.common.config.kafka_settings import KAFKA_SCHEMA
-from kafka_pipeline.common.config.keys import Choice, Flag, Free, Key, Number, Section, Text, Texts
+from kafka_pipeline.common.config.keys import (
+    Choice,
+    ConfigKey,
+    Flag,
+    Free,
+    Number,
+    Section,
+    Text,
+    Texts,
+)
 from kafka_pipeline.common.config.secret_settings import SECRETS
 from kafka_pipeline.common.config.table_settings import TABLES
 from kafka_pipeline.common.names import NAME_PATTERN
@@ -242,7 +251,7 @@ KAFKA = Free(
     of=KAFKA_SCHEMA,
     says="map",
 )
-CONFIG_KEYS: tuple[Key, ...] = (
+CONFIG_KEYS: tuple[ConfigKey, ...] = (
     SERVER_IP,
     SERVER_PORT,
     TM_NUMBER,

@@ -9,9 +9,9 @@ from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.keys import (
     PAIR,
     Choice,
+    ConfigKey,
     Duration,
     Flag,
-    Key,
     Number,
     Section,
     T,
@@ -63,7 +63,7 @@ class Fields:
         """Return the value of an optional key, or None if the key is not there."""
         return self._values.get(key)
 
-    def require(self, key: Key) -> Value | None:
+    def require(self, key: ConfigKey) -> Value | None:
         """Return the value of a key that must be there."""
         value = self._values.get(key.name)
         if value is None:
@@ -140,7 +140,7 @@ class Fields:
         """Return the keys of a map inside this one; no keys if it is missing."""
         return Fields(self.pairs(key), self._problems, at=self._at, known=names(key.keys))
 
-    def pairs(self, key: Key) -> tuple[Pair, ...]:
+    def pairs(self, key: ConfigKey) -> tuple[Pair, ...]:
         """Return the pairs of an optional map; none if it is missing."""
         value = self._optional(key)
         if value is None:
@@ -150,7 +150,7 @@ class Fields:
             return ()
         return value.pairs
 
-    def items(self, key: Key) -> Items | None:
+    def items(self, key: ConfigKey) -> Items | None:
         """Return a required list, or None in place of a bad one."""
         value = self._value(key)
         if value is None or isinstance(value, Items):
@@ -185,13 +185,13 @@ class Fields:
             return key.default
         return value.value
 
-    def _value(self, key: Key) -> Value | None:
+    def _value(self, key: ConfigKey) -> Value | None:
         if not key.required:
             return self._optional(key)
         value = self.require(key)
         return None if value is None or self._problems.found_at(value) else value
 
-    def _optional(self, key: Key) -> Value | None:
+    def _optional(self, key: ConfigKey) -> Value | None:
         value = self.get(key.name)
         return None if value is None or self._problems.found_at(value) else value
 

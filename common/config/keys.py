@@ -23,7 +23,7 @@ FILLED = r"\S"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ConfigKey:
     """A key of a map; `doc` is its line in the reference.
 
     `about` says what a missing required key is for, as the end of an error message.
@@ -50,7 +50,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Number(Key):
+class Number(ConfigKey):
     """A whole number from `low` to `high`; it may be missing without a default too."""
 
     low: int
@@ -58,40 +58,40 @@ class Number(Key):
     default: int | None = None
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         high = {} if self.high is None else {"maximum": self.high}
         return {"type": "integer", "minimum": self.low, **high}
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return f"number from {self.low}" + ("" if self.high is None else f" to {self.high}")
 
     @property
     def default_text(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "" if self.default is None else str(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Text(Key):
+class Text(ConfigKey):
     """A string that is not blank; the `pattern`, for the schema only, may refuse less than code."""
 
     default: str | None = None
     pattern: str = FILLED
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return {"type": "string", "pattern": self.pattern}
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "string"
 
     @property
     def default_text(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return self.default or ""
 
 
@@ -103,17 +103,17 @@ class Duration(Text):
     units: Sequence[str] = durations.UNITS
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return {"type": "string", "pattern": durations.pattern(self.units, self.low)}
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "time"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice(Key, Generic[T]):
+class Choice(ConfigKey, Generic[T]):
     """One of several words; `says` is its kind, for the reference, if they are too many to list.
 
     A choice such as `skip: all` is a map of one pair.
@@ -134,85 +134,85 @@ class Choice(Key, Generic[T]):
         return [f"{{{choice}}}" for choice in self.choices if PAIR in choice]
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         words: Schema = {"enum": self.words}
         pairs = [choice.split(PAIR) for choice in self.choices if PAIR in choice]
         return {"anyOf": [words, *(_pair_schema(*pair) for pair in pairs)]} if pairs else words
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         *others, last = (f"`{choice}`" for choice in (*self.words, *self.pairs))
         return self.says or f"{', '.join(others)} or {last}"
 
     @property
     def default_text(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return self.default or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Flag(Key):
+class Flag(ConfigKey):
     """True or false."""
 
     default: bool
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return {"type": "boolean"}
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "`true` or `false`"
 
     @property
     def default_text(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return str(self.default).lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Texts(Key):
+class Texts(ConfigKey):
     """A list of strings that are not blank; a single one counts as a list."""
 
     pattern: str = FILLED
     default: Sequence[str] = ()
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         one: Schema = {"type": "string", "pattern": self.pattern}
         return {"anyOf": [one, {"type": "array", "items": one}]}
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "list of strings"
 
     @property
     def default_text(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return ", ".join(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section(Key):
+class Section(ConfigKey):
     """A map with keys of its own."""
 
-    keys: Sequence[Key]
+    keys: Sequence[ConfigKey]
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return map_schema(self.keys)
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return "map"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Free(Key):
+class Free(ConfigKey):
     """Any other value: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it.
 
     `says` is its kind, for the reference.
@@ -220,15 +220,15 @@ class Free(Key):
 
     of: Schema
     says: str
-    parts: Sequence[Key] = ()
+    parts: Sequence[ConfigKey] = ()
 
     def schema(self) -> Schema:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return self.of
 
     @property
     def kind(self) -> str:
-        """See `Key`."""
+        """See `ConfigKey`."""
         return self.says
 
 
@@ -241,12 +241,12 @@ def _pair_schema(name: str, value: str) -> Schema:
     }
 
 
-def names(keys: Sequence[Key]) -> tuple[str, ...]:
+def names(keys: Sequence[ConfigKey]) -> tuple[str, ...]:
     """Return the names of the keys."""
     return tuple(key.name for key in keys)
 
 
-def _described(key: Key) -> Schema:
+def _described(key: ConfigKey) -> Schema:
     """Return the schema of a key's value, with its line of the reference and its default."""
     default = getattr(key, "default", None)
     plain = list(default) if isinstance(default, tuple) else default
@@ -254,7 +254,7 @@ def _described(key: Key) -> Schema:
     return {"description": key.doc, **shown, **key.schema()}
 
 
-def map_schema(keys: Sequence[Key]) -> Schema:
+def map_schema(keys: Sequence[ConfigKey]) -> Schema:
     """Return the JSON Schema of a map that has these keys and no others."""
     required = [key.name for key in keys if key.required]
     return {

@@ -20,9 +20,9 @@ from kafka_pipeline.common.kafka.clients import (
     translate,
 )
 from kafka_pipeline.common.kafka.columns import Columns, unseen
-from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer, Signals
+from kafka_pipeline.common.kafka.managed_consumer import ConsumerSignals, ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker
-from kafka_pipeline.common.kafka.topic_watch import Describer, TopicWatch
+from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import RecordBatch
 
 # librdkafka's defaults wait up to 1 s where these wait milliseconds.
@@ -33,7 +33,7 @@ _MAX_RESPONSE_BYTES = 2_147_483_647
 _FIRST_WAIT_S = 2.0
 
 
-class Brokers(Describer, EndsAsker, Protocol):
+class TopicAsker(Describer, EndsAsker, Protocol):
     """Answers the requests that a reader does not make with its consumer; `Admin` is one."""
 
 
@@ -66,13 +66,13 @@ class PartitionReader:
     one thread at a time, see `ManagedConsumer`.
     """
 
-    def __init__(self, config: Config, group: str, brokers: Brokers | None = None) -> None:
+    def __init__(self, config: Config, group: str, brokers: TopicAsker | None = None) -> None:
         """Connect. With `brokers`, `fetch` also reports topics that have been deleted.
 
         It then also replaces a stalled consumer. One that lost all brokers is always replaced.
         """
         self._group = group
-        self._watch = TopicWatch(brokers) if brokers else None
+        self._watch = TopicIdWatch(brokers) if brokers else None
         settings = client_config(
             config,
             "consumer",
@@ -227,5 +227,5 @@ class PartitionReader:
         return [(p, gone[p[0]]) for p in self.positions if p[0] in gone]
 
 
-def _explained(signals: Signals) -> list[tuple[Partition, str]]:
+def _explained(signals: ConsumerSignals) -> list[tuple[Partition, str]]:
     return [(p, explain(error, f"Read of topic {p[0]}")) for p, error in signals.errors]

@@ -27,7 +27,7 @@ logger = structlog.get_logger()
 
 
 @dataclass(slots=True)
-class Signals:
+class ConsumerSignals:
     """The reports of a consumer that are not records: the ends that it reached, and errors."""
 
     ends: list[tuple[Partition, int]] = field(default_factory=list)
@@ -118,13 +118,13 @@ class ManagedConsumer:
         self._paused.difference_update(chosen)
         self._consumer.resume([TopicPartition(*partition) for partition in chosen])
 
-    def receive(self, max_records: int, wait_s: float, take: Take) -> Signals:
+    def receive(self, max_records: int, wait_s: float, take: Take) -> ConsumerSignals:
         """Give `take` the records that have arrived, at most `max_records`, waiting up to `wait_s`.
 
         Records of a partition that is not assigned are left out. If nothing has arrived, replaces
         the consumer when necessary.
         """
-        signals = Signals()
+        signals = ConsumerSignals()
         has_records = self._receive(max_records, wait_s, signals, take)
         for partition, offset in signals.ends:
             # An end may have been reported before records that came in the same call.
@@ -165,7 +165,9 @@ class ManagedConsumer:
         """Close the consumer; blocks for some milliseconds."""
         self._consumer.close()
 
-    def _receive(self, max_records: int, wait_s: float, signals: Signals, take: Take) -> bool:
+    def _receive(
+        self, max_records: int, wait_s: float, signals: ConsumerSignals, take: Take
+    ) -> bool:
         """Hand over the records that have arrived, and return whether there are any.
 
         A chunk is freed before the next one is made. So all of them use the same memory, which
@@ -213,7 +215,7 @@ class ManagedConsumer:
         starts = [0, *(at for at, (one, other) in enumerate(places, 1) if one != other), size]
         return [(_partition(messages[at]), messages[at:to]) for at, to in pairwise(starts)]
 
-    def _set_aside_errors(self, messages: list[Message], signals: Signals) -> list[Message]:
+    def _set_aside_errors(self, messages: list[Message], signals: ConsumerSignals) -> list[Message]:
         records = []
         for message in messages:
             error, partition = message.error(), _partition(message)
@@ -240,7 +242,7 @@ class ManagedConsumer:
         is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
         return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
 
-    def _misses_some(self, signals: Signals) -> bool:
+    def _misses_some(self, signals: ConsumerSignals) -> bool:
         """Whether the brokers have records of partitions of which nothing comes."""
         assert self._unheard_watch is not None
         heard = {partition for partition, _ in (*signals.ends, *signals.errors)}

@@ -35,7 +35,7 @@ class SchemaRegistry:
     register: bool = True
 
 
-class Functions(NamedTuple):
+class SerdeFunctions(NamedTuple):
     """Functions for both directions; neither accepts `None`.
 
     They raise `ValueError`, without payload, for data that cannot be converted, `UnavailableError`
@@ -47,7 +47,7 @@ class Functions(NamedTuple):
     deserialize: Callable[[bytes], Any]
 
 
-def avro(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
+def avro(registry: SchemaRegistry, subject: str, schema: str) -> SerdeFunctions:
     """Write dicts and other values by an Avro schema, given in JSON; read data of any version.
 
     Reading converts data that another version of the schema has written to this one.
@@ -61,7 +61,7 @@ def avro(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
     return _guarded(registry, subject, writer, reader)
 
 
-def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Functions:
+def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> SerdeFunctions:
     """Write dicts and other values as JSON that a JSON schema allows; read such JSON."""
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -72,7 +72,7 @@ def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Function
     return _guarded(registry, subject, writer, reader)
 
 
-def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> Functions:
+def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> SerdeFunctions:
     """Write and read messages of a class that protoc generated."""
     with _extra_needed():
         from confluent_kafka.schema_registry.protobuf import (
@@ -129,7 +129,7 @@ def _guarded(
     subject: str,
     writer: Callable[[Any, Any], Any],
     reader: Callable[[Any, Any], Any],
-) -> Functions:
+) -> SerdeFunctions:
     """Wrap Confluent's serializers in functions whose errors say whose fault it is."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
@@ -154,7 +154,7 @@ def _guarded(
             failure = _registry_error(registry, subject, error)
             raise failure or ValueError(f"they do not fit the schema, {_kind(error)}") from None
 
-    return Functions(serialize, deserialize)
+    return SerdeFunctions(serialize, deserialize)
 
 
 def _registry_error(

@@ -26,7 +26,7 @@ class Describer(Protocol):
         """Ask for the `TopicDescription` of topics; does not wait for the answers."""
 
 
-class TopicWatch:
+class TopicIdWatch:
     """Asks every five seconds whether topics are still the same ones as at first.
 
     Brokers that are starting or lag behind may know less than others, so an answer that a topic is

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from kafka_pipeline.common.http_server import HttpServer, Page
+from kafka_pipeline.common.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.common.monitoring.exposition import Exposition, Samples
 
 Problems = Callable[[], list[str]]
@@ -41,21 +41,21 @@ class Pages:
         """Stop listening."""
         self._server.close()
 
-    def _answer(self, path: str, headers: Mapping[str, str]) -> Page:
+    def _answer(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
         match path.partition("?")[0]:
             case "/metrics":
-                return Page(HTTPStatus.OK, *self._exposition.page(headers.get("accept", "")))
+                return HttpAnswer(HTTPStatus.OK, *self._exposition.page(headers.get("accept", "")))
             case "/healthz":
                 return _verdict(self._health())
             case "/readyz":
                 return _verdict(self._ready())
         known = "the pages are /metrics, /healthz and /readyz"
-        return Page(HTTPStatus.NOT_FOUND, _body("not found", [known]))
+        return HttpAnswer(HTTPStatus.NOT_FOUND, _body("not found", [known]))
 
 
-def _verdict(problems: list[str]) -> Page:
+def _verdict(problems: list[str]) -> HttpAnswer:
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
-    return Page(status, _body("failing" if problems else "ok", problems))
+    return HttpAnswer(status, _body("failing" if problems else "ok", problems))
 
 
 def _body(status: str, problems: list[str]) -> bytes:

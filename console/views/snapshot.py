@@ -42,7 +42,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class HistorySample:
     """Records per second and lag of each processor at one moment; unknown ones are left out."""
 
     at_ms: int
@@ -65,7 +65,7 @@ class Snapshot:
     deployed: Deployed | None = None
     rates: Mapping[TaskId, Rates] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[HistorySample, ...] = ()
 
     @property
     def pipeline(self) -> Pipeline | None:

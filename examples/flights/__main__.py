@@ -9,7 +9,7 @@ import typer
 
 from examples.flights.run import run
 from kafka_pipeline.admin.quickstart.display import run_shown
-from kafka_pipeline.admin.quickstart.local_run import Options
+from kafka_pipeline.admin.quickstart.local_run import RunOptions
 from kafka_pipeline.common.cli import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -36,7 +36,7 @@ def flights(
     Starts a real Kafka on free ports, the TaskManagers and the JobManager, and stops them at the
     end. Exit codes: 0 everything is right, 1 it is not, 3 something needed is missing.
     """
-    run_shown(partial(run, Options(kill=not no_kill, keep=keep), days, sql))
+    run_shown(partial(run, RunOptions(kill=not no_kill, keep=keep), days, sql))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from examples.flights.results import HourlyDelays, Row, delays_of, delays_of_sql
 from kafka_pipeline.admin.quickstart import local_job
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.quickstart.flights import fetch_flights
-from kafka_pipeline.admin.quickstart.local_run import Options, Work, run_checked
+from kafka_pipeline.admin.quickstart.local_run import CheckedRun, RunOptions, run_checked
 from kafka_pipeline.admin.quickstart.verdict import Checked, compare
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.config.config import Config
@@ -55,7 +55,9 @@ _RIGHT = "RIGHT: every result is there once, and equals that of pandas."
 _LARGEST = 5
 
 
-def run(options: Options, days: int | None, sql: bool, display: Display, signals: Signals) -> bool:
+def run(
+    options: RunOptions, days: int | None, sql: bool, display: Display, signals: Signals
+) -> bool:
     """Run everything; return whether the results are right. See `run_checked`.
 
     `days` cuts the year off after so many days. `sql` runs the pipeline of queries in place of the
@@ -63,7 +65,7 @@ def run(options: Options, days: int | None, sql: bool, display: Display, signals
     """
     tables = read(fetch_flights(), days)
 
-    def prepare(folder: Path, port: int, display: Display) -> Work:
+    def prepare(folder: Path, port: int, display: Display) -> CheckedRun:
         config_file = folder / "config.yaml"
         config_file.write_text(_CONFIG.format(port=port, folder=FOLDER))
         pipeline_file = FOLDER / ("pipeline_sql.yaml" if sql else "pipeline.yaml")
@@ -75,7 +77,7 @@ def run(options: Options, days: int | None, sql: bool, display: Display, signals
         display.event("asking pandas")
         delays, enriched = answers.delays(tables), answers.enriched(tables)
         flights = len(entries["flights"])
-        return Work(
+        return CheckedRun(
             job,
             OUTPUTS,
             to_load=flights,

@@ -20,7 +20,7 @@ from kafka_pipeline.deployment.deploy import who
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
-    Stop,
+    StopOrder,
     Wish,
     is_restoring,
     require_no_stop,
@@ -45,7 +45,7 @@ class JobStop:
     It is in the pipeline topic. So it outlasts this process, and every JobManager keeps to it.
     """
 
-    def __init__(self, config: Config, admin: Admin, stop: Stop) -> None:
+    def __init__(self, config: Config, admin: Admin, stop: StopOrder) -> None:
         self._config = config
         self._admin = admin
         self.stop = stop
@@ -57,7 +57,7 @@ class JobStop:
         Raises `ConfigError` if the job has no pipeline, or if its topics are being made anew, or if
         another version is to come.
         """
-        stop = Stop(purpose="savepoint", token=secrets.token_hex(8), by=who(), drains=drains)
+        stop = StopOrder(purpose="savepoint", token=secrets.token_hex(8), by=who(), drains=drains)
         with closing(DeploymentEditor(config, admin)) as editor:
             wish = editor.deployment.wish
             if wish is None:
@@ -74,14 +74,19 @@ class JobStop:
 
     @classmethod
     def of_restore(
-        cls, config: Config, admin: Admin, token: str, version: PipelineVersion, former: Stop | None
+        cls,
+        config: Config,
+        admin: Admin,
+        token: str,
+        version: PipelineVersion,
+        former: StopOrder | None,
     ) -> JobStop:
         """Make a version the one of the job, and let nothing run before all of its topics are made.
 
         `former` is the stop that was found when the restore was planned. Raises
         `ChangedMeanwhileError` if there is another one now.
         """
-        stop = Stop(purpose="restore", token=token, by=who())
+        stop = StopOrder(purpose="restore", token=token, by=who())
         with closing(DeploymentEditor(config, admin)) as editor:
             deployment = editor.deployment
             wish = deployment.wish or Wish(version=version.number)

@@ -20,7 +20,12 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.deploy import Proposal, who
-from kafka_pipeline.deployment.desired_state import PipelineVersion, Stop, is_same, require_no_stop
+from kafka_pipeline.deployment.desired_state import (
+    PipelineVersion,
+    StopOrder,
+    is_same,
+    require_no_stop,
+)
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.prepare import prepared, with_partitions
 from kafka_pipeline.operations.renewal import renew_topics
@@ -73,7 +78,7 @@ class Restore:
         self._in_place = in_place
         deployment = read_deployment(config, admin)
         wish = deployment.wish
-        self._stop: Stop | None = None if wish is None else wish.stop
+        self._stop: StopOrder | None = None if wish is None else wish.stop
         # A restore that was interrupted may be followed by one of any savepoint.
         stop = self._stop
         if stop is not None and stop.purpose == "savepoint" and stop.token != self._manifest.token:

@@ -29,7 +29,7 @@ from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class BackfillPlan:
     """The plan of a backfill.
 
     `stages` has the replicas of each processor, writers before their readers. `results` are the
@@ -69,7 +69,7 @@ class Plan:
         return [[str(path), stat.st_size, stat.st_mtime_ns] for path, stat in stats]
 
 
-def make_plan(config: Path, file: Path, from_: Sequence[str], to: str) -> Plan:
+def make_plan(config: Path, file: Path, from_: Sequence[str], to: str) -> BackfillPlan:
     """Read the files and the arguments; asks Kafka only if a topic is read or written.
 
     Raises `ConfigError` for mistakes, and `UnavailableError` if Kafka is needed and not reachable.
@@ -101,7 +101,7 @@ def make_plan(config: Path, file: Path, from_: Sequence[str], to: str) -> Plan:
     target_topics = {} if isinstance(target, Path) else _renamed(pipeline, target, results)
     counts = _counts_in_kafka(settings, sources, target_topics)
     pipeline = with_counts(pipeline, counts)
-    return Plan(
+    return BackfillPlan(
         config=settings,
         pipeline=pipeline,
         sources=sources,
@@ -172,7 +172,7 @@ def _counts_in_kafka(
     return {topic: found[name] for topic, name in places.items() if name in found}
 
 
-def target_specs(plan: Plan) -> list[TopicSpec]:
+def target_specs(plan: BackfillPlan) -> list[TopicSpec]:
     """Return the topics that results go to, under their names in Kafka."""
     specs = {spec.name: spec for spec in plan.pipeline.data_topics(plan.config.replication_factor)}
     return [replace(specs[topic], name=name) for topic, name in plan.target_topics.items()]

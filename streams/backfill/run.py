@@ -33,7 +33,7 @@ from kafka_pipeline.streams.backfill.files import ReadFile, chunks_of
 from kafka_pipeline.streams.backfill.kafka import ReadPartition, WritePartition
 from kafka_pipeline.streams.backfill.outputs import runs_of, topics_of
 from kafka_pipeline.streams.backfill.places import Files, TopicRange, are_nested, offsets_of
-from kafka_pipeline.streams.backfill.plan import Plan, target_specs
+from kafka_pipeline.streams.backfill.plan import BackfillPlan, target_specs
 from kafka_pipeline.streams.backfill.results import WriteFile
 from kafka_pipeline.streams.backfill.stage import Input, StageTask, Topics
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
@@ -56,7 +56,7 @@ class Result:
     dropped: int
 
 
-def default_work(plan: Plan) -> Path:
+def default_work(plan: BackfillPlan) -> Path:
     """Return the default work folder: next to the target folder, or in `state_dir`."""
     if isinstance(plan.target, Path):
         return plan.target.with_name(f"{plan.target.name}.backfill")
@@ -81,7 +81,7 @@ class Jobs(Protocol):
 
 
 def run_backfill(
-    plan: Plan, work: Path, console: Console, start_jobs: Callable[[Config], Jobs]
+    plan: BackfillPlan, work: Path, console: Console, start_jobs: Callable[[Config], Jobs]
 ) -> Result:
     """Do all that is not done yet and show the progress; Spark starts if anything is left.
 
@@ -108,7 +108,7 @@ def run_backfill(
         return result
 
 
-def _require_apart(work: Path, plan: Plan) -> None:
+def _require_apart(work: Path, plan: BackfillPlan) -> None:
     """Refuse a work folder that overlaps input or target: its folders are deleted at the end."""
     read = [where.path for where in plan.sources.values() if isinstance(where, Files)]
     for place in (plan.target, *read):
@@ -130,7 +130,7 @@ def _translated() -> Iterator[None]:
         raise UnavailableError(f"the folders of the backfill cannot be used: {error}") from error
 
 
-def _ranges(plan: Plan) -> dict[str, list[list[int]]]:
+def _ranges(plan: BackfillPlan) -> dict[str, list[list[int]]]:
     """Return the offsets to read of each topic, up to its current end offsets."""
     return {
         topic: [list(each) for each in offsets_of(where, plan.num_partitions(topic), admin)]
@@ -157,7 +157,7 @@ def _progress(console: Console) -> Iterator[Progress]:
 class _Backfill:
     """One run of a backfill; `_folders` has the folders of all finished tasks."""
 
-    def __init__(self, plan: Plan, work: Work, jobs: Jobs, progress: Progress) -> None:
+    def __init__(self, plan: BackfillPlan, work: Work, jobs: Jobs, progress: Progress) -> None:
         self._plan = plan
         # On a cluster, the content of python_path is shipped; its folders exist on this host only.
         config = plan.config

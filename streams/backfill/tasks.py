@@ -18,7 +18,7 @@ from kafka_pipeline.common.error_words import HOW_TO_SHOW, hides_words, tracebac
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.outputs import count_runs
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
 
@@ -42,7 +42,7 @@ class Done:
     runs: int = 0
     """How many runs are in its folder."""
 
-    def add(self, figures: Figures) -> None:
+    def add(self, figures: TaskFigures) -> None:
         """Add the figures of a group; `count_written` counts the records that it wrote."""
         self.records_in += figures.records_in
         self.skipped += figures.skipped

@@ -25,7 +25,7 @@ MOST_OPEN_S = 0.1
 
 
 @dataclass(eq=False, slots=True)
-class Entry:
+class PendingCall:
     """One call: its record, and its results or its error."""
 
     batch: RecordBatch
@@ -83,9 +83,9 @@ class AsyncCalls:
         self._loop = loop
         self._wake = wake
         self._mark = mark
-        self._entries: deque[Entry] = deque()
+        self._entries: deque[PendingCall] = deque()
         """The calls in flight, oldest first."""
-        self._waiting: dict[bytes, deque[Entry]] = {}
+        self._waiting: dict[bytes, deque[PendingCall]] = {}
         """By key: the current call, followed by the calls that wait for it."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._has_results = threading.Event()
@@ -113,7 +113,7 @@ class AsyncCalls:
         return not (self._by_key and self._entries)
 
     @property
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> PendingCall | None:
         """The entry that was submitted first; any thread may read it."""
         try:
             return self._entries[0]
@@ -121,7 +121,7 @@ class AsyncCalls:
             return None
 
     @property
-    def next_result(self) -> Entry | None:
+    def next_result(self) -> PendingCall | None:
         """The finished entry whose turn it is; `remove` it to get the next one."""
         entries = self._entries if self._by_key else islice(self._entries, 1)
         return next((entry for entry in entries if entry.is_done), None)
@@ -130,7 +130,7 @@ class AsyncCalls:
         """Return the offset of the partition's first record in flight; `None` if there is none."""
         return next((e.offset for e in self._entries if e.partition == partition), None)
 
-    def submit(self, entries: Sequence[Entry]) -> None:
+    def submit(self, entries: Sequence[PendingCall]) -> None:
         """Begin calls in input order, at most `room` of them."""
         now_s = time.monotonic()
         if self._by_key and (self._open_until_s is None or self._is_over):
@@ -153,7 +153,7 @@ class AsyncCalls:
         if ready:
             self._loop.call_soon(self._start, ready)
 
-    def remove(self, entry: Entry) -> bool:
+    def remove(self, entry: PendingCall) -> bool:
         """Forget an entry whose result was taken; return whether a commit must come next.
 
         While records keep coming, there would be no other moment to commit.
@@ -176,7 +176,7 @@ class AsyncCalls:
         else:
             self._mark.set(CallKind.PROCESS, thread=thread)
 
-    def _go_on_after(self, entry: Entry) -> None:
+    def _go_on_after(self, entry: PendingCall) -> None:
         if entry.key is None or entry.record is None or not self._by_key:
             return
         waiting = self._waiting[entry.key]
@@ -203,14 +203,14 @@ class AsyncCalls:
 
     # On the event loop
 
-    def _start(self, entries: Sequence[Entry]) -> None:
+    def _start(self, entries: Sequence[PendingCall]) -> None:
         loop = asyncio.get_running_loop()
         for entry in entries:
             task = loop.create_task(self._call(entry))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _call(self, entry: Entry) -> None:
+    async def _call(self, entry: PendingCall) -> None:
         assert entry.record is not None
         try:
             async with asyncio.timeout(self._timeout_s) as limit:

@@ -20,7 +20,7 @@ _LONGEST_NAME = 80
 
 
 @dataclass(slots=True)
-class Figures:
+class TaskFigures:
     """Counts of what was done to records."""
 
     records_in: int = 0
@@ -73,9 +73,9 @@ class Figures:
                 dropped[Dropped(reason, ELSEWHERE)] += missing
         self.dropped = dropped
 
-    def __add__(self, other: Figures) -> Figures:
+    def __add__(self, other: TaskFigures) -> TaskFigures:
         """Return the sums."""
-        sums = Figures(
+        sums = TaskFigures(
             self.records_in + other.records_in,
             self.records_out + other.records_out,
             self.skipped + other.skipped,

@@ -14,7 +14,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.clocks import clocked, clocks_of
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns
@@ -26,7 +26,7 @@ from kafka_pipeline.streams.engine.record_queues import (
     RecordSpan,
 )
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
-from kafka_pipeline.streams.engine.runtime import Call, GroupRuntime, Rejection
+from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection, UserCall
 from kafka_pipeline.streams.engine.suspect_records import EndedProcessError, SuspectRecords
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
@@ -50,7 +50,7 @@ _MOST_TURNS = 500
 _MOST_MIXED = 20_000
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """The work left after a `GroupTask.step`."""
 
     has_more: bool
@@ -114,7 +114,7 @@ class GroupTask:
         """Whether records go one by one where partitions take turns so often that spans are short.
         """
         self._is_mixed = self._runtime.nodes.mixed is not None
-        self._figures = Figures()
+        self._figures = TaskFigures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""
         self._enforced = 0
@@ -129,7 +129,7 @@ class GroupTask:
         return self._runtime
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         """The call of user code in progress; never blocks."""
         return self._runtime.call
 
@@ -259,7 +259,7 @@ class GroupTask:
 
     def step(
         self, now_ms: int, ends_reached: Mapping[Partition, int], until_s: float = inf
-    ) -> Step:
+    ) -> StepResult:
         """Process records that are ready, then do what is due by event time and the wall clock.
 
         `now_ms` comes from a clock that only goes forward. `ends_reached` has the partitions of
@@ -280,7 +280,7 @@ class GroupTask:
             has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
         self._pass_time(now_ms, ends_reached)
         self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
-        return Step(has_more, self._runtime.commit_requested)
+        return StepResult(has_more, self._runtime.commit_requested)
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""
@@ -376,9 +376,9 @@ class GroupTask:
         oldest = (node.calls.oldest for node in self._runtime.nodes.asynchronous)
         return any(e is not None and self._suspects.is_suspect(e.batch, e.index) for e in oldest)
 
-    def take(self) -> tuple[list[OutputRecord | OutputColumns], Figures]:
+    def take(self) -> tuple[list[OutputRecord | OutputColumns], TaskFigures]:
         """Return the outputs and the figures since the last call."""
-        figures, self._figures = self._figures, Figures()
+        figures, self._figures = self._figures, TaskFigures()
         outputs: list[Any] = self._runtime.outputs.copy()
         self._runtime.outputs.clear()
         kinds = set(map(type, outputs))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.dead_letters import dead_letter, error_name
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.recent import MinuteLimit
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection
@@ -49,7 +49,7 @@ class RejectedRecords:
         self._letter_limit = None if most is None else MinuteLimit(most)
 
     def handle(
-        self, batch: RecordBatch, rejection: Rejection, figures: Figures, now_ms: int
+        self, batch: RecordBatch, rejection: Rejection, figures: TaskFigures, now_ms: int
     ) -> None:
         """Handle a rejected record as `on_error` says; count it in `figures`.
 

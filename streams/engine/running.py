@@ -15,7 +15,7 @@ from kafka_pipeline.common.user_frames import place_of_definition
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.engine.accepted import Accepted
-from kafka_pipeline.streams.engine.async_calls import Entry
+from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.lazy_values import MakeColumn, ReadsLazily
 from kafka_pipeline.streams.engine.nodes import Sink, Source
@@ -339,14 +339,14 @@ class RunningSource:
             () if batch.headers is None else batch.headers[index] or (),
         )
 
-    def entry(self, batch: RecordBatch, index: int) -> Entry:
+    def entry(self, batch: RecordBatch, index: int) -> PendingCall:
         """Return a call to make, or one that has failed because its record cannot be read."""
         try:
             if batch.error:
                 raise batch.cause or RecordRejectedError(batch.error)
-            return Entry(batch, index, self.record(batch, index))
+            return PendingCall(batch, index, self.record(batch, index))
         except BaseException as error:
-            return Entry(batch, index, None, as_exception(error))
+            return PendingCall(batch, index, None, as_exception(error))
 
     def columns(self, batch: RecordBatch, start: int, stop: int) -> Batch:
         """Return the records from `start` to `stop`. Raises SerializationError."""

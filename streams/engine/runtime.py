@@ -13,7 +13,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.clocks import NO_CLOCK
-from kafka_pipeline.streams.engine.async_calls import Entry
+from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.mixed import MixedBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -48,7 +48,7 @@ _MOST_RECORDS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UserCall:
     """A call of user code that has not returned yet, as another thread sees it."""
 
     place: str
@@ -147,20 +147,20 @@ class GroupRuntime:
             self.mark.clear()
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         """The call of user code in progress; any thread may read this, and it never blocks."""
         since_s, batch, index = self._call_began_s, self.batch, self.index
         if since_s is None:
             return self._oldest_async_call()
         if batch is not None and index < len(batch):
             where = f"{batch.topic}[{batch.partition}]@{batch.offsets[index]}"
-            return Call(f"`process` of {where}", since_s)
+            return UserCall(f"`process` of {where}", since_s)
         topic, partition, first, last = self._called
         if not topic:
-            return Call("a punctuation", since_s)
-        return Call(f"`process` of {topic}[{partition}]@{first} to {last}", since_s)
+            return UserCall("a punctuation", since_s)
+        return UserCall(f"`process` of {topic}[{partition}]@{first} to {last}", since_s)
 
-    def emit(self, node: RunningAsync, entry: Entry) -> Exception | None:
+    def emit(self, node: RunningAsync, entry: PendingCall) -> Exception | None:
         """Forward the results of a call; if that fails, undo all of it and return the error."""
         self.batch, self.index = entry.batch, entry.index
         self.task_time.reach(entry.batch.timestamps[entry.index])
@@ -184,12 +184,12 @@ class GroupRuntime:
             self.mark.clear()
         return None
 
-    def _oldest_async_call(self) -> Call | None:
+    def _oldest_async_call(self) -> UserCall | None:
         for node in self.nodes.asynchronous:
             entry = node.calls.oldest
             if entry is not None and not entry.is_done:
                 where = f"{entry.batch.topic}[{entry.batch.partition}]@{entry.offset}"
-                return Call(f"`process` of {where}", entry.began_s)
+                return UserCall(f"`process` of {where}", entry.began_s)
         return None
 
     def request_commit(self) -> None:

@@ -38,7 +38,7 @@ _ABOUT_BYTES = re.compile(r"\b(bytes|byte indices)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeAtWork:
     """A node that was at work; `kind` is processor, sink or source."""
 
     kind: str
@@ -112,7 +112,7 @@ class Explanation:
         return f" ({shorten(place, _LONGEST_PLACE)}){advice}"
 
     @cached_property
-    def node(self) -> Node | None:
+    def node(self) -> NodeAtWork | None:
         """The node whose code raised the exception; `None` if the stack does not say.
 
         This is the node of the innermost line of user code, even if the engine raised the
@@ -125,11 +125,11 @@ class Explanation:
         outwards = (frame for frame, _ in reversed(trace.entries))
         for frame in dropwhile(lambda frame: innermost not in (None, frame), outwards):
             if group is not None and (name := _processor_in(frame, group)):
-                return Node("processor", name)
+                return NodeAtWork("processor", name)
             if is_engine(frame) and (node := _node_in(frame)):
                 return node
         only = group.only_processor if group is not None else None
-        return None if only is None else Node("processor", only)
+        return None if only is None else NodeAtWork("processor", only)
 
     @cached_property
     def is_mistake(self) -> bool:
@@ -186,7 +186,7 @@ def _processor_in(frame: FrameType, group: RunningGroup) -> str | None:
     return None
 
 
-def _node_in(frame: FrameType) -> Node | None:
+def _node_in(frame: FrameType) -> NodeAtWork | None:
     """Return the node that a frame of the engine works for."""
     found = frame.f_locals
     match found.get("self"):
@@ -196,12 +196,12 @@ def _node_in(frame: FrameType) -> Node | None:
             | RunningAsync(name=name)
             | AsyncCalls(name=name)
         ):
-            return Node("processor", name)
+            return NodeAtWork("processor", name)
         case RunningSink(name=name):
-            return Node("sink", name)
+            return NodeAtWork("sink", name)
     match found.get("source"), found.get("node"):
         case RunningSource(name=name), _:
-            return Node("source", name)
+            return NodeAtWork("source", name)
         case _, ProcessorNode(name=name):
-            return Node("processor", name)
+            return NodeAtWork("processor", name)
     return None

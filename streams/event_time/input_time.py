@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafka_pipeline.streams.event_time.progress import UNKNOWN, Part, Progress, combined
+from kafka_pipeline.streams.event_time.progress import UNKNOWN, PartProgress, Progress, combined
 
 Partition = tuple[str, int]
 
@@ -30,7 +30,7 @@ class Mark(NamedTuple):
 
 
 class Origins(NamedTuple):
-    """The processors that took the records of an input out of sources; see `Part`.
+    """The processors that took the records of an input out of sources; see `PartProgress`.
 
     `foreign` are those of what does not depend on records of the task itself.
     """
@@ -173,7 +173,7 @@ class InputTime:
                     each.progress = _later(each.progress, mark.progress, is_last=not each.marks)
         if not self.follows_records or self._passes_sources_on:
             found = combined(
-                Part(each.progress, each.origins.all, has_all=each.writers != SOURCE)
+                PartProgress(each.progress, each.origins.all, has_all=each.writers != SOURCE)
                 for each in self._inputs.values()
             )
             self._time_ms = max(self._time_ms, found.time_ms)

@@ -24,7 +24,7 @@ class Progress(NamedTuple):
         return self._replace(time_ms=max(self.time_ms - hold_ms, UNKNOWN)) if hold_ms else self
 
 
-class Part(NamedTuple):
+class PartProgress(NamedTuple):
     """The progress of one of several inputs.
 
     `origins` are the processors that took its records out of sources. If it `has_all`, it gets what
@@ -36,7 +36,7 @@ class Part(NamedTuple):
     has_all: bool
 
 
-def combined(parts: Iterable[Part]) -> Progress:
+def combined(parts: Iterable[PartProgress]) -> Progress:
     """Return the progress of what comes from several: the least of those that hold others back.
 
     If all are idle, it is as far as the first of them, and idle.
@@ -54,7 +54,7 @@ def combined(parts: Iterable[Part]) -> Progress:
     )
 
 
-def holding(parts: Sequence[Part]) -> list[Part]:
+def holding(parts: Sequence[PartProgress]) -> list[PartProgress]:
     """Return those that hold others back, in their order: they are not idle, or have yet to learn.
 
     The latter know less of the sources than another part that has nothing but records of these. So

@@ -9,7 +9,13 @@ from typing import NamedTuple
 from kafka_pipeline.common.committed import Committed, InputProgress, topic_mark
 from kafka_pipeline.common.event_time import Writer
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.event_time.progress import UNKNOWN, Part, Progress, combined, holding
+from kafka_pipeline.streams.event_time.progress import (
+    UNKNOWN,
+    PartProgress,
+    Progress,
+    combined,
+    holding,
+)
 
 _MOST_SILENT = 10
 
@@ -92,7 +98,7 @@ class _TaskInput(NamedTuple):
 
     writer: Writer
     number: int
-    part: Part
+    part: PartProgress
     is_feedback: bool
 
 
@@ -148,7 +154,7 @@ class WriterProgress:
             )
             topic, _ = partition
             has_all = topic in writer.internal
-            part = Part(progress.held_back(hold_ms), writer.origins(topic), has_all)
+            part = PartProgress(progress.held_back(hold_ms), writer.origins(topic), has_all)
             yield _TaskInput(writer, number, part, topic in writer.feedback)
 
     def _of_input(

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from kafka_pipeline.common.config.config import is_config
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import SCHEMA_VERSION, Free, Key, Schema, map_schema, names
+from kafka_pipeline.common.config.keys import (
+    SCHEMA_VERSION,
+    ConfigKey,
+    Free,
+    Schema,
+    map_schema,
+    names,
+)
 from kafka_pipeline.common.config.yaml_positions import (
     Located,
     Map,
@@ -55,7 +62,7 @@ PROCESSORS = Free(
     of=ENTRIES_SCHEMA,
     says="list of maps",
 )
-FILE_KEYS: tuple[Key, ...] = (SOURCES, SINKS, PROCESSORS)
+FILE_KEYS: tuple[ConfigKey, ...] = (SOURCES, SINKS, PROCESSORS)
 
 
 def pipeline_schema() -> Schema:
@@ -111,7 +118,7 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
     return PipelineFile(whole, entries, sources, sinks, specs, places)
 
 
-def _topics(fields: Fields, key: Key, reserved: str, problems: Problems) -> dict[str, str]:
+def _topics(fields: Fields, key: ConfigKey, reserved: str, problems: Problems) -> dict[str, str]:
     topics = {}
     for pair in fields.pairs(key):
         if pair.key == reserved:

@@ -16,7 +16,7 @@ from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, require_ro
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import collecting
 from kafka_pipeline.streams.sql.plan import (
-    Step,
+    PlanStep,
     expressions,
     id_of,
     input_column,
@@ -62,7 +62,7 @@ class QueryGroups:
     `row_number()`.
     """
 
-    above: list[Step]
+    above: list[PlanStep]
     aggregate: Any
     record_time_id: int
     window: WindowsSpec | None
@@ -192,7 +192,7 @@ def _as_aggregate(distinct: Any, make: Catalyst) -> Any:
     return make.logical.Aggregate(child.output(), child.output(), child, make.none)
 
 
-def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[Step], Any]:
+def _way_to_aggregate(plan: Any, rdd_id: int) -> tuple[list[PlanStep], Any]:
     """Return the operators above the one that groups, from the result down, and that one."""
     way = []
     while kind(plan) not in _GROUPING:
@@ -275,7 +275,7 @@ def _with_time(
     return with_time, time.toAttribute()
 
 
-def _over(above: list[Step], aggregate: Any, added: list[Any], make: Catalyst) -> Any:
+def _over(above: list[PlanStep], aggregate: Any, added: list[Any], make: Catalyst) -> Any:
     """Return operators over an aggregate; they pass the columns on that were added to it."""
     plan = aggregate
     for step in reversed(above):

@@ -15,7 +15,7 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
 from kafka_pipeline.streams.sql.plan import (
-    Step,
+    PlanStep,
     all_nodes,
     compared,
     demands,
@@ -52,7 +52,7 @@ class JoinedQuery:
     `above` use.
     """
 
-    above: list[Step]
+    above: list[PlanStep]
     join: Any
     rdd_ids: tuple[int, int]
     kept: tuple[list[Any], list[Any]]
@@ -150,8 +150,8 @@ def _names(plan: Any, inputs: Mapping[int, str]) -> list[str]:
     return [name for rdd_id, name in inputs.items() if reads_input(plan, rdd_id)]
 
 
-def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[Step], Any]:
-    above: list[Step] = []
+def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], Any]:
+    above: list[PlanStep] = []
     while True:
         children = items(plan.children())
         reading = [index for index, child in enumerate(children) if _names(child, inputs)]
@@ -166,7 +166,7 @@ def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[Step], Any]
                 "GROUP BY and DISTINCT cannot follow a join of two inputs in the same query: put "
                 "them into a sql processor after this one"
             )
-        above.append(Step(plan, children, reading[0]))
+        above.append(PlanStep(plan, children, reading[0]))
         plan = children[reading[0]]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import (
-    Step,
+    PlanStep,
     compared,
     conjuncts,
     id_of,
@@ -49,14 +49,14 @@ class BestRows:
     """
 
     aggregate: Any
-    above: list[Step]
+    above: list[PlanStep]
     size: int
     order: Sequence[str]
     loses_rows: bool
 
 
 def best_rows(
-    above: list[Step], window: Any, rdd_id: int, max_collected: int, make: Catalyst
+    above: list[PlanStep], window: Any, rdd_id: int, max_collected: int, make: Catalyst
 ) -> BestRows:
     """Rewrite a `row_number()` and the operators above it, which are from the result down.
 
@@ -120,10 +120,10 @@ def _groups(window: Any) -> list[Any]:
     return list(columns.values())
 
 
-def _pruned(above: Sequence[Step], make: Catalyst) -> tuple[list[Step], set[int]]:
+def _pruned(above: Sequence[PlanStep], make: Catalyst) -> tuple[list[PlanStep], set[int]]:
     """Return the operators without columns that nothing uses, and the ids of what they use."""
     used = {id_of(column) for column in items(above[0].node.output())}
-    pruned = list[Step]()
+    pruned = list[PlanStep]()
     for step in above:
         node = step.node
         if kind(node) == "Project":
@@ -131,7 +131,7 @@ def _pruned(above: Sequence[Step], make: Catalyst) -> tuple[list[Step], set[int]
             node = make.project(columns, node.child())
             used = set()
         used |= _used_by(node)
-        pruned.append(Step(node, step.children, step.index))
+        pruned.append(PlanStep(node, step.children, step.index))
     return pruned, used
 
 
@@ -232,7 +232,7 @@ def _exploded(
     kept: Sequence[tuple[Any, int]],
     place: Any,
     make: Catalyst,
-) -> list[Step]:
+) -> list[PlanStep]:
     """Return the operators that turn the array of an Aggregate into rows, from the result down.
 
     `kept` are columns, with the place of their field in a row.
@@ -251,11 +251,11 @@ def _exploded(
         *(make.alias(make.field(row, at), column.name(), column.exprId()) for column, at in kept),
     ]
     project = make.project(columns, generate)
-    return [Step(project, [generate], 0), Step(generate, [aggregate], 0)]
+    return [PlanStep(project, [generate], 0), PlanStep(generate, [aggregate], 0)]
 
 
 def _loses_rows(
-    above: Sequence[Step], top: Any, known: set[int], place: Any, size: int, make: Catalyst
+    above: Sequence[PlanStep], top: Any, known: set[int], place: Any, size: int, make: Catalyst
 ) -> bool:
     """Whether a place may lose its result while the key to delete is unknown.
 
@@ -280,7 +280,7 @@ def _loses_rows(
 # How many rows a group keeps
 
 
-def _most_rows(above: Sequence[Step], place: Any, max_collected: int, rdd_id: int) -> int:
+def _most_rows(above: Sequence[PlanStep], place: Any, max_collected: int, rdd_id: int) -> int:
     """Return how many rows of a group the operators above keep; `place` is their number.
 
     Raises `QueryError` if there is no limit, or if it is below 1 or above `max_collected`.

@@ -29,13 +29,19 @@ from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
 from kafka_pipeline.streams.sql.kept_shape import KeptShape, kept_content
-from kafka_pipeline.streams.sql.late_records import LateRecords, OpenWindows
+from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows
 from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.spec import QuerySpec
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, PERIOD, Aggregation, difference
+from kafka_pipeline.streams.sql.state_shape import (
+    OPEN_FROM,
+    ORDER,
+    PERIOD,
+    PreparedAggregation,
+    difference,
+)
 from kafka_pipeline.streams.sql.state_stores import windows_of
-from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 
 _ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet."""
@@ -52,7 +58,7 @@ class GroupProcessor(BatchProcessor, FollowsTime):
         spec: QuerySpec,
         grouping: GroupingSpec,
         results: Sequence[str],
-        open_query: Callable[[QuerySpec], Aggregation],
+        open_query: Callable[[QuerySpec], PreparedAggregation],
     ) -> None:
         """`results` are the children that get results, if another one gets late records."""
         self.grouping = grouping
@@ -70,7 +76,7 @@ class GroupProcessor(BatchProcessor, FollowsTime):
         self.codec = GroupCodec(self.shape)
         self.late = LateRecords(self.grouping.late_to, context)
         if self.grouping.stage != "groups":
-            self._lookup = Lookup(self._spec, self._query, context)
+            self._lookup = TopicTableLookup(self._spec, self._query, context)
         if self.grouping.stage == "rows":
             return
         content = kept_content(self.shape, _ROUTES[self.grouping.stage])
@@ -219,7 +225,7 @@ class WindowProcessor(GroupProcessor):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         has_windows = self.grouping.window is not None
-        self._open_windows = OpenWindows(self.late, self.grouping) if has_windows else None
+        self._open_windows = QueryWindows(self.late, self.grouping) if has_windows else None
 
     def open_stores(self) -> None:
         self._kept: KeptTable | KeptWindows

@@ -27,14 +27,14 @@ from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedErr
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
 from kafka_pipeline.streams.sql.group_codec import Times
-from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, StreamJoin
-from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, Waiting
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, PreparedJoin
+from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, WaitingRow
 from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_stores import reach_of
-from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
 
 _RESULTS = pa.schema(
@@ -116,7 +116,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         join: JoinSpec,
         right_topic: str,
         results: Sequence[str],
-        open_query: Callable[[QuerySpec], StreamJoin],
+        open_query: Callable[[QuerySpec], PreparedJoin],
     ) -> None:
         """`results` are the children that get results, if another one gets late records."""
         self._spec = spec
@@ -133,7 +133,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         self._query = self._open(self._spec)
         self._shape = self._query.shape
         require_join_as_planned(self._shape.join, self._join)
-        self._lookup = Lookup(self._spec, self._query, context)
+        self._lookup = TopicTableLookup(self._spec, self._query, context)
         self._state = JoinState(self._shape, self._join, context)
         self._late = LateRecords(self._join.late_to, context)
 
@@ -251,7 +251,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         matched = {row for pair in pairs.matched() for row in pair}
         self._state.found_partners([*matched])
         order: list[tuple[_Result, bytes]] = []
-        waiting: dict[Waiting, list[bytes]] = {}
+        waiting: dict[WaitingRow, list[bytes]] = {}
         for pair, data in zip(results[PAIR].to_pylist(), encoded, strict=True):
             record, alone = pairs.records[pair], pairs.alone(pair)
             if alone is None:

@@ -31,7 +31,7 @@ class JoinShape:
     """What a join keeps of a record of each side, and how Spark reads the query.
 
     `rows` has the types of the rows of both sides. If `is_checked`, pairs with the same key and
-    times within the bounds may still not meet the condition, and `StreamJoin.matches` says which
+    times within the bounds may still not meet the condition, and `PreparedJoin.matches` says which
     do. `columns` says what is kept, for each side: two queries can use the same state if it is the
     same.
     """
@@ -71,7 +71,7 @@ class JoinShape:
         return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
-class StreamJoin(Prepared, Protocol):
+class PreparedJoin(Prepared, Protocol):
     """A query with a join of two inputs, ready to run.
 
     All calls raise `QueryError` if a record may be to blame, otherwise `SparkLostError`.

@@ -43,7 +43,7 @@ class Row(NamedTuple):
     data: bytes
 
 
-class Waiting(NamedTuple):
+class WaitingRow(NamedTuple):
     """A row that has no partner yet; `due` is the last time that a partner may have.
 
     `number` is that of the row, in the order in which rows came.
@@ -69,7 +69,7 @@ class Pairs:
     right: list[int | None] = field(default_factory=list)
     records: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
-    waiting: list[tuple[Waiting, ...]] = field(default_factory=list)
+    waiting: list[tuple[WaitingRow, ...]] = field(default_factory=list)
     _known: dict[int, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class Pairs:
         rows: tuple[int | None, int | None],
         record: int,
         time: int,
-        waiting: tuple[Waiting, ...],
+        waiting: tuple[WaitingRow, ...],
     ) -> None:
         """Add a pair, or a row without a partner."""
         self.left.append(rows[0])
@@ -97,13 +97,13 @@ class Pairs:
         self.times.append(time)
         self.waiting.append(waiting)
 
-    def alone(self, pair: int) -> Waiting | None:
+    def alone(self, pair: int) -> WaitingRow | None:
         """Return the row that is there alone; `None` for a pair of two rows."""
         if self.left[pair] is not None and self.right[pair] is not None:
             return None
         return self.waiting[pair][0]
 
-    def matched(self) -> Iterator[tuple[Waiting, ...]]:
+    def matched(self) -> Iterator[tuple[WaitingRow, ...]]:
         """Yield `waiting` of the pairs of two rows."""
         return (self.waiting[pair] for pair in range(len(self)) if self.alone(pair) is None)
 
@@ -206,29 +206,29 @@ class JoinState:
             pairs.add(both, record, max(time, other_time), waiting)
         self._rows[side].put(key, _NUMBER.pack(number) + data, time)
 
-    def _waits(self, side: int, time: int, number: int) -> tuple[Waiting, ...]:
+    def _waits(self, side: int, time: int, number: int) -> tuple[WaitingRow, ...]:
         if not self._keeps[side]:
             return ()
         due = max(time + reach_of(self._join, side)[1], 0)
-        return (Waiting(due, side, number),)
+        return (WaitingRow(due, side, number),)
 
     # Rows without a partner
 
-    def wait(self, results: Mapping[Waiting, Sequence[bytes]]) -> None:
+    def wait(self, results: Mapping[WaitingRow, Sequence[bytes]]) -> None:
         """Keep the results of rows that have no partner yet."""
         for each, items in results.items():
             self._waiting.put(_PLACE.pack(*each), [*items])
             if self._first_due is None or each.due < self._first_due:
                 self._first_due = each.due
 
-    def found_partners(self, rows: Sequence[Waiting]) -> None:
+    def found_partners(self, rows: Sequence[WaitingRow]) -> None:
         """Forget the results without a partner of these rows, if they are kept."""
         places = [_PLACE.pack(*each) for each in rows]
         for place, items in zip(places, self._waiting.get_all(places), strict=True):
             if items is not None:
                 self._waiting.put(place, None)
 
-    def released(self, now: int) -> list[tuple[Waiting, Items]]:
+    def released(self, now: int) -> list[tuple[WaitingRow, Items]]:
         """Return the results of rows for which no partner can come any more, and forget them."""
         if self._waiting.generation != self._generation:
             # What the engine has undone since must be forgotten here too.
@@ -240,11 +240,11 @@ class JoinState:
             self._waiting.put(_PLACE.pack(*each), None)
         return found
 
-    def _before(self, time: int) -> Iterator[tuple[Waiting, Items]]:
+    def _before(self, time: int) -> Iterator[tuple[WaitingRow, Items]]:
         self._first_due = None
         with self._waiting.all() as entries:
             for place, items in entries:
-                waiting = Waiting(*_PLACE.unpack(place))
+                waiting = WaitingRow(*_PLACE.unpack(place))
                 if waiting.due >= time:
                     self._first_due = waiting.due
                     return
@@ -286,7 +286,7 @@ def number_of_row(value: bytes) -> int:
 
 def number_of_place(place: bytes) -> int:
     """Return the number of the row that results without a partner belong to."""
-    return Waiting(*_PLACE.unpack(place)).number
+    return WaitingRow(*_PLACE.unpack(place)).number
 
 
 def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:

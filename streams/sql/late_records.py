@@ -55,7 +55,7 @@ class LateRecords:
         self.take(batch, index, window, late_by, window.end + sessions.grace_ms + 1)
 
 
-class OpenWindows:
+class QueryWindows:
     """Finds the windows that have closed for records, as the DSL does, record by record."""
 
     def __init__(self, late: LateRecords, grouping: GroupingSpec) -> None:

@@ -20,7 +20,7 @@ from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.spec import QuerySpec, SparkQuery
-from kafka_pipeline.streams.sql.state_shape import Aggregation, StateShape
+from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 
 _OF_CLUSTERS = re.compile(
     r"spark\.(?:master$|submit\.|deploy\.|standalone\.|yarn\.|kubernetes\.|cores\.|task\.|executor\."
@@ -41,12 +41,12 @@ class _SharedAggregation:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """See `Aggregation`."""
+        """See `PreparedAggregation`."""
         return self._query.columns
 
     @property
     def shape(self) -> StateShape:
-        """See `Aggregation`."""
+        """See `PreparedAggregation`."""
         return self._query.shape
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class LocalQueries:
         """
         return self._queries().open(spec)
 
-    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+    def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
         """See `SparkQueries.open_aggregation`. Raises as `open` does.
 
         Tasks ahead of the topic of groups, and those behind it, share one.

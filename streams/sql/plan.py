@@ -208,7 +208,7 @@ def is_window(column: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """An operator on the path to the input, and the index of the child that leads there."""
 
     node: Any
@@ -222,7 +222,7 @@ class Step:
         return make.with_children(self.node, children)
 
 
-def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[Step], Any]:
+def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[list[PlanStep], Any]:
     """Return the operators of a physical plan above `input`, from the result down, and `input`.
 
     Raises `QueryError` if one of them does not work record by record, and is not of the kinds
@@ -247,12 +247,12 @@ def is_input(node: Any, rdd_id: int) -> bool:
     return kind(node) in ("LogicalRDD", "RDDScanExec") and node.rdd().id() == rdd_id
 
 
-def step_to_input(node: Any, rdd_id: int) -> Step | None:
+def step_to_input(node: Any, rdd_id: int) -> PlanStep | None:
     """Return a node as a step to its first child that leads to the input, if there is one."""
     children = items(node.children())
     for index, child in enumerate(children):
         if reads_input(child, rdd_id):
-            return Step(node, children, index)
+            return PlanStep(node, children, index)
     return None
 
 

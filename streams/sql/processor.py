@@ -13,7 +13,7 @@ from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, R
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
-from kafka_pipeline.streams.sql.topic_tables import Lookup
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 
 
 class SparkProcessor(BatchProcessor):
@@ -33,7 +33,7 @@ class SparkProcessor(BatchProcessor):
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
-        self._lookup = Lookup(self._spec, self._query, context)
+        self._lookup = TopicTableLookup(self._spec, self._query, context)
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""

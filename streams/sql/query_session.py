@@ -33,7 +33,7 @@ from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
 from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
-    Step,
+    PlanStep,
     items,
     kind,
     reads_input,
@@ -386,7 +386,7 @@ def _rdd_id(raw: DataFrame) -> int:
     return int(raw._jdf.queryExecution().analyzed().rdd().id())
 
 
-def _used(way: Sequence[Step], scan: Any) -> tuple[str, ...]:
+def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
     """Return the columns of the input that the operators above it use, at least one.
 
     A table without columns would have no rows.

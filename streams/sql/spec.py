@@ -16,8 +16,8 @@ from kafka_pipeline.streams.sql.prepared import Prepared
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafka_pipeline.streams.sql.join_shape import StreamJoin
-    from kafka_pipeline.streams.sql.state_shape import Aggregation
+    from kafka_pipeline.streams.sql.join_shape import PreparedJoin
+    from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
 
@@ -143,8 +143,8 @@ class Queries(Protocol):
         Raises `QueryError` with the reason if it cannot be run batch by batch, or `SparkLostError`.
         """
 
-    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+    def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
         """Prepare a query with GROUP BY, whose state the caller keeps. Raises as `open` does."""
 
-    def open_join(self, spec: QuerySpec) -> StreamJoin:
+    def open_join(self, spec: QuerySpec) -> PreparedJoin:
         """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""

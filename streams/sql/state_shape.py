@@ -168,7 +168,7 @@ class Merged:
         return cls(rows, results, has_result, places, marks)
 
 
-class Aggregation(Prepared, Protocol):
+class PreparedAggregation(Prepared, Protocol):
     """A query with GROUP BY, ready to run."""
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import (
-    Step,
+    PlanStep,
     all_nodes,
     demands,
     id_of,
@@ -112,7 +112,7 @@ def at_record_times(plan: Any, rdd_id: int, tables: Collection[int], make: Catal
     return step.over(child, make)
 
 
-def _joined(step: Step, child: Any, rdd_id: int, side: Any, table: int, make: Catalyst) -> Any:
+def _joined(step: PlanStep, child: Any, rdd_id: int, side: Any, table: int, make: Catalyst) -> Any:
     """Return a join of `child`, which reads the records, with one side, which reads a table."""
     expressions = make.expressions
     time = input_column(child, "timestamp", rdd_id)

@@ -56,7 +56,7 @@ class TopicTable(TableFiller):
         super().process_record(record)
 
 
-class Lookup:
+class TopicTableLookup:
     """Finds the rows of a task's tables for the records of a batch."""
 
     def __init__(self, spec: QuerySpec, query: Prepared, context: ProcessorContext) -> None:

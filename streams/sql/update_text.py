@@ -18,7 +18,7 @@ _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never becomes smaller, whatever records come."""
 
 
-class Move(Enum):
+class Direction(Enum):
     """Where values go from one result of a group to the next one, if they go one way only."""
 
     UP = exp.Max
@@ -36,9 +36,9 @@ class Updates:
     """
 
     replaces: bool
-    gives: Move | None = None
+    gives: Direction | None = None
     moving: frozenset[str] = frozenset()
-    takes: Move | None = None
+    takes: Direction | None = None
     groups: frozenset[str] = frozenset()
 
     def may_follow(self, before: Updates) -> bool:
@@ -78,17 +78,17 @@ def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
     )
 
 
-def _gives(aggregates: list[exp.Expr]) -> Move | None:
+def _gives(aggregates: list[exp.Expr]) -> Direction | None:
     if all(isinstance(each, _GROWING) for each in aggregates):
-        return Move.UP
-    return Move.DOWN if all(isinstance(each, exp.Min) for each in aggregates) else None
+        return Direction.UP
+    return Direction.DOWN if all(isinstance(each, exp.Min) for each in aggregates) else None
 
 
-def _takes(tree: exp.Select) -> Move | None:
+def _takes(tree: exp.Select) -> Direction | None:
     if tree.find(exp.Filter, exp.Window):
         return None
     functions = list(tree.find_all(exp.AggFunc))
-    for move in Move:
+    for move in Direction:
         if functions and all(type(each) is move.value and _is_plain(each) for each in functions):
             return move
     return None

@@ -57,7 +57,7 @@ class StoreIterator(Generic[T]):
         self.close()
 
 
-class Reader(Generic[T]):
+class EntryReader(Generic[T]):
     """Entries that are read one by one, or all at once just before they change."""
 
     __slots__ = ("__weakref__", "_items")
@@ -84,11 +84,11 @@ class Readers(Generic[T]):
 
     def __init__(self) -> None:
         """Start without readers."""
-        self.open: set[ref[Reader[T]]] = set()
+        self.open: set[ref[EntryReader[T]]] = set()
 
-    def read(self, items: Iterator[T]) -> Reader[T]:
+    def read(self, items: Iterator[T]) -> EntryReader[T]:
         """Return a reader of `items`, which come from the collection."""
-        reader = Reader(items)
+        reader = EntryReader(items)
         self.open.add(ref(reader, self.open.discard))
         return reader
 

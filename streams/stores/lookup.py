@@ -55,7 +55,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class TimeRange:
     """Which windows, sessions or versions are wanted, in ms; both ends are included.
 
     Of a window, its start is meant. Sessions overlap the interval. `as_of` is for versions.
@@ -96,7 +96,7 @@ def described(builder: StoreBuilder[Any, Any]) -> Row:
 
 
 def look_up(
-    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: Times, most: int
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: TimeRange, most: int
 ) -> tuple[list[Row], bool]:
     """Return up to `most` entries of a key, oldest first, and whether there are more.
 
@@ -147,7 +147,7 @@ def page(
 
 
 def _found(
-    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: Times
+    builder: StoreBuilder[Any, Any], view: CommittedBytes, key: bytes, times: TimeRange
 ) -> Iterator[tuple[int, Row]]:
     """Yield the size and the row of each entry of a key."""
     shown_key = _shown("key", builder.key_serde, key)

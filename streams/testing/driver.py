@@ -25,7 +25,7 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.arguments import require_int
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
 from kafka_pipeline.streams.engine.outputs import OutputColumns
@@ -207,7 +207,7 @@ class TopologyTestDriver(StoreGetters):
         """The number of partitions by topic; a topic that is not in here has 1."""
         self._logs: dict[str, list[Entry]] = {}
         StoreGetters.__init__(self)
-        self._figures = Figures()
+        self._figures = TaskFigures()
         self._enforced = RecentCount()
         self._pending: deque[tuple[DriverGroup | FollowedStore, RecordBatch]] = deque()
         self._groups: list[DriverGroup] = []
@@ -390,14 +390,14 @@ class TopologyTestDriver(StoreGetters):
         self._append(topic, [placed(record, partitions) for record in records])
         self._each(lambda group: None)
 
-    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
+    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: TaskFigures) -> None:
         """Write the outputs of a group to their topics."""
         self.count(figures)
         for output in outputs:
             topic = output.topic if isinstance(output, OutputColumns) else output[0]
             self._append(topic, entries_of(output, self.num_partitions(topic)))
 
-    def count(self, figures: Figures) -> None:
+    def count(self, figures: TaskFigures) -> None:
         """Add to the metrics."""
         self._figures += figures
         self._enforced.add(figures.enforced, self.now_ms)

@@ -9,7 +9,7 @@ import structlog
 
 from kafka_pipeline.common.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.global_task import GlobalTask
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
@@ -35,10 +35,10 @@ class Host(OutputTopics, Protocol):
     max_timestamp_ahead_ms: int | None
     partitions: Mapping[str, int]
 
-    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: Figures) -> None:
+    def send(self, outputs: Sequence[OutputRecord | OutputColumns], figures: TaskFigures) -> None:
         """Write the outputs of a group to their topics."""
 
-    def count(self, figures: Figures) -> None:
+    def count(self, figures: TaskFigures) -> None:
         """Add to the metrics."""
 
 
@@ -198,7 +198,7 @@ class FollowedStore:
                 user.failure = user.failure or ProcessingFailedError(reason, error.error)
             raise error.error from error.error.__cause__
         finally:
-            self._driver.count(Figures(dropped=self.task.take_dropped()))
+            self._driver.count(TaskFigures(dropped=self.task.take_dropped()))
 
 
 def held_back(topic: str, groups: Sequence[DriverGroup], now_ms: int) -> str:

@@ -18,7 +18,7 @@ from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.streams.backfill import kafka
-from kafka_pipeline.streams.backfill.plan import Plan, make_plan
+from kafka_pipeline.streams.backfill.plan import BackfillPlan, make_plan
 from kafka_pipeline.streams.backfill.run import default_work, run_backfill
 from kafka_pipeline.streams.partitioning import default_partition
 from tests.history import Here, History, Interrupted, Row, backfill_command
@@ -99,20 +99,20 @@ state_dir: "{config.state_dir}"
 
 
 @pytest.fixture
-def plan(job: Job, tmp_path: Path) -> Callable[[str], Plan]:
+def plan(job: Job, tmp_path: Path) -> Callable[[str], BackfillPlan]:
     """Make plans that count the records of the job's source, or a part of it, into its sink."""
     config, pipeline = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
     config.write_text(COUNT_JOB.format(config=job.config))
     pipeline.write_text("- {id: P, type: count, to: [sink], on_error: dead_letter}\n")
 
-    def make(limits: str) -> Plan:
+    def make(limits: str) -> BackfillPlan:
         source = f"topic:{job.config.source_topic}{limits}"
         return make_plan(config, pipeline, [source], f"topic:{job.config.sink_topic}")
 
     return make
 
 
-def run(plan: Plan) -> None:
+def run(plan: BackfillPlan) -> None:
     run_backfill(plan, default_work(plan), Console(file=io.StringIO()), Here().start)
 
 
@@ -126,7 +126,7 @@ def sink(job: Job) -> list[list[tuple[bytes | None, bytes | None, int]]]:
 
 @pytest.mark.parametrize("commits", [0, 1, 3, 4])
 def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
-    job: Job, plan: Callable[[str], Plan], monkeypatch: pytest.MonkeyPatch, commits: int
+    job: Job, plan: Callable[[str], BackfillPlan], monkeypatch: pytest.MonkeyPatch, commits: int
 ) -> None:
     job.write(*(Record(b"k%d" % (n % 5), b"", 1_000 - n, partition=n % 2) for n in range(100)))
     # Six to eight records: values are one or two bytes, keys two.
@@ -170,7 +170,7 @@ def test_records_are_written_once_though_a_writer_is_lost_around_a_commit(
     ],
 )
 def test_a_part_of_a_topic_is_read(
-    job: Job, plan: Callable[[str], Plan], limits: str, offsets: range
+    job: Job, plan: Callable[[str], BackfillPlan], limits: str, offsets: range
 ) -> None:
     times = [1_000 * n or 1 for n in range(10)]
     job.write(*(Record(b"k", b"", time, partition=0) for time in times))

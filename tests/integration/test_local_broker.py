@@ -12,7 +12,7 @@ import pytest
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 from kafka_pipeline.admin.broker.ports import LOOPBACK, accepts
-from kafka_pipeline.admin.broker.properties import Node
+from kafka_pipeline.admin.broker.properties import BrokerNode
 from kafka_pipeline.common.errors import UnavailableError
 
 pytestmark = pytest.mark.integration
@@ -31,7 +31,7 @@ def cluster(directory: Path) -> Iterator[LocalCluster]:
     cluster.stop()
 
 
-def _only(cluster: LocalCluster) -> Node:
+def _only(cluster: LocalCluster) -> BrokerNode:
     (node,) = cluster.nodes
     return node
 

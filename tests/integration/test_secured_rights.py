@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka.admin import AclBinding  # type: ignore[attr-defined]
 from structlog.testing import capture_logs
 
-from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from kafka_pipeline.admin.acls.rights import Acl, AclOperation, ResourceKind, Role, acls_of
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import EngineError, PipelineError
@@ -163,19 +163,19 @@ class User:
         with capture_logs() as logs:
             try:
                 match acl.resource.kind, acl.operation:
-                    case Kind.TOPIC, Operation.CREATE | Operation.DESCRIBE:
+                    case ResourceKind.TOPIC, AclOperation.CREATE | AclOperation.DESCRIBE:
                         admin.ensure_topics([TopicSpec(name, 1, 1)])
-                    case Kind.TOPIC, Operation.DESCRIBE_CONFIGS:
+                    case ResourceKind.TOPIC, AclOperation.DESCRIBE_CONFIGS:
                         admin.topic_settings([name])
-                    case Kind.TOPIC, Operation.DELETE:
+                    case ResourceKind.TOPIC, AclOperation.DELETE:
                         admin.delete_before({(name, 0): 0})
-                    case Kind.TOPIC, Operation.READ:
+                    case ResourceKind.TOPIC, AclOperation.READ:
                         self._read(name, logs)
-                    case Kind.TOPIC, Operation.WRITE:
+                    case ResourceKind.TOPIC, AclOperation.WRITE:
                         self._write(name, logs)
-                    case Kind.GROUP, _ if name == CONTROL_GROUP:
+                    case ResourceKind.GROUP, _ if name == CONTROL_GROUP:
                         self._read(self.readable, logs)
-                    case Kind.GROUP, _:
+                    case ResourceKind.GROUP, _:
                         with closing(PartitionReader(self.config, name)) as reader:
                             reader.committed([(self.readable, 0)], 10)
                     case _:
@@ -200,8 +200,10 @@ class User:
 def said_of(acl: Acl) -> str:
     """Return how an error names a right."""
     on, name = acl.resource.kind.replace("-", " "), acl.resource.name
-    is_seen = acl.resource.kind is not Kind.TOPIC or acl.operation is not Operation.DESCRIBE
-    if acl.operation is Operation.CREATE or (acl.role is Role.TASKMANAGER and not is_seen):
+    is_seen = (
+        acl.resource.kind is not ResourceKind.TOPIC or acl.operation is not AclOperation.DESCRIBE
+    )
+    if acl.operation is AclOperation.CREATE or (acl.role is Role.TASKMANAGER and not is_seen):
         # Kafka does not say which of the two it is.
         return f"topic {name} is missing, or Describe of it is not allowed; it cannot be made"
     return f"a right is missing, {acl.operation} of {on} {name}{'P_0' * acl.resource.is_prefix} "
@@ -234,12 +236,12 @@ def test_each_right_of_a_role_is_named_where_it_is_missing(
         of_tasks |= {config.topic_names.consumer_group(each) for each in "PQ"}
         acls = [acl for acl in acls if acl.resource.name not in of_tasks]
     secured.grant([_binding(acl) for acl in acls])
-    readable = next(a.resource.name for a in acls if a.operation is Operation.READ)
+    readable = next(a.resource.name for a in acls if a.operation is AclOperation.READ)
     user = User(config, readable)
-    acls.sort(key=lambda acl: acl.operation is not Operation.CREATE)
+    acls.sort(key=lambda acl: acl.operation is not AclOperation.CREATE)
     is_made = False
     for acl in acls:
-        if acl.operation is not Operation.CREATE and not is_made:
+        if acl.operation is not AclOperation.CREATE and not is_made:
             admin = Admin(replace(config, kafka=secured.kafka("admin")))
             admin.ensure_topics(specs)
             admin.topic_ids([spec.name for spec in specs])

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.taskmanager.background import Background, Operation, Pool, Then
+from kafka_pipeline.taskmanager.background import Background, BackgroundWork, Pool, Then
 from kafka_pipeline.taskmanager.thread_events import Event
 from tests.memory.clock import Clock
 
@@ -44,7 +44,7 @@ class BackgroundInTurn(Background):
         self._clock = clock
         self._random = random
         self._results: deque[Callable[[], Sequence[Event]]] = deque()
-        self._open: set[Operation] = set()
+        self._open: set[BackgroundWork] = set()
         self._lines: dict[tuple[Pool, TaskId | None], _Line] = {
             (pool, None): _Line() for pool in Pool if pool is not Pool.USER
         }
@@ -80,9 +80,9 @@ class BackgroundInTurn(Background):
         then: Then,
         late: Callable[[Any], None] = lambda _: None,
         owner: TaskId | None = None,
-    ) -> Operation:
+    ) -> BackgroundWork:
         """See `Background.submit`."""
-        operation = Operation(then, pool, owner, late)
+        operation = BackgroundWork(then, pool, owner, late)
         self._open.add(operation)
 
         def job() -> None:
@@ -112,7 +112,7 @@ class BackgroundInTurn(Background):
         """See `Background.wake`."""
         self._results.append(call)
 
-    def abandon(self, operation: Operation) -> bool:
+    def abandon(self, operation: BackgroundWork) -> bool:
         """See `Background.abandon`."""
         if operation not in self._open:
             return False
@@ -142,7 +142,7 @@ class BackgroundInTurn(Background):
             if line.jobs and not (line.is_single and line.is_running)
         ]
 
-    def _finish(self, operation: Operation, result: Any) -> Sequence[Event]:
+    def _finish(self, operation: BackgroundWork, result: Any) -> Sequence[Event]:
         if operation in self._open:
             self._open.discard(operation)
             return operation.then(result)

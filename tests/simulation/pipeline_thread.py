@@ -26,9 +26,8 @@ from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
-    Call,
     CancelStart,
-    Closed,
+    CloseEnded,
     CloseTask,
     Command,
     CommitEnded,
@@ -48,7 +47,8 @@ from kafka_pipeline.taskmanager.thread_events import (
     Started,
     StartFailed,
     StartTask,
-    StopRequested,
+    TaskCall,
+    ThreadStopRequested,
     ThreadTick,
     TurnEnded,
 )
@@ -129,7 +129,7 @@ class FakePipelineThread:
         self._news: deque[Event] = deque()
         self._is_handling = False
         self._operations: list[_Operation] = []
-        self._calls: dict[TaskId, Call] = {}
+        self._calls: dict[TaskId, TaskCall] = {}
         self._running: list[TaskInstance] = []
         """The tasks that are fetched for: all that run, except standbys."""
         self._fed_first = 0
@@ -240,7 +240,7 @@ class FakePipelineThread:
                 case RevokeTask(_, task):
                     revoked.append(task)
                 case StopThread():
-                    self._handle(StopRequested())
+                    self._handle(ThreadStopRequested())
         if revoked:
             self._handle(Revoked(tuple(revoked), frozenset(self._hanging)))
 
@@ -358,7 +358,7 @@ class FakePipelineThread:
         is_stuck = instance.is_stuck and not instance.is_inline
         takes_ms = 0 if instance.is_inline else self._some_ms(self._pace.turn_ms, SLOW_CALLS)
         if is_stuck or takes_ms:
-            self._calls[instance.task] = Call(instance.task, "`process`", self._now_ms)
+            self._calls[instance.task] = TaskCall(instance.task, "`process`", self._now_ms)
         if not is_stuck:
             self._begin(instance, takes_ms, self._end_turn)
 
@@ -405,7 +405,7 @@ class FakePipelineThread:
 
     def _end_close(self, operation: _Operation) -> None:
         self._end_run(operation.instance)
-        self._handle(Closed(operation.instance.task))
+        self._handle(CloseEnded(operation.instance.task))
 
     def _end_run(self, instance: TaskInstance) -> None:
         instance.is_running = False

@@ -25,11 +25,11 @@ from kafka_pipeline.jobmanager.leadership import Event as LeadershipEvent
 from kafka_pipeline.jobmanager.leadership import (
     Leadership,
     LeaderState,
+    LeaderStopRequested,
     SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
-    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -124,7 +124,7 @@ class JobManagerProcess(Process):
         """End for good, by `kill -9` or by SIGTERM."""
         self.trace(f"{self.name} is {'killed' if crash else 'stopped'}")
         if not crash:
-            self._lead(StopRequested(), now_ms)
+            self._lead(LeaderStopRequested(), now_ms)
         self.alive = False
 
     def _take_turn(self, now_ms: int) -> None:

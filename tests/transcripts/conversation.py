@@ -32,10 +32,10 @@ from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.jobmanager import events as jobmanager
 from kafka_pipeline.jobmanager.leadership import (
     Leadership,
+    LeaderStopRequested,
     SayGoodbye,
     SosRead,
     SosWritten,
-    StopRequested,
     WriteFenced,
 )
 from kafka_pipeline.jobmanager.state import JobManagerState
@@ -199,7 +199,7 @@ class JobManager(Member):
 
     def stop(self) -> None:
         """Ask for a graceful end, as SIGTERM does."""
-        for command in self._leadership.handle(StopRequested()):
+        for command in self._leadership.handle(LeaderStopRequested()):
             assert isinstance(command, SayGoodbye)
             last = JobManagerBeat(command.epoch, self.wire.now_ms, self.state.owners, leaving=True)
             self.wire.write(last)

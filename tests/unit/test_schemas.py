@@ -15,7 +15,7 @@ from jsonschema import Draft7Validator
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
 from kafka_pipeline.common.config.config_schema import config_schema
-from kafka_pipeline.common.config.keys import Key, Section, names
+from kafka_pipeline.common.config.keys import ConfigKey, Section, names
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.pipeline.file import pipeline_schema
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind
@@ -260,7 +260,7 @@ def test_the_schemas_are_schemas(check: Draft7Validator) -> None:
 # --- the samples of this file have all keys, so that a new key is tested too ---
 
 
-def missing(keys: tuple[Key, ...] | list[Key], content: Mapping[str, Any]) -> list[str]:
+def missing(keys: tuple[ConfigKey, ...] | list[ConfigKey], content: Mapping[str, Any]) -> list[str]:
     lacking = [name for name in names(keys) if name not in content]
     for key in keys:
         if isinstance(key, Section) and key.name in content:

@@ -29,7 +29,7 @@ class _BuiltIn(Kind[S]):
     takes_records_as_they_are = True
 
 
-class Forward(_BuiltIn[ForwardSpec]):
+class ForwardKind(_BuiltIn[ForwardSpec]):
     """`type: forward`."""
 
     spec = ForwardSpec
@@ -47,7 +47,7 @@ class Forward(_BuiltIn[ForwardSpec]):
         return ForwardProcessor
 
 
-class Sum(_BuiltIn[SumSpec]):
+class SumKind(_BuiltIn[SumSpec]):
     """`type: sum`."""
 
     spec = SumSpec
@@ -65,7 +65,7 @@ class Sum(_BuiltIn[SumSpec]):
         return partial(SumProcessor, constant=spec.constant)
 
 
-class Count(_BuiltIn[CountSpec]):
+class CountKind(_BuiltIn[CountSpec]):
     """`type: count`."""
 
     spec = CountSpec

@@ -9,10 +9,10 @@ from typing import get_args
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     Choice,
+    ConfigKey,
     Duration,
     Flag,
     Free,
-    Key,
     Number,
     Schema,
     Text,
@@ -96,7 +96,7 @@ _SESSION = Duration(
     name="session", doc="in place of `window`: the gap that ends a session, such as `5 min`", low=1
 )
 _TIMES = (_WINDOW, _SLIDE, _OFFSET, _SESSION)
-_PARTS: tuple[Key, ...] = (_KEY, *_TIMES)
+_PARTS: tuple[ConfigKey, ...] = (_KEY, *_TIMES)
 GROUP_BY = Free(
     name="group_by",
     doc="what the function groups records by, if it does; `{}` without a window and without `key`",
@@ -201,7 +201,7 @@ def _grouping(
     )
 
 
-def _is_set(key: Key, emit: EmitTime) -> bool:
+def _is_set(key: ConfigKey, emit: EmitTime) -> bool:
     """Whether a key says something that needs a window."""
     return key is not EMIT or emit == "on_close"
 

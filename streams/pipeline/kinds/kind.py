@@ -9,7 +9,15 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Choice, Free, Key, Number, Schema, Text, map_schema
+from kafka_pipeline.common.config.keys import (
+    Choice,
+    ConfigKey,
+    Free,
+    Number,
+    Schema,
+    Text,
+    map_schema,
+)
 from kafka_pipeline.common.config.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
@@ -190,9 +198,9 @@ class Kind(Generic[S]):
 
     spec: ClassVar[type[ProcessorSpec]]
     doc: ClassVar[str]
-    own_keys: ClassVar[Sequence[Key]] = ()
+    own_keys: ClassVar[Sequence[ConfigKey]] = ()
     """The keys that it has in addition to those of all processors."""
-    config: ClassVar[Key] = NO_CONFIG
+    config: ClassVar[ConfigKey] = NO_CONFIG
     """The key `config`."""
     rules: ClassVar[Sequence[Schema]] = ()
     """Conditions between its keys, as JSON Schema."""
@@ -211,7 +219,7 @@ class Kind(Generic[S]):
     """Whether its code says what it reads and writes, instead of `from` and `to`."""
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[ConfigKey]:
         """All keys of an entry of this type."""
         return (
             *(ID, WAS, TYPE, FROM, TO, ON_ERROR, MAX_DEAD_LETTERS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafka_pipeline.common.specs import ProcessorSpec
-from kafka_pipeline.streams.pipeline.kinds.built_in import Count, Forward, Sum
+from kafka_pipeline.streams.pipeline.kinds.built_in import CountKind, ForwardKind, SumKind
 from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql
@@ -13,9 +13,9 @@ from kafka_pipeline.streams.pipeline.kinds.user_class import UserClass
 from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
 
 KINDS: tuple[Kind[Any], ...] = (
-    Forward(),
-    Sum(),
-    Count(),
+    ForwardKind(),
+    SumKind(),
+    CountKind(),
     Sql(),
     DataFrame(),
     UserTopology(),

@@ -9,9 +9,9 @@ from typing import Any, get_args
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     Choice,
+    ConfigKey,
     Flag,
     Free,
-    Key,
     Number,
     Schema,
     Text,
@@ -72,7 +72,7 @@ _PERSISTENT = Flag(name="persistent", doc="on disk; otherwise in memory", defaul
 _LOGGED = Flag(
     name="logged", doc="with a state topic, from which a new owner restores it", default=True
 )
-_KEYS: tuple[Key, ...] = (_NAME, _TYPE, _KEY, _VALUE, _PERSISTENT, _LOGGED)
+_KEYS: tuple[ConfigKey, ...] = (_NAME, _TYPE, _KEY, _VALUE, _PERSISTENT, _LOGGED)
 
 
 def _of_type(type_: StoreType) -> Schema:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
+    ConfigKey,
     Duration,
     Flag,
     Free,
-    Key,
     Schema,
     Text,
     map_schema,
@@ -55,7 +55,7 @@ _REFRESH = Duration(
     low=1,
     units=("s", "sec", "min", "h", "d"),
 )
-_TABLE_KEYS: tuple[Key, ...] = (
+_TABLE_KEYS: tuple[ConfigKey, ...] = (
     _TABLE_FORMAT,
     _TABLE_PATH,
     _TABLE_SCHEMA,
@@ -79,7 +79,7 @@ _HISTORY = Duration(
     "then sees the row of its own time, even if it comes late",
     low=1,
 )
-_TOPIC_KEYS: tuple[Key, ...] = (_TOPIC, _TABLE_SCHEMA, _GLOBAL, _HISTORY)
+_TOPIC_KEYS: tuple[ConfigKey, ...] = (_TOPIC, _TABLE_SCHEMA, _GLOBAL, _HISTORY)
 _TOPIC_RULE: Schema = {
     "if": {"properties": {_GLOBAL.name: {"const": True}}, "required": [_GLOBAL.name]},
     "then": {"properties": {_HISTORY.name: False}},

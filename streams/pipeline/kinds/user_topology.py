@@ -9,7 +9,7 @@ from msgspec import structs
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Key, Text
+from kafka_pipeline.common.config.keys import ConfigKey, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.names import name_problem
@@ -66,7 +66,7 @@ class UserTopology(Kind[TopologySpec]):
     own_keys = (MAX_TASK_IDLE, BUFFERED_RECORDS, MAX_PROCESS_TIME)
 
     @property
-    def keys(self) -> Sequence[Key]:
+    def keys(self) -> Sequence[ConfigKey]:
         """See `Kind`."""
         return (
             *(ID, WAS, TYPE, _BUILDER, ON_ERROR, MAX_DEAD_LETTERS),

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from kafka_pipeline.admin.acls.rights import Acl, Kind, Operation, Role, acls_of
+from kafka_pipeline.admin.acls.rights import Acl, AclOperation, ResourceKind, Role, acls_of
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -49,8 +49,8 @@ def run(files: tuple[str, str], *options: str) -> Result:
     return CliRunner().invoke(app_with(), ["acls", *files, *options])
 
 
-def of(acls: tuple[Acl, ...], role: Role, kind: Kind) -> dict[str, set[Operation]]:
-    found: dict[str, set[Operation]] = {}
+def of(acls: tuple[Acl, ...], role: Role, kind: ResourceKind) -> dict[str, set[AclOperation]]:
+    found: dict[str, set[AclOperation]] = {}
     for acl in acls:
         if (acl.role, acl.resource.kind) == (role, kind):
             found.setdefault(acl.resource.name, set()).add(acl.operation)
@@ -58,23 +58,25 @@ def of(acls: tuple[Acl, ...], role: Role, kind: Kind) -> dict[str, set[Operation
 
 
 def test_task_managers_read_inputs_and_write_outputs(acls: tuple[Acl, ...]) -> None:
-    topics = of(acls, Role.TASKMANAGER, Kind.TOPIC)
-    written = {Operation.WRITE, Operation.DESCRIBE_CONFIGS}
-    assert topics["orders"] == {Operation.READ}
-    assert topics["Adder_Counter_shop"] == {Operation.READ, *written}
-    assert topics["state_topic_Counter_shop"] == {Operation.READ, *written}
+    topics = of(acls, Role.TASKMANAGER, ResourceKind.TOPIC)
+    written = {AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS}
+    assert topics["orders"] == {AclOperation.READ}
+    assert topics["Adder_Counter_shop"] == {AclOperation.READ, *written}
+    assert topics["state_topic_Counter_shop"] == {AclOperation.READ, *written}
     assert topics["Adder_dead_letter_shop"] == written
     assert topics["totals"] == written
     assert "Counter_dead_letter_shop" not in topics
 
 
 def test_task_managers_can_neither_command_nor_make_topics(acls: tuple[Acl, ...]) -> None:
-    topics = of(acls, Role.TASKMANAGER, Kind.TOPIC)
+    topics = of(acls, Role.TASKMANAGER, ResourceKind.TOPIC)
     for control in ("threads_jm_topic_shop", "processors_topic_0_shop", "processors_topic_1_shop"):
-        assert topics[control] == {Operation.READ}
-    assert topics["pipeline_topic_shop"] == {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
-    assert not [name for name, allowed in topics.items() if Operation.CREATE in allowed]
-    assert of(acls, Role.TASKMANAGER, Kind.TRANSACTIONAL_ID) == {"shop/task/": {Operation.WRITE}}
+        assert topics[control] == {AclOperation.READ}
+    assert topics["pipeline_topic_shop"] == {AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS}
+    assert not [name for name, allowed in topics.items() if AclOperation.CREATE in allowed]
+    assert of(acls, Role.TASKMANAGER, ResourceKind.TRANSACTIONAL_ID) == {
+        "shop/task/": {AclOperation.WRITE}
+    }
 
 
 def test_only_the_prefix_of_tasks_is_a_prefix(acls: tuple[Acl, ...]) -> None:
@@ -91,28 +93,28 @@ def test_maintainers_may_all_that_operators_may_and_renew_what_the_job_has(
     acls: tuple[Acl, ...],
 ) -> None:
     """A state topic is emptied by deleting it and making it again."""
-    topics = of(acls, Role.MAINTAINER, Kind.TOPIC)
-    for name, allowed in of(acls, Role.OPERATOR, Kind.TOPIC).items():
-        assert allowed - {Operation.DESCRIBE} <= topics[name]
-    renewed = {Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DELETE}
+    topics = of(acls, Role.MAINTAINER, ResourceKind.TOPIC)
+    for name, allowed in of(acls, Role.OPERATOR, ResourceKind.TOPIC).items():
+        assert allowed - {AclOperation.DESCRIBE} <= topics[name]
+    renewed = {AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE}
     for own in ("Adder_Counter_shop", "state_topic_Counter_shop", "Adder_dead_letter_shop"):
         assert renewed <= topics[own]
-    assert Operation.DELETE not in topics["orders"] | topics["totals"]
-    groups = of(acls, Role.MAINTAINER, Kind.GROUP)
-    assert groups["processors_Counter_shop"] == {Operation.READ, Operation.DELETE}
+    assert AclOperation.DELETE not in topics["orders"] | topics["totals"]
+    groups = of(acls, Role.MAINTAINER, ResourceKind.GROUP)
+    assert groups["processors_Counter_shop"] == {AclOperation.READ, AclOperation.DELETE}
 
 
 def test_writers_and_readers_get_the_ends_of_the_pipeline_alone(acls: tuple[Acl, ...]) -> None:
-    assert of(acls, Role.WRITER, Kind.TOPIC) == {"orders": {Operation.WRITE}}
-    assert of(acls, Role.READER, Kind.TOPIC) == {"totals": {Operation.READ}}
+    assert of(acls, Role.WRITER, ResourceKind.TOPIC) == {"orders": {AclOperation.WRITE}}
+    assert of(acls, Role.READER, ResourceKind.TOPIC) == {"totals": {AclOperation.READ}}
 
 
 def test_no_right_is_there_twice_or_implied_by_another(acls: tuple[Acl, ...]) -> None:
     assert len(set(acls)) == len(acls)
     for acl in acls:
-        if acl.operation is Operation.DESCRIBE:
+        if acl.operation is AclOperation.DESCRIBE:
             others = of(acls, acl.role, acl.resource.kind)[acl.resource.name]
-            assert not others & {Operation.READ, Operation.WRITE, Operation.DELETE}
+            assert not others & {AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE}
 
 
 def test_every_form_has_every_right(files: tuple[str, str], acls: tuple[Acl, ...]) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.admin.broker.properties import Node, format_properties, server_properties
+from kafka_pipeline.admin.broker.properties import BrokerNode, format_properties, server_properties
 
 
 def _settings(num_brokers: int, data_dir: Path = Path("/data")) -> list[dict[str, str]]:
-    nodes = [Node(i, 9000 + i, 9100 + i) for i in range(1, num_brokers + 1)]
+    nodes = [BrokerNode(i, 9000 + i, 9100 + i) for i in range(1, num_brokers + 1)]
     texts = [server_properties(node, nodes, data_dir) for node in nodes]
     return [dict(line.split("=", 1) for line in text.splitlines()) for text in texts]
 
@@ -45,7 +45,7 @@ def test_topics_are_never_made_by_mistake() -> None:
 
 
 def test_settings_of_the_caller_go_over_the_built_in_ones() -> None:
-    node = Node(1, 9001, 9101)
+    node = BrokerNode(1, 9001, 9101)
     extra = {"min.insync.replicas": 2, "message.max.bytes": 3_000_000}
 
     lines = server_properties(node, [node], Path("/data"), extra).splitlines()

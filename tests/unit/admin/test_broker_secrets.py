@@ -12,7 +12,11 @@ import yaml
 from cryptography import x509
 
 from kafka_pipeline.admin.broker.certificates import Authority
-from kafka_pipeline.admin.broker.properties import Node, security_properties, server_properties
+from kafka_pipeline.admin.broker.properties import (
+    BrokerNode,
+    security_properties,
+    server_properties,
+)
 from kafka_pipeline.admin.broker.secrets_folder import (
     ADMIN,
     PRINCIPALS,
@@ -96,7 +100,7 @@ def test_a_negative_time_has_expired() -> None:
 
 
 def test_every_listener_is_secured_and_on_loopback() -> None:
-    node = Node(1, 9001, 9101, 9201)
+    node = BrokerNode(1, 9001, 9101, 9201)
     text = server_properties(node, [node], Path("/d"), security_properties(node, Path("/s")))
     settings = dict(line.split("=", 1) for line in text.splitlines())
     assert "PLAINTEXT" not in text

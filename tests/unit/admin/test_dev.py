@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.admin.daemons import session_members
-from kafka_pipeline.admin.dev.guard import Guard, end_sessions
+from kafka_pipeline.admin.dev.guard import DevGuard, end_sessions
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import DevLog, style_of
 from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
@@ -267,7 +267,7 @@ def test_the_guard_ends_what_it_was_given_and_forgets_what_was_taken_back(
 ) -> None:
     given, taken = (sessions(SLEEPER.replace("SIG_IGN", "SIG_DFL")) for _ in range(2))
     with exclusive(tmp_path / ".lock") as lock:
-        guard = Guard(tmp_path / "broker", lock)
+        guard = DevGuard(tmp_path / "broker", lock)
         guard.add(given)
         guard.add(taken)
         guard.remove(taken)

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.processes import BrokerProcess
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Iterator[Process]:
+def process(tmp_path: Path) -> Iterator[BrokerProcess]:
     command = [sys.executable, "-c", "import signal; print('hello', flush=True); signal.pause()"]
-    process = Process.spawn(command, log_file=tmp_path / "log")
+    process = BrokerProcess.spawn(command, log_file=tmp_path / "log")
     yield process
     process.send(signal.SIGKILL)
     assert process.wait(timeout_s=10.0)
 
 
-def test_a_process_has_a_session_of_its_own(process: Process) -> None:
+def test_a_process_has_a_session_of_its_own(process: BrokerProcess) -> None:
     assert process.is_running()
     assert os.getsid(process.pid) == process.pid
 
@@ -32,12 +32,12 @@ def test_output_is_appended_to_the_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for text in ("one", "two"):
         command = [sys.executable, "-c", f"import sys; print({text!r}, file=sys.stderr)"]
-        assert Process.spawn(command, log_file=log).wait(timeout_s=10.0)
+        assert BrokerProcess.spawn(command, log_file=log).wait(timeout_s=10.0)
 
     assert log.read_text() == "one\ntwo\n"
 
 
-def test_a_killed_child_is_gone_and_no_zombie_stays(process: Process) -> None:
+def test_a_killed_child_is_gone_and_no_zombie_stays(process: BrokerProcess) -> None:
     process.send(signal.SIGKILL)
 
     assert process.wait(timeout_s=10.0)
@@ -46,12 +46,12 @@ def test_a_killed_child_is_gone_and_no_zombie_stays(process: Process) -> None:
         os.kill(process.pid, 0)
 
 
-def test_wait_gives_up_in_time(process: Process) -> None:
+def test_wait_gives_up_in_time(process: BrokerProcess) -> None:
     assert not process.wait(timeout_s=0.0)
 
 
-def test_another_process_with_the_same_pid_is_not_the_same(process: Process) -> None:
-    earlier = Process(process.pid, "another time")
+def test_another_process_with_the_same_pid_is_not_the_same(process: BrokerProcess) -> None:
+    earlier = BrokerProcess(process.pid, "another time")
 
     earlier.send(signal.SIGKILL)
 
@@ -72,7 +72,7 @@ def test_a_process_that_ends_with_several_threads_runs_until_the_last_is_gone(
         "print('ready', flush=True)\n"
         "ctypes.CDLL(None).syscall(60, 0)  # exit, of this thread only\n"
     )
-    process = Process.spawn([sys.executable, "-c", program], log_file=tmp_path / "log")
+    process = BrokerProcess.spawn([sys.executable, "-c", program], log_file=tmp_path / "log")
     stat = Path(f"/proc/{process.pid}/stat")
     while stat.read_text().rpartition(")")[2].split()[0] != "Z":
         pass

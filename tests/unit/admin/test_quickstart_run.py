@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from kafka_pipeline.admin.broker.properties import Node
+from kafka_pipeline.admin.broker.properties import BrokerNode
 from kafka_pipeline.admin.quickstart import local_run
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.quickstart.local_job import LocalJob
-from kafka_pipeline.admin.quickstart.local_run import Options, Work, run_checked
+from kafka_pipeline.admin.quickstart.local_run import CheckedRun, RunOptions, run_checked
 from kafka_pipeline.admin.quickstart.verdict import Checked
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.errors import PipelineError
@@ -40,7 +40,7 @@ class Steps:
 class FakeBroker:
     steps: Steps
     bootstrap_servers = directory = "here"
-    nodes = (Node(1, 9092, 9093),)
+    nodes = (BrokerNode(1, 9092, 9093),)
 
     def __init__(self, _folder: Path, *, is_short_lived: bool) -> None:
         pass
@@ -112,9 +112,9 @@ def run(steps: Steps) -> bool:
         return Checked([], Table(), steps.problems, "RIGHT")
 
     job = LocalJob(None, None, FakeDaemon(steps), [])  # type: ignore[arg-type]
-    work = Work(job, {}, 0, 0, lambda _: 0, check)
+    work = CheckedRun(job, {}, 0, 0, lambda _: 0, check)
     display: Display = FakeDisplay()  # type: ignore[assignment]
-    return run_checked("test", lambda *_: work, Options(), display, signals)
+    return run_checked("test", lambda *_: work, RunOptions(), display, signals)
 
 
 CLEANED_UP = ["broker stops", "broker stopped"]

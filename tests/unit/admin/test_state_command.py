@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.commands import state
-from kafka_pipeline.operations.state import Store
+from kafka_pipeline.operations.state import StoreInfo
 
 COUNTS: dict[str, Any] = {
     "store": "counts",
@@ -40,17 +40,17 @@ class FakeClient:
         row = {"processor": "P", **self.about, **self.place, "address": "h:1"}
         return [row, {**row, **copy}]
 
-    def store(self, processor: str, name: str | None) -> Store:
-        return Store(processor, 2, self.about)
+    def store(self, processor: str, name: str | None) -> StoreInfo:
+        return StoreInfo(processor, 2, self.about)
 
     def get(
-        self, store: Store, key: bytes, partition: int | None, times: dict[str, Any]
+        self, store: StoreInfo, key: bytes, partition: int | None, times: dict[str, Any]
     ) -> dict[str, Any]:
         self.asked.append((key, partition, times))
         return {**self.place, "entries": self.entries}
 
     def scan(
-        self, store: Store, partitions: Sequence[int], query: dict[str, Any], limit: int
+        self, store: StoreInfo, partitions: Sequence[int], query: dict[str, Any], limit: int
     ) -> Iterator[dict[str, Any]]:
         self.asked.append(([*partitions], query, limit))
         yield {**self.place, "entries": self.entries}

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pipeline.common.kafka.clients import GONE_AFTER_S
-from kafka_pipeline.common.kafka.topic_watch import DELETED, INTERVAL_S, MADE_ANEW, TopicWatch
+from kafka_pipeline.common.kafka.topic_watch import DELETED, INTERVAL_S, MADE_ANEW, TopicIdWatch
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class Brokers:
         return answers
 
 
-def watched(brokers: Brokers, watch: TopicWatch, start_s: float, seconds: float) -> dict[str, str]:
+def watched(
+    brokers: Brokers, watch: TopicIdWatch, start_s: float, seconds: float
+) -> dict[str, str]:
     """Look every tenth of a second; return all that was reported."""
     found: dict[str, str] = {}
     for tenth in range(int(seconds * 10)):
@@ -55,7 +57,7 @@ def brokers() -> Brokers:
 
 
 def test_topics_that_stay_are_never_gone_and_seldom_asked_about(brokers: Brokers) -> None:
-    assert watched(brokers, TopicWatch(brokers), 0, 600) == {}
+    assert watched(brokers, TopicIdWatch(brokers), 0, 600) == {}
     assert brokers.questions == 600 / INTERVAL_S
 
 
@@ -65,7 +67,7 @@ def test_topics_that_stay_are_never_gone_and_seldom_asked_about(brokers: Brokers
 def test_topic_that_is_gone_is_reported_after_a_while(
     brokers: Brokers, becomes: str | int, reason: str
 ) -> None:
-    watch = TopicWatch(brokers)
+    watch = TopicIdWatch(brokers)
     watched(brokers, watch, 0, 20)
     brokers.ids["b"] = becomes
     assert watched(brokers, watch, 20, GONE_AFTER_S) == {}
@@ -73,7 +75,7 @@ def test_topic_that_is_gone_is_reported_after_a_while(
 
 
 def test_broker_that_does_not_know_its_topics_yet_is_forgiven(brokers: Brokers) -> None:
-    watch = TopicWatch(brokers)
+    watch = TopicIdWatch(brokers)
     known = dict(brokers.ids)
     for restart in range(10):
         start_s = restart * 30.0
@@ -88,17 +90,17 @@ def test_errors_that_say_nothing_about_the_topic_count_for_nothing(
     brokers: Brokers, code: int
 ) -> None:
     brokers.ids = {"a": code, "b": code}
-    assert watched(brokers, TopicWatch(brokers), 0, 60) == {}
+    assert watched(brokers, TopicIdWatch(brokers), 0, 60) == {}
 
 
 def test_brokers_that_do_not_answer_are_not_asked_again(brokers: Brokers) -> None:
     brokers.is_away = True
-    assert watched(brokers, TopicWatch(brokers), 0, 60) == {}
+    assert watched(brokers, TopicIdWatch(brokers), 0, 60) == {}
     assert brokers.questions == 1
 
 
 def test_topic_that_is_read_again_is_taken_for_what_it_is_then(brokers: Brokers) -> None:
-    watch = TopicWatch(brokers)
+    watch = TopicIdWatch(brokers)
     watched(brokers, watch, 0, 20)
     brokers.ids["a"] = brokers.ids["b"] = "9"
     watch.forget("a")
@@ -114,7 +116,7 @@ def test_answers_that_are_under_way_are_not_touched(brokers: Brokers) -> None:
             given.append(super().request_topics(names))
             return given[-1]
 
-    watch = TopicWatch(Client(a="1", b="2"))
+    watch = TopicIdWatch(Client(a="1", b="2"))
     watch.gone({"a", "b"}, 0)
     watch.forget("a")
     assert given[0].keys() == {"a", "b"}

@@ -16,7 +16,13 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console import kafka_job
 from kafka_pipeline.console.job import RecordQuery
 from kafka_pipeline.console.kafka_job import MOST_OFFSETS, KafkaJob
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    Wish,
+    records,
+)
 from kafka_pipeline.operations.dead_letters import DeadLetter, Wanted
 from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import Earliest, Latest, Start
@@ -139,7 +145,7 @@ def test_only_topics_of_the_pipeline_are_shown(job: KafkaJob, topic: str) -> Non
 
 def test_nothing_is_asked_while_a_savepoint_is_made(job: KafkaJob, deployment: Deployment) -> None:
     assert deployment.wish is not None
-    stop = Stop(purpose="savepoint", token="t", by="ada@alpha")
+    stop = StopOrder(purpose="savepoint", token="t", by="ada@alpha")
     deployment.wish = deployment.wish.with_stop(stop)
     with pytest.raises(ConfigError, match="ada@alpha is making a savepoint"):
         job.ask("resume", [], dry_run=True)

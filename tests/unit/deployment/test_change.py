@@ -12,7 +12,7 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.specs import ProcessorSpec, SumSpec, TopologySpec
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.change import Change
+from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.plan import Arc
 from tests.seeds import parametrize
 from tests.unit.streams.pipeline.loading import load
@@ -56,7 +56,7 @@ def topics(arcs: Iterable[Arc]) -> list[str]:
     return [arc.topic for arc in arcs]
 
 
-def state(change: Change, *running: str) -> tuple[set[str], list[str], list[str]]:
+def state(change: VersionChange, *running: str) -> tuple[set[str], list[str], list[str]]:
     """Return who is held, what can be drained while these run, and what is left."""
     return {*change.held}, topics(change.drainable(running)), topics(change.left)
 
@@ -65,7 +65,7 @@ def state(change: Change, *running: str) -> tuple[set[str], list[str], list[str]
 
 
 def test_replaced_processor_in_a_chain() -> None:
-    change = Change(graph("A B C"), graph("A D C"))
+    change = VersionChange(graph("A B C"), graph("A D C"))
     assert state(change, "A", "B", "C") == ({"A"}, [], ["A_B", "B_C"])
     # A has stopped: B processes what is left, and must go on for that.
     assert state(change, "B", "C") == ({"A"}, ["A_B"], ["A_B", "B_C"])
@@ -78,13 +78,13 @@ def test_replaced_processor_in_a_chain() -> None:
 
 def test_arc_of_a_writer_that_runs_again_must_wait() -> None:
     """A TaskManager that was taken for dead comes back, say."""
-    change = Change(graph("A B"), graph("A", "B"))
+    change = VersionChange(graph("A B"), graph("A", "B"))
     assert state(change, "B") == ({"A"}, ["A_B"], ["A_B"])
     assert state(change, "A", "B") == ({"A"}, [], ["A_B"])
 
 
 def test_removed_processor_between_two_arcs_is_drained_from_the_front() -> None:
-    change = Change(graph("A B C", "A C"), graph("A C"))
+    change = VersionChange(graph("A B C", "A C"), graph("A C"))
     assert state(change, "C", "B") == ({"A"}, ["A_B"], ["A_B", "B_C"])
     # Nobody is drained out of order, whoever has stopped by chance.
     assert state(change) == ({"A"}, ["A_B"], ["A_B", "B_C"])
@@ -93,7 +93,7 @@ def test_removed_processor_between_two_arcs_is_drained_from_the_front() -> None:
 
 
 def test_three_arcs_in_a_row_are_drained_one_by_one() -> None:
-    change = Change(graph("A B C D"), graph("E"))
+    change = VersionChange(graph("A B C D"), graph("E"))
     held, order = [], []
     while change.left:
         held.append({*change.held})
@@ -105,7 +105,7 @@ def test_three_arcs_in_a_row_are_drained_one_by_one() -> None:
 
 
 def test_removed_branch_of_a_diamond_does_not_stop_the_other_branch() -> None:
-    change = Change(graph("A B D", "A C D"), graph("A B D"))
+    change = VersionChange(graph("A B D", "A C D"), graph("A B D"))
     assert state(change, "B", "C", "D") == ({"A"}, ["A_C"], ["A_C", "C_D"])
     change.drained("A_C")
     assert state(change, "B", "D") == ({"A", "C"}, ["C_D"], ["C_D"])
@@ -114,7 +114,7 @@ def test_removed_branch_of_a_diamond_does_not_stop_the_other_branch() -> None:
 
 
 def test_both_branches_of_a_diamond_are_drained_on_their_own() -> None:
-    change = Change(graph("A B D", "A C D"), graph("A B E", "A C E"))
+    change = VersionChange(graph("A B D", "A C D"), graph("A B E", "A C E"))
     assert state(change, "A", "B", "C", "D") == ({"B", "C"}, [], ["B_D", "C_D"])
     assert state(change, "A", "C", "D") == ({"B", "C"}, ["B_D"], ["B_D", "C_D"])
     change.drained("B_D")
@@ -123,7 +123,7 @@ def test_both_branches_of_a_diamond_are_drained_on_their_own() -> None:
 
 
 def test_writer_of_an_arc_that_stays_and_of_one_that_goes_is_held() -> None:
-    change = Change(graph("A B", "A C"), graph("A B", "C"))
+    change = VersionChange(graph("A B", "A C"), graph("A B", "C"))
     assert state(change, "B", "C") == ({"A"}, ["A_C"], ["A_C"])
 
 
@@ -140,19 +140,19 @@ def test_writer_of_an_arc_that_stays_and_of_one_that_goes_is_held() -> None:
 def test_change_that_takes_no_arc_away_can_be_made_at_once(
     before: Pipeline, after: Pipeline
 ) -> None:
-    assert state(Change(before, after), "A", "B", "C") == (set(), [], [])
+    assert state(VersionChange(before, after), "A", "B", "C") == (set(), [], [])
 
 
 def test_next_jobmanager_begins_with_the_same() -> None:
     """It does not know what is drained already, and finds out."""
     before, after = graph("A B C"), graph("A D C")
-    first = Change(before, after)
+    first = VersionChange(before, after)
     first.drained("A_B")
-    assert state(Change(before, after)) == ({"A"}, ["A_B"], ["A_B", "B_C"])
+    assert state(VersionChange(before, after)) == ({"A"}, ["A_B"], ["A_B", "B_C"])
 
 
 def test_drained_arcs_may_be_reported_twice_and_others_are_ignored() -> None:
-    change = Change(graph("A B C"), graph("A D C"))
+    change = VersionChange(graph("A B C"), graph("A D C"))
     for topic in ("A_B", "A_B", "A_D", "unknown"):
         change.drained(topic)
     assert topics(change.left) == ["B_C"]
@@ -161,7 +161,7 @@ def test_drained_arcs_may_be_reported_twice_and_others_are_ignored() -> None:
 # Topologies whose records come back.
 
 
-def drain_all(change: Change) -> None:
+def drain_all(change: VersionChange) -> None:
     """Drain whatever can be drained while nobody runs who is held, until nothing more can be."""
     while found := change.drainable(()):
         for arc in found:
@@ -182,7 +182,7 @@ TOPOLOGY = "- {id: W, type: topology, builder: 'tests.user_code.%s', config: {%s
 def test_topology_whose_groups_send_to_each_other_can_be_removed(
     builder: str, arguments: str
 ) -> None:
-    change = Change(
+    change = VersionChange(
         load(TOPOLOGY % (builder, arguments)), load("[{id: F, type: forward, to: [sink]}]")
     )
     drain_all(change)
@@ -235,7 +235,7 @@ def draw_change(random: Random) -> tuple[Pipeline, Pipeline]:
 
 
 def protocol(
-    random: Random, change: Change, all_: set[str]
+    random: Random, change: VersionChange, all_: set[str]
 ) -> Iterator[tuple[set[str], tuple[Arc, ...]]]:
     """Stop who is held, drain what can be drained, in any order; yield who runs, and what can be.
 
@@ -265,11 +265,11 @@ def writers_of(pipeline: Pipeline) -> Mapping[str, set[str]]:
     }
 
 
-def readers_in(change: Change) -> set[str]:
+def readers_in(change: VersionChange) -> set[str]:
     return {arc.reader for arc in change.left}
 
 
-def writers_in(change: Change) -> set[str]:
+def writers_in(change: VersionChange) -> set[str]:
     return {writer for arc in change.left for writer in arc.writers}
 
 
@@ -279,7 +279,7 @@ def test_following_the_protocol_drains_every_arc_that_goes_in_order(seeds: range
         before, after = draw_change(random)
         writers = writers_of(before)
         gone = {topic for topic, id_ in before.arcs.items() if after.arcs.get(topic) != id_}
-        change = Change(before, after)
+        change = VersionChange(before, after)
         assert {*topics(change.left)} == gone, seed
         held: frozenset[str] = frozenset()
         left = {*gone}
@@ -298,7 +298,7 @@ def test_following_the_protocol_drains_every_arc_that_goes_in_order(seeds: range
 
 def test_seeds_draw_changes_of_all_kinds() -> None:
     """Some must take several arcs away, one after the other, and some have shared topics."""
-    found = [Change(*draw_change(Random(seed))) for seed in range(100)]
+    found = [VersionChange(*draw_change(Random(seed))) for seed in range(100)]
     assert any(not change.left for change in found)
     assert any(
         len({arc.reader for arc in change.left} & writers_in(change)) > 1 for change in found
@@ -307,7 +307,7 @@ def test_seeds_draw_changes_of_all_kinds() -> None:
 
 
 def test_pipeline_comes_to_rest_from_its_sources_to_its_sinks() -> None:
-    drain = Change.to_rest(graph("A B C", "A C", "D"))
+    drain = VersionChange.to_rest(graph("A B C", "A C", "D"))
     assert state(drain) == ({"A", "D"}, ["A_B", "A_C"], ["A_B", "A_C", "B_C"])
     drain.drained("A_C")
     assert state(drain) == ({"A", "D"}, ["A_B"], ["A_B", "B_C"])

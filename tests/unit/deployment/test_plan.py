@@ -20,8 +20,8 @@ from kafka_pipeline.deployment.plan import (
     Effect,
     NewInput,
     Plan,
+    PlannedStore,
     StateEffect,
-    Store,
     arcs_taken_away,
     plan,
 )
@@ -97,7 +97,9 @@ def test_first_version_adds_all() -> None:
         Effect.UNTOUCHED: 0,
     }
     assert (found.made, found.kept, found.orphaned) == (TOPICS, (), ())
-    assert found.stores == (Store("Count", "counts", "state_topic_Count_job", StateEffect.NEW),)
+    assert found.stores == (
+        PlannedStore("Count", "counts", "state_topic_Count_job", StateEffect.NEW),
+    )
     assert found.inputs == (NewInput("Read", "orders_topic", "earliest"),)
     assert (found.losses, found.arcs) == ((), ())
     assert not found.changes_nothing
@@ -147,8 +149,8 @@ def test_added_processor_that_reads_a_source_leaves_the_others_alone() -> None:
     assert found.made == ("news_topic", "state_topic_More_job")
     assert set(found.kept) == set(TOPICS)
     assert found.stores == (
-        Store("Count", "counts", "state_topic_Count_job", StateEffect.KEPT),
-        Store("More", "counts", "state_topic_More_job", StateEffect.NEW),
+        PlannedStore("Count", "counts", "state_topic_Count_job", StateEffect.KEPT),
+        PlannedStore("More", "counts", "state_topic_More_job", StateEffect.NEW),
     )
     assert set(found.inputs) == {
         NewInput("More", "news_topic", "latest"),
@@ -218,7 +220,9 @@ def test_removed_processor_takes_its_tasks_its_state_and_its_arcs_along() -> Non
         '"Count" is removed, and its state in state_topic_Count_job is no longer kept',
         '"Add" no longer reads Count_Add_job',
     )
-    assert found.stores == (Store("Count", "counts", "state_topic_Count_job", StateEffect.LEFT),)
+    assert found.stores == (
+        PlannedStore("Count", "counts", "state_topic_Count_job", StateEffect.LEFT),
+    )
     assert found.orphaned == ("Count_Add_job", "Read_Count_job", "state_topic_Count_job")
     assert found.made == ("Read_Add_job",)
     assert found.arcs == (
@@ -291,8 +295,8 @@ def test_store_that_is_no_longer_kept_is_a_loss() -> None:
         '"Shop" no longer keeps the store "Prices" (topic state_topic_Shop_Prices_job)',
     )
     assert found.stores == (
-        Store("Shop", "Stock", "state_topic_Shop_Stock_job", StateEffect.KEPT),
-        Store("Shop", "Prices", "state_topic_Shop_Prices_job", StateEffect.LEFT),
+        PlannedStore("Shop", "Stock", "state_topic_Shop_Stock_job", StateEffect.KEPT),
+        PlannedStore("Shop", "Prices", "state_topic_Shop_Prices_job", StateEffect.LEFT),
     )
     assert found.orphaned == ("state_topic_Shop_Prices_job",)
 

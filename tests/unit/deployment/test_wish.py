@@ -10,14 +10,14 @@ from kafka_pipeline.common.messages import ControlRecord
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
-    Stop,
+    StopOrder,
     UnreadableDeploymentError,
     Wish,
     records,
 )
 
 NAMES = TopicNames("job", "in", "out")
-STOP = Stop(purpose="restore", token="a1", by="me@host", drains=True)
+STOP = StopOrder(purpose="restore", token="a1", by="me@host", drains=True)
 
 
 def read_back(*wishes: Wish) -> Wish | None:

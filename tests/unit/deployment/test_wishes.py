@@ -12,7 +12,13 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.deployment import wishes
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    Wish,
+    records,
+)
 from kafka_pipeline.deployment.job import Chosen, choose
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
@@ -85,7 +91,7 @@ def test_all_that_are_resumed_end_a_drain(pipeline: Pipeline) -> None:
 
 
 def test_all_that_are_resumed_give_a_savepoint_up_but_no_restore(pipeline: Pipeline) -> None:
-    savepoint = Stop(purpose="savepoint", token="t", by="ada@alpha")
+    savepoint = StopOrder(purpose="savepoint", token="t", by="ada@alpha")
     assert wishes.all_resumed(BUSY.with_stop(savepoint), chosen(pipeline)).stop is None
     restore = structs.replace(savepoint, purpose="restore")
     with pytest.raises(ConfigError, match="is restoring the state of this job"):

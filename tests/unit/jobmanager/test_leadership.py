@@ -12,11 +12,11 @@ from kafka_pipeline.jobmanager.leadership import (
     Event,
     Leadership,
     LeaderState,
+    LeaderStopRequested,
     SayGoodbye,
     SosRead,
     SosWritten,
     StepDown,
-    StopRequested,
     TakeOver,
     WriteFailed,
     WriteFenced,
@@ -140,9 +140,9 @@ def test_nothing_is_wanted_of_one_that_has_stepped_down() -> None:
 
 
 def test_leader_that_is_stopped_says_goodbye_and_does_nothing_more() -> None:
-    leadership, commands = after(*LEADING, StopRequested())
+    leadership, commands = after(*LEADING, LeaderStopRequested())
     assert (leadership.state, commands) == (LeaderState.STOPPED, [SayGoodbye(7)])
-    later = (Tick(START_MS + 60_000), SosRead(9, "other"), WriteFenced(), StopRequested())
+    later = (Tick(START_MS + 60_000), SosRead(9, "other"), WriteFenced(), LeaderStopRequested())
     assert [leadership.handle(event) for event in later] == [[]] * 4
     assert leadership.state is LeaderState.STOPPED
 
@@ -153,5 +153,5 @@ def test_leader_that_is_stopped_says_goodbye_and_does_nothing_more() -> None:
     ids=["new", "candidate", "yielding", "without a writer"],
 )
 def test_job_manager_that_does_not_lead_stops_without_a_word(events: tuple[Event, ...]) -> None:
-    leadership, commands = after(*events, StopRequested())
+    leadership, commands = after(*events, LeaderStopRequested())
     assert (leadership.state, commands) == (LeaderState.STOPPED, [])

@@ -13,7 +13,7 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.jobmanager.rollout import Rollout
-from kafka_pipeline.jobmanager.start import Refusal, StartFile
+from kafka_pipeline.jobmanager.start import RefusedFile, StartFile
 from tests.small_config import SMALL_CONFIG
 
 RIGHT = "- {id: A, type: forward, to: [sink]}\n"
@@ -47,7 +47,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return found
 
 
-def deploy(tmp_path: Path, text: str, kafka: Any) -> Refusal | None:
+def deploy(tmp_path: Path, text: str, kafka: Any) -> RefusedFile | None:
     config, file = tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
     config.write_text(SMALL_CONFIG)
     file.write_text(text)

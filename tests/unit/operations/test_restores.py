@@ -16,7 +16,13 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Stop, Wish, records
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    Wish,
+    records,
+)
 from kafka_pipeline.operations.savepoints import restore as module
 from kafka_pipeline.operations.savepoints.manifest import (
     FORMAT,
@@ -303,7 +309,7 @@ def test_what_former_versions_have_left_in_arcs_is_not_read_again(
     [
         (Wish(version=1, next=1), "version 1 of the pipeline is to come"),
         (
-            Wish(version=1, stop=Stop(purpose="savepoint", token="t9", by="you@y")),
+            Wish(version=1, stop=StopOrder(purpose="savepoint", token="t9", by="you@y")),
             "you@y is making a savepoint",
         ),
     ],
@@ -321,7 +327,7 @@ def test_restore_that_was_interrupted_may_be_followed_by_another(
     config: Config, folder: Path, tmp_path: Path, job: Job
 ) -> None:
     target = pipeline(config, tmp_path)
-    stop = Stop(purpose="restore", token="t9", by="you@y")
+    stop = StopOrder(purpose="restore", token="t9", by="you@y")
     job.wishes(Wish(version=1, stop=stop), PipelineVersion(1, target, CHAIN, 1, "me@x"))
     found = planned(config, folder, target)
     found.require_new_job()

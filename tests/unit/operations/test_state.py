@@ -19,7 +19,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations import state
-from kafka_pipeline.operations.state import StateClient, Store
+from kafka_pipeline.operations.state import StateClient, StoreInfo
 from kafka_pipeline.streams.partitioning import default_partition
 
 ABOUT = {
@@ -29,7 +29,7 @@ ABOUT = {
     "keys_readable": True,
     "values_readable": True,
 }
-STORE = Store("P", 3, ABOUT)
+STORE = StoreInfo("P", 3, ABOUT)
 NOWHERE: dict[str, Any] = {}
 
 
@@ -197,7 +197,7 @@ def test_a_task_that_nobody_runs_is_an_error_after_a_while(
 
 def test_a_query_that_is_refused_is_not_sent_again(cluster: Cluster, client: StateClient) -> None:
     with pytest.raises(ConfigError, match="no such store"):
-        client.get(Store("P", 3, {**ABOUT, "store": "x"}), b"a", 0, NOWHERE)
+        client.get(StoreInfo("P", 3, {**ABOUT, "store": "x"}), b"a", 0, NOWHERE)
     assert len(cluster.asked) == 1
     with pytest.raises(ConfigError, match="no partition 3: it has 3"):
         client.get(STORE, b"a", 3, NOWHERE)
@@ -240,8 +240,8 @@ def test_without_state_port_it_says_what_to_do(cluster: Cluster, client: StateCl
 
 
 def test_keys_of_user_code_must_be_in_hexadecimal() -> None:
-    store = Store("P", 3, {**ABOUT, "key_serde": "mine", "keys_readable": False})
+    store = StoreInfo("P", 3, {**ABOUT, "key_serde": "mine", "keys_readable": False})
     with pytest.raises(ConfigError, match="in hexadecimal"):
         store.key("a")
     with pytest.raises(ConfigError, match='"a" is not a key of the serde int64'):
-        Store("P", 3, {**ABOUT, "key_serde": "int64"}).key("a")
+        StoreInfo("P", 3, {**ABOUT, "key_serde": "int64"}).key("a")

@@ -20,7 +20,7 @@ from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager import channel_messages, pipeline_thread
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
@@ -227,7 +227,7 @@ class FakeTask(RunningTask):
         self.fills_up = False
         self.loses_connection = False
         self.waits_for_others = False
-        self.calls: list[Call] = []
+        self.calls: list[UserCall] = []
         """The call of user code that goes on, if there is any."""
         self.is_released = False
         self.releases = 0
@@ -250,7 +250,7 @@ class FakeTask(RunningTask):
         return self.waits_for_others
 
     @property
-    def call(self) -> Call | None:
+    def call(self) -> UserCall | None:
         return self.calls[-1] if self.calls else None
 
     def is_full(self, partition: Partition) -> bool:

@@ -20,7 +20,7 @@ from kafka_pipeline.common.kafka.clients import (
 from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, ProcessorSpec
 from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
-from kafka_pipeline.streams.engine.runtime import Call
+from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError
 from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.background import PARALLEL_CALLS
@@ -200,14 +200,14 @@ def test_a_call_that_takes_too_long_fails_its_task_and_no_other(rig: Rig) -> Non
     may_return = threading.Event()
 
     def hang() -> None:
-        hanging.calls.append(Call("`process` of in[0]@7", time.monotonic() + 1000))
+        hanging.calls.append(UserCall("`process` of in[0]@7", time.monotonic() + 1000))
         may_return.wait(TIMEOUT_S)
 
     # The rig's clock is far from the real one.
     hanging.on_turn = hang
     feed(rig, hanging, sibling)
     rig.step_until(lambda: bool(hanging.calls))
-    hanging.calls[0] = Call("`process` of in[0]@7", rig.clock.now_s)
+    hanging.calls[0] = UserCall("`process` of in[0]@7", rig.clock.now_s)
     for _ in range(300):
         rig.clock.now_s += 1
         rig.step()
@@ -242,7 +242,7 @@ def test_the_process_ends_as_a_task_is_revoked_whose_call_does_not_return(
     hanging.on_turn = lambda: may_return.wait(TIMEOUT_S)
     feed(rig, hanging)
     rig.step_until(lambda: hanging.turns == 1)
-    hanging.calls.append(Call("`process` of in[0]@7", rig.clock.now_s))
+    hanging.calls.append(UserCall("`process` of in[0]@7", rig.clock.now_s))
     while rig.status(hanging).state is not TaskState.FAILED:
         rig.clock.now_s += 1
         rig.step()
@@ -259,7 +259,7 @@ def test_the_process_ends_as_a_task_is_revoked_whose_call_does_not_return(
 
 def test_a_task_whose_call_on_the_event_loop_takes_too_long_has_its_stores_closed(rig: Rig) -> None:
     (task,) = rig.run(0, spec=USER)
-    task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s))
+    task.calls.append(UserCall("`process` of in[0]@7", rig.clock.now_s))
     for _ in range(301):
         rig.clock.now_s += 1
         rig.step()
@@ -274,7 +274,7 @@ def test_an_init_that_takes_too_long_fails_its_task(rig: Rig) -> None:
     def init() -> None:
         start = rig.thread._tasks[task.task_id].start
         assert start is not None
-        start.call = Call("`init`", rig.clock.now_s)
+        start.call = UserCall("`init`", rig.clock.now_s)
         may_return.wait(TIMEOUT_S)
 
     task.on_start = init
@@ -412,7 +412,7 @@ def test_lag_of_a_task_is_watched_from_its_assignment_until_it_is_closed(rig: Ri
 def test_a_call_that_takes_long_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafka_pipeline.taskmanager.assigned_task.time", rig.clock)
     (task,) = rig.run(0, spec=USER)
-    task.calls.append(Call("`process` of in[0]@7", rig.clock.now_s - 0.9))
+    task.calls.append(UserCall("`process` of in[0]@7", rig.clock.now_s - 0.9))
     assert rig.status(task).activity == ""
     rig.clock.now_s += 11.1
     assert rig.status(task).activity == "in `process` of in[0]@7 for 12 s"

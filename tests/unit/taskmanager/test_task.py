@@ -37,7 +37,7 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.streams.engine.figures import Figures
+from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped
 from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
@@ -267,7 +267,7 @@ def test_dropped_records_are_logged_and_counted_by_reason_once_committed(
         task = start(assigned)
         task.add(RecordBatch("in", 0, [b"k"] * 3, [b"value"] * 3, [-1, 1, -1], [0, 1, 2]))
         task.turn(inf)
-        assert assigned.memory.figures == Figures()
+        assert assigned.memory.figures == TaskFigures()
         task.commit()
         assigned.warn_of_dropped()
         task.add(RecordBatch("in", 0, [b"k"], [b"value"], [-1], [3]))
@@ -293,7 +293,7 @@ def test_counts_of_dropped_records_travel_with_the_offsets() -> None:
     assert memory.figures.late == 20_933
     assert not memory.dropped_to_log(0)
     dropped = Counter({Dropped("expired", "Counts"): 2})
-    memory.commit_figures(Figures(dropped=dropped), 0)
+    memory.commit_figures(TaskFigures(dropped=dropped), 0)
     assert memory.figures.dropped_by_reason == {"expired": 20_935, "null key": 1}
     assert memory.dropped_in_minute(1) == {"expired": 2}
     assert memory.dropped_to_log(0) == dropped

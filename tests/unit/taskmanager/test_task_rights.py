@@ -27,7 +27,7 @@ from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.task_rights import named, topic_rights
-from kafka_pipeline.taskmanager.task_start import ProcessorStart, Wait
+from kafka_pipeline.taskmanager.task_start import ProcessorStart, StartWait
 from tests.unit.taskmanager.fakes import CONFIG, Rig, batch, replica
 
 NAMES = TopicNames("shop", "source", "sink")
@@ -176,7 +176,7 @@ def test_a_long_wait_for_a_coordinator_is_told(monkeypatch: pytest.MonkeyPatch) 
     assigned = AssignedTask(replica(0, CountSpec()), context, 0)
     start = assigned.new_start()
     assert isinstance(start, ProcessorStart)
-    start.wait = Wait("the coordinator of group shop_P", now_s)
+    start.wait = StartWait("the coordinator of group shop_P", now_s)
     now_s += 9
     assert assigned._activity() == ""
     now_s += 3

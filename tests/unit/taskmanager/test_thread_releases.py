@@ -7,7 +7,7 @@ import pytest
 from kafka_pipeline.taskmanager.thread_events import (
     Assigned,
     CancelStart,
-    Closed,
+    CloseEnded,
     CloseTask,
     CommitEnded,
     CommitTask,
@@ -17,7 +17,7 @@ from kafka_pipeline.taskmanager.thread_events import (
     Revoked,
     Started,
     StartFailed,
-    StopRequested,
+    ThreadStopRequested,
 )
 from tests.unit.taskmanager.thread_host import (
     FENCED,
@@ -41,7 +41,7 @@ def test_a_revoked_task_commits_closes_and_is_forgotten(is_inline: bool) -> None
     host.take(fed(), ended())
     assert host.take(Revoked((task(0),))) == [CommitTask(task(0))]
     assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
+    assert host.take(CloseEnded(task(0))) == [ForgetTask(task(0))]
     assert host.core.tasks == []
 
 
@@ -55,7 +55,7 @@ def test_a_revoked_task_that_cannot_commit_is_closed_all_the_same() -> None:
     host = running()
     host.take(fed(), ended(), Revoked((task(0),)))
     assert host.take(CommitEnded(task(0), FENCED)) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0))]
+    assert host.take(CloseEnded(task(0))) == [ForgetTask(task(0))]
 
 
 def test_a_task_that_is_revoked_while_it_starts_is_cancelled() -> None:
@@ -75,7 +75,7 @@ def test_a_start_that_is_cancelled_too_late_is_closed() -> None:
 def test_a_task_that_waits_for_its_next_start_is_forgotten_at_once() -> None:
     host = running()
     restart_delay_ms(host, TRANSIENT)
-    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), CloseEnded(task(0)))
     assert host.take(Revoked((task(0),))) == [ForgetTask(task(0))]
     assert host.wait(10_000) == []
 
@@ -91,7 +91,7 @@ def test_without_a_sign_of_the_driver_all_tasks_are_given_up_without_a_commit() 
     host.heard_ms = host.now_ms
     assert host.wait(3 * HEARTBEAT_MS + 1) == []
     assert host.take(ended(0)) == [CloseTask(task(1))]
-    said = host.take(Closed(task(1)))
+    said = host.take(CloseEnded(task(1)))
     assert said[1:] == [CloseTask(task(0))]
     (forgotten,) = said[:1]
     assert isinstance(forgotten, ForgetTask)
@@ -101,12 +101,12 @@ def test_without_a_sign_of_the_driver_all_tasks_are_given_up_without_a_commit() 
 def test_stop_ends_the_thread_when_all_is_closed() -> None:
     host = running(range(2), is_inline=True)
     host.take(fed(0), ended(0))
-    assert host.take(StopRequested()) == [CommitTask(task(0)), CloseTask(task(1))]
-    assert host.take(Closed(task(1))) == [ForgetTask(task(1))]
+    assert host.take(ThreadStopRequested()) == [CommitTask(task(0)), CloseTask(task(1))]
+    assert host.take(CloseEnded(task(1))) == [ForgetTask(task(1))]
     assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0)), EndThread()]
+    assert host.take(CloseEnded(task(0))) == [ForgetTask(task(0)), EndThread()]
     assert host.take(Assigned(task(3), True, MAX_PROCESS_MS)) == []
 
 
 def test_stop_ends_a_thread_without_tasks_at_once() -> None:
-    assert Host().take(StopRequested()) == [EndThread()]
+    assert Host().take(ThreadStopRequested()) == [EndThread()]

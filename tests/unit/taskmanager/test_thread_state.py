@@ -8,8 +8,7 @@ from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
     AbandonCall,
     Assigned,
-    Call,
-    Closed,
+    CloseEnded,
     CloseTask,
     Command,
     CommitEnded,
@@ -28,7 +27,8 @@ from kafka_pipeline.taskmanager.thread_events import (
     Started,
     StartFailed,
     StartTask,
-    StopRequested,
+    TaskCall,
+    ThreadStopRequested,
 )
 from kafka_pipeline.taskmanager.thread_state import LEAST_COMMIT_INTERVAL_MS
 from tests.unit.taskmanager.thread_host import (
@@ -293,7 +293,7 @@ def test_a_task_is_closed_before_it_starts_again(is_inline: bool) -> None:
     failed = ended(is_at_its_end=True)
     assert host.take(failed) == [CommitTask(task(0))]
     assert host.take(CommitEnded(task(0), TRANSIENT)) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
+    assert host.take(CloseEnded(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
     assert (host.core.restarts(task(0)), host.core.reason(task(0))) == (1, TRANSIENT.reason)
     assert host.wait(0) == [StartTask(task(0))]
     assert host.core.reason(task(0)) == TRANSIENT.reason, "until it runs"
@@ -306,7 +306,7 @@ def test_what_came_before_a_record_that_is_rejected_is_committed() -> None:
     host.take(fed())
     assert host.take(ended(failure=REJECTED)) == [CommitTask(task(0))]
     assert host.take(CommitEnded(task(0))) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ReportFailed(task(0), REJECTED.reason)]
+    assert host.take(CloseEnded(task(0))) == [ReportFailed(task(0), REJECTED.reason)]
     assert host.phase() is Phase.FAILED
     assert host.take(fed()) == []
 
@@ -315,7 +315,7 @@ def test_a_rejected_record_comes_again_if_what_came_before_it_is_not_committed()
     host = running()
     host.take(fed(), ended(failure=REJECTED))
     assert host.take(CommitEnded(task(0), TRANSIENT)) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
+    assert host.take(CloseEnded(task(0))) == [RestartTask(task(0), TRANSIENT.reason, 0)]
 
 
 def test_nothing_is_committed_after_an_error_of_another_kind() -> None:
@@ -353,7 +353,7 @@ def test_a_start_that_fails_waits_too() -> None:
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)))
     assert restart_delay_ms(host, TRANSIENT) == 0
     restart_delay_ms(host, TRANSIENT)
-    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), CloseEnded(task(0)))
     host.wait(1000)
     (again,) = host.take(StartFailed(task(0), TRANSIENT))
     assert again == RestartTask(task(0), TRANSIENT.reason, 2000)
@@ -369,7 +369,7 @@ def test_a_task_that_is_fenced_twice_in_a_minute_is_given_up() -> None:
     host = running()
     assert restart_delay_ms(host, FENCED) == 1500
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0), FENCED))
-    assert host.take(Closed(task(0))) == [ForgetTask(task(0), FENCED.reason)]
+    assert host.take(CloseEnded(task(0))) == [ForgetTask(task(0), FENCED.reason)]
     assert host.core.tasks == []
 
 
@@ -385,13 +385,13 @@ def test_what_a_task_needs_may_fail_while_it_does_something() -> None:
     host.take(fed())
     assert host.take(DependencyFailed(task(0), FATAL)) == []
     assert host.take(ended(is_at_its_end=True)) == [CloseTask(task(0))]
-    assert host.take(Closed(task(0))) == [ReportFailed(task(0), FATAL.reason)]
+    assert host.take(CloseEnded(task(0))) == [ReportFailed(task(0), FATAL.reason)]
     assert host.take(DependencyFailed(task(0), TRANSIENT)) == []
 
 
 def test_a_task_that_failed_can_have_its_offsets_committed_again() -> None:
     host = running()
-    host.take(DependencyFailed(task(0), FATAL), Closed(task(0)))
+    host.take(DependencyFailed(task(0), FATAL), CloseEnded(task(0)))
     assert host.take(RefreshDue(task(0))) == [RefreshTask(task(0))]
     assert host.take(CommitEnded(task(0), TRANSIENT)) == []
     assert host.phase() is Phase.FAILED
@@ -403,7 +403,7 @@ def test_a_task_that_failed_can_have_its_offsets_committed_again() -> None:
 def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> None:
     host = running(range(2))
     host.take(fed(0), fed(1))
-    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    call = TaskCall(task(0), "`process` of in[0]@7", host.now_ms)
     assert host.work(MAX_PROCESS_MS, call) == []
     reason = "`process` of in[0]@7 takes longer than max_process_time_ms (5000): 5 s so far"
     assert host.take(host.tick(1, call)) == [
@@ -417,7 +417,7 @@ def test_a_call_that_takes_too_long_fails_its_task_and_frees_the_others() -> Non
 def test_time_in_which_the_process_did_not_run_is_not_held_against_a_call() -> None:
     host = running()
     host.take(fed())
-    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    call = TaskCall(task(0), "`process` of in[0]@7", host.now_ms)
     assert host.take(host.tick(100 * MAX_PROCESS_MS, call)) == []
     assert host.work(MAX_PROCESS_MS - 1000, call) == []
     assert host.take(host.tick(1, call))[0] == AbandonCall(task(0))
@@ -427,7 +427,7 @@ def test_each_call_has_the_whole_time() -> None:
     host = running()
     host.take(fed())
     for _ in range(3):
-        call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+        call = TaskCall(task(0), "`process` of in[0]@7", host.now_ms)
         assert host.work(MAX_PROCESS_MS, call) == []
 
 
@@ -452,7 +452,7 @@ def test_each_commit_has_the_whole_time() -> None:
 def test_an_init_that_takes_too_long_fails_its_task() -> None:
     host = Host()
     host.take(Assigned(task(0), False, MAX_PROCESS_MS))
-    call = Call(task(0), "`init`", host.now_ms)
+    call = TaskCall(task(0), "`init`", host.now_ms)
     said = host.work(MAX_PROCESS_MS + 1, call)
     assert said[0] == AbandonCall(task(0))
     assert host.phase() is Phase.FAILED
@@ -461,7 +461,7 @@ def test_an_init_that_takes_too_long_fails_its_task() -> None:
 def test_a_task_that_is_wanted_back_is_given_back_though_its_call_never_returns() -> None:
     host = running()
     host.take(fed(), Revoked((task(0),)))
-    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    call = TaskCall(task(0), "`process` of in[0]@7", host.now_ms)
     said = host.work(MAX_PROCESS_MS + 1, call)
     assert said == [AbandonCall(task(0)), ENDS]
 
@@ -472,7 +472,7 @@ ENDS = EndProcess(task(0), "a call of P_0 does not return")
 def hanging() -> Host:
     host = running(range(2))
     host.take(fed())
-    call = Call(task(0), "`process` of in[0]@7", host.now_ms)
+    call = TaskCall(task(0), "`process` of in[0]@7", host.now_ms)
     host.work(MAX_PROCESS_MS + 1, call)
     assert host.phase() is Phase.FAILED
     return host
@@ -497,7 +497,7 @@ def test_user_code_that_runs_as_its_task_is_taken_away_ends_no_process() -> None
 def test_a_call_that_never_returns_does_not_keep_a_sibling_from_its_last_commit() -> None:
     host = hanging()
     host.take(fed(1), ended(1, has_uncommitted=True))
-    assert host.take(StopRequested()) == [ForgetTask(task(0)), CommitTask(task(1))]
+    assert host.take(ThreadStopRequested()) == [ForgetTask(task(0)), CommitTask(task(1))]
 
 
 def start_ends(host: Host, reason: str) -> Command:
@@ -525,6 +525,6 @@ def test_another_reason_and_a_start_that_succeeds_begin_the_count_again() -> Non
         assert isinstance(start_ends(host, "other"), RestartTask)
     host.take(Started(task(0)))
     restart_delay_ms(host, TRANSIENT)
-    host.take(DependencyFailed(task(0), TRANSIENT), Closed(task(0)))
+    host.take(DependencyFailed(task(0), TRANSIENT), CloseEnded(task(0)))
     host.wait(60_000)
     assert isinstance(start_ends(host, "other"), RestartTask)

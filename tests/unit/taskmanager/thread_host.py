@@ -9,8 +9,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.task_entry import Phase
 from kafka_pipeline.taskmanager.thread_events import (
     Assigned,
-    Call,
-    Closed,
+    CloseEnded,
     Command,
     CommitEnded,
     Event,
@@ -20,6 +19,7 @@ from kafka_pipeline.taskmanager.thread_events import (
     RestartTask,
     Started,
     StartTask,
+    TaskCall,
     ThreadTick,
     TurnEnded,
 )
@@ -48,12 +48,12 @@ class Host:
         self.heard_ms: int | None = None
         self.take(self.tick(0))
 
-    def tick(self, ms: int, *calls: Call) -> ThreadTick:
+    def tick(self, ms: int, *calls: TaskCall) -> ThreadTick:
         self.now_ms += ms
         heard_ms = self.now_ms if self.heard_ms is None else self.heard_ms
         return ThreadTick(self.now_ms, heard_ms, calls)
 
-    def work(self, ms: int, *calls: Call) -> list[Command]:
+    def work(self, ms: int, *calls: TaskCall) -> list[Command]:
         """Let time pass while the process runs and calls go on; return the commands at the end."""
         said: list[Command] = []
         for step in [1000] * (ms // 1000) + [ms % 1000] * (ms % 1000 > 0):
@@ -91,7 +91,7 @@ def ended(number: int = 0, **others: Any) -> TurnEnded:
 def restart_delay_ms(host: Host, failure: Failure) -> int:
     """Let a commit fail; return the pause before the start, which then succeeds."""
     host.take(fed(), ended(wants_commit=True), CommitEnded(task(0), failure))
-    (command,) = host.take(Closed(task(0)))
+    (command,) = host.take(CloseEnded(task(0)))
     assert isinstance(command, RestartTask)
     if command.delay_ms:
         assert host.wait(command.delay_ms - 1) == []

@@ -12,7 +12,7 @@ from kafka_pipeline import Emit, Suppress, serdes, windows
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.streams.dsl.windows import CalendarWindows
 from kafka_pipeline.streams.stores import Windowed
-from kafka_pipeline.streams.stores.lookup import KeyRange, Times, look_up, page
+from kafka_pipeline.streams.stores.lookup import KeyRange, TimeRange, look_up, page
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, builder, outputs, pipe
 from tests.unit.streams.nodes import Nodes, batch
@@ -151,7 +151,7 @@ def test_queries_of_state_show_the_ends_of_days() -> None:
     (store,) = (each for each in group.stores if each.name == "Days")
     nodes.stores["Days"].commit(1)
     with nodes.stores["Days"].committed(100, 60) as view:
-        (row,), _ = look_up(store, view, b"k", Times(), 10)
+        (row,), _ = look_up(store, view, b"k", TimeRange(), 10)
         found = page(store, view, KeyRange(), None, 10)
     window = {"start_ms": start, "end_ms": start + 23 * HOUR_MS}
     assert row["window"] == window

@@ -7,12 +7,17 @@ from collections import Counter
 import pytest
 
 from kafka_pipeline.common.committed import OTHER_REASONS, Committed
-from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS, Figures
+from kafka_pipeline.streams.engine.figures import (
+    MOST_ERRORS,
+    MOST_REASONS,
+    OTHER_ERRORS,
+    TaskFigures,
+)
 from kafka_pipeline.streams.engine.outputs import Dropped
 
 
 def test_classes_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:
-    figures = Figures()
+    figures = TaskFigures()
     for number in range(100):
         figures.reject(f"shop.Error{number}")
     figures.reject("shop.Error0")
@@ -22,16 +27,16 @@ def test_classes_that_user_code_makes_up_are_counted_together_after_the_first_on
 
 
 def test_long_names_are_shortened() -> None:
-    figures = Figures()
+    figures = TaskFigures()
     figures.reject("shop." + "x" * 1000)
     ((name, _),) = figures.rejected.items()
     assert len(name) < 100
 
 
 def test_counts_of_transactions_only_grow_when_they_are_added() -> None:
-    total = Figures()
+    total = TaskFigures()
     for transaction in range(30):
-        done = Figures(sent_bytes=transaction)
+        done = TaskFigures(sent_bytes=transaction)
         done.reject("builtins.KeyError", 2)
         done.reject(f"shop.Error{transaction}")
         before = dict(total.rejected)
@@ -44,7 +49,7 @@ def test_counts_of_transactions_only_grow_when_they_are_added() -> None:
 
 
 def test_reasons_that_user_code_makes_up_are_counted_together_after_the_first_ones() -> None:
-    figures = Figures(dropped=Counter(Dropped(f"order {n:03} is odd", "p") for n in range(100)))
+    figures = TaskFigures(dropped=Counter(Dropped(f"order {n:03} is odd", "p") for n in range(100)))
     dropped = figures.dropped_by_reason
     assert len(dropped) == MOST_REASONS + 1
     assert dropped[OTHER_REASONS] == 100 - MOST_REASONS
@@ -53,19 +58,19 @@ def test_reasons_that_user_code_makes_up_are_counted_together_after_the_first_on
 
 def test_long_reasons_with_the_same_beginning_are_counted_together() -> None:
     long = "x" * 80
-    figures = Figures(dropped=Counter(Dropped(f"{long} {n}", "p") for n in range(3)))
+    figures = TaskFigures(dropped=Counter(Dropped(f"{long} {n}", "p") for n in range(3)))
     assert figures.dropped_by_reason == {f"{long}…": 3}
 
 
 @pytest.mark.parametrize("reason", ["expired", "x" * 200, "ü" * 30, "", "a:b=c,d"])
 def test_counts_that_were_committed_are_counted_once(reason: str) -> None:
     """Offsets keep long reasons together; a start in the same process finds them in both."""
-    figures = Figures(dropped=Counter({Dropped(reason, "p"): 3, Dropped("null key", "p"): 1}))
+    figures = TaskFigures(dropped=Counter({Dropped(reason, "p"): 3, Dropped("null key", "p"): 1}))
     at = Committed(7, dropped=tuple(figures.dropped_by_reason.items()))
     found = Committed.read(7, at.metadata)
     figures.resume_dropped(dict(found.dropped))
     assert sum(figures.dropped_by_reason.values()) == 4
-    fresh = Figures()
+    fresh = TaskFigures()
     fresh.resume_dropped(dict(found.dropped))
     assert sum(fresh.dropped_by_reason.values()) == 4
 
@@ -74,4 +79,4 @@ def test_late_records_are_those_that_expired_in_their_order_or_while_nothing_cam
     places = {"expired": 2, "expired after idle (late_to)": 3, "partitioner": 5}
     dropped = Counter({Dropped(reason, "topic"): n for reason, n in places.items()})
     dropped[Dropped("expired", "store")] = 7
-    assert Figures(dropped=dropped).late == 12
+    assert TaskFigures(dropped=dropped).late == 12

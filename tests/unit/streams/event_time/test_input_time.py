@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark, Origins, Partition
-from kafka_pipeline.streams.event_time.progress import Part, Progress, combined, holding
+from kafka_pipeline.streams.event_time.progress import PartProgress, Progress, combined, holding
 
 A, B = ("a", 0), ("b", 0)
 LIVE, IDLE = False, True
@@ -23,9 +23,9 @@ def update(
     )
 
 
-def part(time_ms: int, is_idle: bool, *origins: str, held_ms: int = 0) -> Part:
+def part(time_ms: int, is_idle: bool, *origins: str, held_ms: int = 0) -> PartProgress:
     progress = Progress(time_ms, is_idle, time_ms).held_back(held_ms)
-    return Part(progress, frozenset(origins or "P"), has_all=bool(origins))
+    return PartProgress(progress, frozenset(origins or "P"), has_all=bool(origins))
 
 
 def of(origin: str) -> Origins:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import COLUMNS, QuerySpec
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Aggregation, Merged
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Merged, PreparedAggregation
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000
@@ -22,7 +22,7 @@ MINUTE_US = 60_000_000
 Row = Mapping[str, Any]
 
 
-def opened(local: LocalQueries, query: str, **others: Any) -> Aggregation:
+def opened(local: LocalQueries, query: str, **others: Any) -> PreparedAggregation:
     """Open a query on JSON records."""
     return local.open_aggregation(QuerySpec(query, format="json", schema=SCHEMA, **others))
 
@@ -43,7 +43,7 @@ def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
     )
 
 
-def merged_of(query: Aggregation, rows: pa.Table) -> Merged:
+def merged_of(query: PreparedAggregation, rows: pa.Table) -> Merged:
     """Merge rows."""
     return Merged.of(query.shape, query.merge(rows))
 
@@ -51,7 +51,7 @@ def merged_of(query: Aggregation, rows: pa.Table) -> Merged:
 class Folding:
     """A query whose state is in a dictionary, as bytes."""
 
-    def __init__(self, query: Aggregation) -> None:
+    def __init__(self, query: PreparedAggregation) -> None:
         self._query = query
         self._groups = RowCodec(query.shape.groups)
         self._buffers = RowCodec(query.shape.buffers)

@@ -22,10 +22,10 @@ from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
-from kafka_pipeline.streams.sql.join_shape import StreamJoin
+from kafka_pipeline.streams.sql.join_shape import PreparedJoin
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkQuery
-from kafka_pipeline.streams.sql.state_shape import Aggregation
+from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.unit.streams.nodes import Clock, in_memory
 from tests.unit.streams.pipeline.loading import CONFIG, load
@@ -60,13 +60,13 @@ class OpenedOnce:
             self._opened_rows[name] = _KeptRows(self._queries.open(spec))
         return self._opened_rows[name]
 
-    def open_join(self, spec: QuerySpec) -> StreamJoin:
+    def open_join(self, spec: QuerySpec) -> PreparedJoin:
         name = spec.to_json()
         if name not in self._opened_joins:
             self._opened_joins[name] = _KeptJoin(self._queries.open_join(spec))
         return self._opened_joins[name]
 
-    def open_aggregation(self, spec: QuerySpec) -> Aggregation:
+    def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
         name = spec.to_json()
         if name not in self._opened:
             self._opened[name] = _Kept(self._queries.open_aggregation(spec))
@@ -76,7 +76,7 @@ class OpenedOnce:
 class _KeptJoin:
     """A join that stays open."""
 
-    def __init__(self, query: StreamJoin) -> None:
+    def __init__(self, query: PreparedJoin) -> None:
         self.columns, self.shape, self.replace = query.columns, query.shape, query.replace
         self.left, self.right = query.left, query.right
         self.matches, self.results = query.matches, query.results
@@ -98,7 +98,7 @@ class _KeptRows:
 class _Kept:
     """A query that stays open."""
 
-    def __init__(self, query: Aggregation) -> None:
+    def __init__(self, query: PreparedAggregation) -> None:
         self.columns, self.shape = query.columns, query.shape
         self.partial, self.merge, self.replace = query.partial, query.merge, query.replace
 

@@ -15,7 +15,7 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
-    Aggregation,
+    PreparedAggregation,
     StateShape,
     difference,
 )
@@ -111,7 +111,7 @@ HOURLY = (
 
 
 @pytest.fixture(scope="session")
-def hourly(local: LocalQueries) -> Aggregation:
+def hourly(local: LocalQueries) -> PreparedAggregation:
     return opened(local, HOURLY)
 
 
@@ -145,7 +145,7 @@ def test_function_that_needs_an_aggregate_does_too(values: dict[Any, Any], text:
 
 
 def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
-    hourly: Aggregation,
+    hourly: PreparedAggregation,
 ) -> None:
     folding = Folding(hourly)
     first = folding.add(records([{"customer": "a", "amount": 60}, {"customer": "b", "amount": 7}]))
@@ -162,7 +162,7 @@ def test_group_that_having_leaves_out_is_told_apart_and_keeps_its_state(
     assert third.results["key"].to_pylist() == [b"a"]
 
 
-def test_shape_says_what_is_kept(hourly: Aggregation) -> None:
+def test_shape_says_what_is_kept(hourly: PreparedAggregation) -> None:
     shape = hourly.shape
     assert hourly.columns == ("value", "timestamp", OPEN_FROM)
     assert shape.groups.names == ["customer", "window"]
@@ -202,7 +202,7 @@ def test_names_of_columns_differ(local: LocalQueries) -> None:
     ],
 )
 def test_content_changes_with_what_is_kept(
-    local: LocalQueries, hourly: Aggregation, query: str, is_same: bool
+    local: LocalQueries, hourly: PreparedAggregation, query: str, is_same: bool
 ) -> None:
     changed = opened(local, query).shape
     assert (difference(hourly.shape.content, changed.content) == "") is is_same
@@ -326,7 +326,7 @@ def test_values_that_are_strings(local: LocalQueries) -> None:
     assert merged.results.to_pylist() == [{"value": b"2", "timestamp": 7, "key": b"k"}]
 
 
-def test_no_records_have_no_groups(hourly: Aggregation) -> None:
+def test_no_records_have_no_groups(hourly: PreparedAggregation) -> None:
     partial = hourly.partial(records([]))
     merged = merged_of(hourly, partial)
     assert (len(partial), len(merged.rows), len(merged.results), len(merged.has_result)) == (0,) * 4
@@ -334,7 +334,7 @@ def test_no_records_have_no_groups(hourly: Aggregation) -> None:
 
 
 def test_record_that_does_not_fit_is_a_query_error_and_the_next_batch_works(
-    hourly: Aggregation,
+    hourly: PreparedAggregation,
 ) -> None:
     bad = records([{"customer": "a", "amount": "much"}])
     with pytest.raises(QueryError):
@@ -388,7 +388,7 @@ def test_lookup_tables_below_groups_are_read_again(local: LocalQueries, tmp_path
     query.close()
 
 
-def test_state_is_bytes_that_another_process_reads(hourly: Aggregation) -> None:
+def test_state_is_bytes_that_another_process_reads(hourly: PreparedAggregation) -> None:
     """The bytes are a contract: a change here makes the state of running jobs unreadable."""
     rows = hourly.partial(records([{"customer": "a", "amount": 1.5}], start=61))
     (group,) = RowCodec(hourly.shape.groups).encode(rows)

@@ -15,12 +15,12 @@ from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores import lookup as lookups
 from kafka_pipeline.streams.stores.committed import ReadLimitError
-from kafka_pipeline.streams.stores.lookup import KeyRange, Row, Times, described, look_up, page
+from kafka_pipeline.streams.stores.lookup import KeyRange, Row, TimeRange, described, look_up, page
 from kafka_pipeline.streams.windowed import Window, Windowed
 from tests.unit.streams.stores.backends import Backend
 
 MINUTE_MS = 60_000
-ANY_TIME, ALL = Times(), KeyRange()
+ANY_TIME, ALL = TimeRange(), KeyRange()
 WINDOWS = stores.window(
     "w", serdes.string, serdes.int64, retention_ms=4 * MINUTE_MS, window_size_ms=MINUTE_MS
 )
@@ -44,7 +44,9 @@ class Looked:
         self.backend.store.commit(1)
         return self
 
-    def get(self, key: bytes, times: Times = ANY_TIME, most: int = 100) -> tuple[list[Row], bool]:
+    def get(
+        self, key: bytes, times: TimeRange = ANY_TIME, most: int = 100
+    ) -> tuple[list[Row], bool]:
         with self.backend.store.committed(10_000, 60) as view:
             return look_up(self.builder, view, key, times, most)
 
@@ -104,7 +106,7 @@ def test_windows_of_a_key_are_those_in_a_range_that_have_not_expired(backend: Ba
     looked = windows(backend)
     rows, more = looked.get(b"a")
     assert (minutes(rows), more) == ([2, 3, 4, 5], False)
-    rows, _ = looked.get(b"a", Times(3 * MINUTE_MS, 4 * MINUTE_MS))
+    rows, _ = looked.get(b"a", TimeRange(3 * MINUTE_MS, 4 * MINUTE_MS))
     assert minutes(rows) == [3, 4]
     rows, more = looked.get(b"ab", most=2)
     assert (minutes(rows), more) == ([2, 3], True)
@@ -132,7 +134,7 @@ def test_sessions_of_a_key_overlap_the_interval(backend: Backend) -> None:
         return [row["value"] for row in rows]
 
     assert ends(looked.get(b"a")[0]) == [5, 30, 60]
-    assert ends(looked.get(b"a", Times(20, 45))[0]) == [30, 60]
+    assert ends(looked.get(b"a", TimeRange(20, 45))[0]) == [30, 60]
     assert ends(looked.rows(KeyRange(low=b"b"))) == [5, 30, 60]
     looked.store.put(Windowed("a", Window(60, 6 * MINUTE_MS)), 0)
     looked.commit()
@@ -148,9 +150,9 @@ def test_a_versioned_store_gives_the_latest_version_or_that_of_a_time(backend: B
     looked.commit()
     (row,), _ = looked.get(b"a")
     assert row == {"key": "a", "valid_from_ms": 2000, "valid_to_ms": None, "value": "a new"}
-    (row,), _ = looked.get(b"a", Times(as_of=1500))
+    (row,), _ = looked.get(b"a", TimeRange(as_of=1500))
     assert (row["value"], row["valid_to_ms"]) == ("a old", 2000)
-    assert looked.get(b"a", Times(as_of=500)) == ([], False)
+    assert looked.get(b"a", TimeRange(as_of=500)) == ([], False)
     assert looked.get(b"gone") == ([], False)
     assert [(row["key"], row["value"]) for row in looked.rows(most=1)] == [
         ("a", "a new"),
