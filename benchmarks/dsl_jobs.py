@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Emit, StreamsBuilder, serdes, value, windows
+from kafka_pipeline import StreamsBuilder, serdes, value, windows
 from kafka_pipeline.streams.timestamps import RecordView
 
 TABLE = "bench_table"
@@ -84,7 +84,7 @@ def minute_counts(source: str, sink: str) -> StreamsBuilder:
     readings = builder.stream(source, name="Source")
     by_place = readings.group_by(lambda user, reading: reading["place"], name="ByPlace")
     minutes = windows.tumbling(_MINUTE_MS, grace_ms=0)
-    counts = by_place.windowed_by(minutes, emit=Emit.ON_WINDOW_CLOSE).count(name="Counts")
+    counts = by_place.windowed_by(minutes, emit="on_close").count(name="Counts")
     results = counts.to_stream().map(
         lambda windowed, count: (
             windowed.key,

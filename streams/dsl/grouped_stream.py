@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregates import AggregateStream
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, field_aggregates
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import call
 from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker, add_stateful
 from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
 from kafka_pipeline.streams.dsl.table_values import StoredValues
+from kafka_pipeline.streams.dsl.tables import history_ms
 from kafka_pipeline.streams.dsl.top_n import TopN
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream, check_windows
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.serdes import Serde
 
 T = TypeVar("T")
@@ -50,7 +52,7 @@ class GroupedStream(Grouped, Generic[T]):
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> T:
         """Return the table of the number of records per key; written as `serdes.int64`."""
         serde = value_serde or serdes.int64
@@ -62,7 +64,7 @@ class GroupedStream(Grouped, Generic[T]):
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> T:
         """Return the table of `reducer(aggregate, value)` per key.
 
@@ -79,7 +81,7 @@ class GroupedStream(Grouped, Generic[T]):
         *,
         name: str | None = None,
         value_serde: Serde[Any] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
         **fields: Aggregation,
     ) -> T:
         """Return the table of `adder(key, value, aggregate)` per key.
@@ -129,7 +131,7 @@ class GroupedStream(Grouped, Generic[T]):
         self,
         windows: Windows,
         *,
-        emit: Emit = Emit.ON_WINDOW_UPDATE,
+        emit: EmitTime = "on_update",
         late_to: str | None = None,
     ) -> WindowedStream[T]:
         """Group the records by window as well; `kafka_pipeline.windows` makes windows.
@@ -155,7 +157,7 @@ class GroupedStream(Grouped, Generic[T]):
         aggregate: DerivedAggregate,
         name: str | None,
         value_serde: Serde[Any] | None,
-        history_retention_ms: int | None,
+        history_retention_ms: Milliseconds | None,
     ) -> T:
         """Return the table of what an aggregate gives, which is not what is in its store."""
         table: Any = self._aggregate(
@@ -169,7 +171,7 @@ class GroupedStream(Grouped, Generic[T]):
         functions: AggregateFunctions,
         name: str | None,
         value_serde: Serde[Any],
-        history_retention_ms: int | None,
+        history_retention_ms: Milliseconds | None,
     ) -> T:
         graph = self.graph
         step = add_stateful(
@@ -177,7 +179,9 @@ class GroupedStream(Grouped, Generic[T]):
             verb,
             name,
             self.keyed(),
-            lambda store: AggregateStream(verb, store, history_retention_ms, functions),
+            lambda store: AggregateStream(
+                verb, store, history_ms(verb, store, history_retention_ms), functions
+            ),
             key_serde=self.key_serde,
             value_serde=value_serde,
         )

@@ -369,12 +369,11 @@ def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
         ),
         (
             "[{name: S, type: session, retention_ms: -1}]",
-            "1:87: retention_ms must be at least 0, got -1",
+            "1:87: retention_ms must be at least 1, got -1",
         ),
         (
-            "[{name: S, type: session, retention_ms: 0}]",
-            '1:48: the session store "S" has a retention_ms of 0: give a whole number of '
-            "milliseconds, 1 or more",
+            "[{name: S, type: versioned_key_value, history_retention_ms: -1}]",
+            "1:107: history_retention_ms must be at least 0, got -1",
         ),
         (
             "[{name: S, type: window, retention_ms: 1}]",
