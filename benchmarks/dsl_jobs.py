@@ -30,7 +30,7 @@ def filter_map(source: str, sink: str) -> StreamsBuilder:
 def filter_map_columns(source: str, sink: str) -> StreamsBuilder:
     """Do the same as `filter_map`, by column expressions."""
     builder = _builder()
-    kept = builder.stream(source, name="Source").filter(value().ends_with("1"))
+    kept = builder.stream(source, name="Source").filter(value().str.ends_with("1"))
     kept.map_values("0" + value()).to(sink)
     return builder
 

@@ -19,6 +19,7 @@ from kafka_pipeline import (
     TopologyBuilder,
     Window,
     Windowed,
+    col,
     serdes,
     stores,
     windows,
@@ -66,6 +67,7 @@ TAKES: dict[str, Callable[[Milliseconds], Any]] = {
     "count": lambda ms: kept(
         lambda s: s.group_by_key().count(name="C", history_retention_ms=ms).to_stream().to("out")
     ),
+    "truncate": lambda ms: repr(col("t").dt.truncate(ms)),
     "group settings": lambda ms: GroupSettings(max_task_idle_ms=ms).task_idle_ms,
 }
 

@@ -28,7 +28,7 @@ def cogroup(of: Operator) -> Table:
 
 
 def aggregate_fields(of: Operator) -> Table:
-    number = value().to_int()
+    number = value().cast(int)
     return of.a.group_by_key().aggregate(
         count=agg.count(),
         sum=agg.sum(number),

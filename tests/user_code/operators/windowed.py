@@ -72,14 +72,14 @@ def sessions_when_idle(of: Operator) -> Stream:
 
 
 def window_fields(of: Operator) -> Stream:
-    number = value().to_int()
+    number = value().cast(int)
     windowed = of.a.group_by_key().windowed_by(windows.session(3, grace_ms=5))
     return shown(windowed.aggregate(count=agg.count(), max=agg.max(number), name="Figures"))
 
 
 def window_top_n(of: Operator) -> Stream:
     windowed = of.a.group_by_key().windowed_by(windows.tumbling(10, grace_ms=5))
-    return shown(windowed.top_n(2, by=value().to_int(), name="Top", value_serde=serdes.json))
+    return shown(windowed.top_n(2, by=value().cast(int), name="Top", value_serde=serdes.json))
 
 
 def cogroup_windows(of: Operator) -> Stream:
