@@ -299,9 +299,12 @@ def _round(decimals: int, number: float) -> float:
 
 
 def _slice(offset: int, length: int | None, text: str) -> str:
-    start = offset if offset >= 0 else offset + len(text)
-    stop = len(text) if length is None else start + length
-    return text[max(start, 0) : max(stop, 0)]
+    if length is None:
+        return text[offset:]
+    if offset >= 0:
+        return text[offset : offset + length]
+    start = offset + len(text)
+    return text[max(start, 0) : max(start + length, 0)]
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {

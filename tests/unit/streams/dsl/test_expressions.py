@@ -238,7 +238,7 @@ def test_expressions_refuse(expression: Expression, message: str) -> None:
         (lambda: col("a").str.replace_all("b", r"\1"), "does not fit 'b': invalid group"),
         (lambda: col("a").str.replace_all("b", r"\g<c>"), "does not fit 'b': unknown group"),
         (lambda: col("a").str.slice(1, -1), "length that is a whole number, 0 or more"),
-        (lambda: col("a").cast(bool), "cast takes int, float or str"),  # type: ignore[arg-type]
+        (lambda: col("a").cast(bool), "cast takes int, float or str"),
         (lambda: col("a").dt.truncate(0), "1 or more"),
         (lambda: col("a").dt.truncate("1h"), "give a timedelta"),  # type: ignore[arg-type]
         (lambda: when(True), "when takes an expression"),

@@ -417,7 +417,7 @@ def test_every_store_with_a_mistake_is_reported() -> None:
         "6:12: name must be a string, got the number 2: put it in quotes",
         '8:5: unknown key "nam", did you mean "name"?',
         '8:5: missing key "name" (what the processor asks for)',
-        "9:46: retention_ms must be at least 0, got -5",
+        "9:46: retention_ms must be at least 1, got -5",
     ]
 
 
