@@ -71,7 +71,7 @@ WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
     "flat_map": _to(lambda s: s.flat_map(lambda key, text: [(key, text), (text, key)])),
     "flat_map_values": _to(lambda s: s.flat_map_values(lambda text: [text, "0"])),
     "peek": _to(lambda s: s.peek(lambda key, text: None)),
-    "filter by expression": _to(lambda s: s.filter(value().ends_with("1"))),
+    "filter by expression": _to(lambda s: s.filter(value().str.ends_with("1"))),
     "map_values by expression": _to(lambda s: s.map_values("0" + value())),
     "filter + map_values + select_key": _to(
         lambda s: (

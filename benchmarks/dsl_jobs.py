@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Emit, StreamsBuilder, serdes, value, windows
+from kafka_pipeline import StreamsBuilder, serdes, value, windows
 from kafka_pipeline.streams.timestamps import RecordView
 
 TABLE = "bench_table"
@@ -30,7 +30,7 @@ def filter_map(source: str, sink: str) -> StreamsBuilder:
 def filter_map_columns(source: str, sink: str) -> StreamsBuilder:
     """Do the same as `filter_map`, by column expressions."""
     builder = _builder()
-    kept = builder.stream(source, name="Source").filter(value().ends_with("1"))
+    kept = builder.stream(source, name="Source").filter(value().str.ends_with("1"))
     kept.map_values("0" + value()).to(sink)
     return builder
 
@@ -84,7 +84,7 @@ def minute_counts(source: str, sink: str) -> StreamsBuilder:
     readings = builder.stream(source, name="Source")
     by_place = readings.group_by(lambda user, reading: reading["place"], name="ByPlace")
     minutes = windows.tumbling(_MINUTE_MS, grace_ms=0)
-    counts = by_place.windowed_by(minutes, emit=Emit.ON_WINDOW_CLOSE).count(name="Counts")
+    counts = by_place.windowed_by(minutes, emit="on_close").count(name="Counts")
     results = counts.to_stream().map(
         lambda windowed, count: (
             windowed.key,

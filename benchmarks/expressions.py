@@ -36,7 +36,7 @@ WORKLOADS: dict[str, tuple[Callable[[Stream], Stream], Callable[[Stream], Stream
         lambda s: s.filter(col("delay") > 15).map_values(
             struct(
                 carrier=col("carrier"),
-                route=col("origin").lower() + "-" + col("dest").lower(),
+                route=col("origin").str.to_lowercase() + "-" + col("dest").str.to_lowercase(),
                 hours=col("delay") // 60,
             )
         ),

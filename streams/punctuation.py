@@ -16,8 +16,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from kafka_pipeline.streams.errors import InvalidArgumentError
-
 Punctuator = Callable[[int], None]
 """The callback of a punctuation; its argument is the time at which the punctuation fires."""
 
@@ -72,15 +70,7 @@ class PunctuationQueue:
         self._order = count()
 
     def schedule(self, interval_ms: int, callback: Punctuator, start_ms: int) -> Cancellable:
-        """Call `callback` at `start_ms` and every `interval_ms` from then on.
-
-        Raises `InvalidArgumentError` for an interval below 1 ms.
-        """
-        if interval_ms < 1:
-            raise InvalidArgumentError(
-                f"the interval of a punctuation is at least 1 ms, not {interval_ms}",
-                shown="the interval of a punctuation is at least 1 ms",
-            )
+        """Call `callback` at `start_ms` and every `interval_ms`, 1 or more, from then on."""
         schedule = _Schedule(interval_ms, callback)
         self._push(start_ms, schedule)
         return schedule

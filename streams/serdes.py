@@ -27,6 +27,7 @@ from uuid import UUID
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.suggest import did_you_mean, one_of
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError
 from kafka_pipeline.streams.windowed import Window, Windowed
 
@@ -407,20 +408,16 @@ _pack_start = struct.Struct(">q").pack
 _pack_ends = struct.Struct(">qq").pack
 
 
-def time_windowed(inner: Serde[T], *, size_ms: int) -> Serde[Windowed[T]]:
+def time_windowed(inner: Serde[T], *, size_ms: Milliseconds) -> Serde[Windowed[T]]:
     """Return the serde of keys in windows of one size; the size of a sliding window is its span.
 
     The layout is that of Java's TimeWindowedSerde: the key as `inner` writes it, then the window's
-    start in 8 bytes. The size is not written, so the reader must know it, in ms, 0 or more. Raises
+    start in 8 bytes. The size is not written, so the reader must know it, 0 ms or more. Raises
     `InvalidArgumentError` for invalid arguments.
     """
     _require_inner("time_windowed", inner)
-    if type(size_ms) is not int or size_ms < 0:
-        raise InvalidArgumentError(
-            f"time_windowed has a size_ms of {size_ms!r}: give the size of the windows, a whole "
-            "number of milliseconds"
-        )
-    return _by_start("time_windowed", inner, lambda start: Window(start, start + size_ms))
+    size = whole_ms("time_windowed", "size_ms", size_ms, 0)
+    return _by_start("time_windowed", inner, lambda start: Window(start, start + size))
 
 
 def calendar_windowed(inner: Serde[T], period: str, *, tz: str) -> Serde[Windowed[T]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline import Emit, StreamsBuilder, serdes, windows
+from kafka_pipeline import StreamsBuilder, serdes, windows
 
 Json = dict[str, Any]
 
@@ -27,7 +27,7 @@ def build() -> StreamsBuilder:
         .group_by_key()
         .windowed_by(
             windows.tumbling(HOUR_MS, grace_ms=GRACE_MS),
-            emit=Emit.ON_WINDOW_CLOSE,
+            emit="on_close",
             late_to="late_flights",
         )
         .aggregate(no_flights, add_flight, name="Delays")

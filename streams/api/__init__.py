@@ -5,7 +5,6 @@ from kafka_pipeline.streams import schema_registry, serdes, stores
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expression_makers import (
     coalesce,
     col,
@@ -65,7 +64,6 @@ __all__ = [
     "BatchProcessor",
     "Cancellable",
     "CogroupedStream",
-    "Emit",
     "Expression",
     "FailOnInvalidTimestamp",
     "FieldTimestampExtractor",

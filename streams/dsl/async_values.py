@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.topics import ReadTopics
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.processor import AsyncProcessor
 from kafka_pipeline.streams.record import Record
@@ -22,7 +23,7 @@ class AsyncSettings:
     """How calls go on side by side; the defaults are those of `AsyncProcessor`."""
 
     max_in_flight: int = AsyncProcessor.max_in_flight
-    timeout_ms: int = AsyncProcessor.timeout_ms
+    timeout_ms: Milliseconds = AsyncProcessor.timeout_ms
     ordered: bool | Literal["key"] = AsyncProcessor.ordered
 
 
@@ -74,10 +75,10 @@ def map_values_async(
             f"{step} has an async function, so it comes directly after a stream of topics or a "
             f"repartition, not after {parent!r}: put it first, or a repartition between"
         )
-    for what in ("max_in_flight", "timeout_ms"):
-        given = getattr(settings, what)
-        if type(given) is not int or given < 1:
-            raise TopologyError(f"{step} has {what}={given!r}: give a whole number, 1 or more")
+    most = settings.max_in_flight
+    if type(most) is not int or most < 1:
+        raise TopologyError(f"{step} has max_in_flight={most!r}: give a whole number, 1 or more")
+    whole_ms(step, "timeout_ms", settings.timeout_ms, 1)
     if settings.ordered is not True and settings.ordered != "key":
         raise TopologyError(f'{step} has ordered={settings.ordered!r}: give True or "key"')
     return MapValuesAsync(function, settings)

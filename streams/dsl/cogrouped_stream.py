@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.aggregates import StreamAggregator
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step, call
 from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker
 from kafka_pipeline.streams.dsl.stateless import PassPart, Stateless, unused
@@ -94,7 +93,7 @@ class CogroupedStream(Generic[K, V]):
         All streams have one stream time, by which their records are late. Results come with each
         record.
         """
-        check_windows(windows, Emit.ON_WINDOW_UPDATE, late_to)
+        check_windows(windows, "on_update", late_to)
         return WindowedCogroupedStream(self._table, self._groups, windows, late_to)
 
 

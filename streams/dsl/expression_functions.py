@@ -1,14 +1,160 @@
-"""The methods of column expressions: nulls, sets, strings, conversions, times."""
+"""The methods of column expressions, by the names that they have in Polars.
+
+Those of strings are in the namespace `str`, and those of times in `dt`.
+"""
 
 from __future__ import annotations
 
+import builtins
 import re
-from collections.abc import Collection
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any, Generic, TypeAlias, TypeVar
 
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError
 
 E = TypeVar("E")
+Scalar: TypeAlias = bool | int | float | str | bytes
+Castable: TypeAlias = type[int] | type[float] | type[str]
+
+
+_CASTS: dict[object, str] = {int: "cast_int", float: "cast_float", str: "cast_str"}
+"""For each type that `cast` takes, the function."""
+
+
+class StringFunctions(Generic[E]):
+    """The functions of a string, and the times that strings are."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., E]) -> None:
+        self._call = call
+
+    def to_uppercase(self) -> E:
+        """The string in upper case, as Python's `str.upper`."""
+        return self._call("str.to_uppercase")
+
+    def to_lowercase(self) -> E:
+        """The string in lower case, as Python's `str.lower`."""
+        return self._call("str.to_lowercase")
+
+    def strip_chars(self) -> E:
+        """The string without white space at both ends, as Python's `str.strip`."""
+        return self._call("str.strip_chars")
+
+    def len_chars(self) -> E:
+        """The number of characters."""
+        return self._call("str.len_chars")
+
+    def starts_with(self, prefix: str) -> E:
+        """Whether the string begins with `prefix`."""
+        return self._call("str.starts_with", _text("str.starts_with", prefix))
+
+    def ends_with(self, suffix: str) -> E:
+        """Whether the string ends with `suffix`."""
+        return self._call("str.ends_with", _text("str.ends_with", suffix))
+
+    def contains(self, pattern: str, *, literal: bool = False) -> E:
+        """Whether `pattern`, a regular expression of Python, is found anywhere in the string.
+
+        If it is `literal`, these very characters are looked for.
+        """
+        if _is_literal("str.contains", pattern, literal):
+            return self._call("str.contains_literal", pattern)
+        return self._call("str.contains", pattern)
+
+    def replace_all(self, pattern: str, value: str, *, literal: bool = False) -> E:
+        r"""The string with `value` for each match of `pattern`, a regular expression of Python.
+
+        As in Python's `re.sub`, `value` may have groups of the match, such as `\1`. If `literal`,
+        it replaces these very characters, of which there is at least one.
+        """
+        is_literal = _is_literal("str.replace_all", pattern, literal)
+        _text("str.replace_all", value)
+        if not is_literal:
+            try:
+                re.compile(pattern).sub(value, "")
+            except (re.error, IndexError) as error:
+                raise InvalidArgumentError(
+                    f"str.replace_all: {value!r} does not fit {pattern!r}: {error}"
+                ) from None
+            return self._call("str.replace_all", pattern, value)
+        if pattern == "":
+            raise InvalidArgumentError(
+                "str.replace_all takes a string to replace that is not empty"
+            )
+        return self._call("str.replace_all_literal", pattern, value)
+
+    def slice(self, offset: int, length: int | None = None) -> E:
+        """The `length` characters from `offset` on, or all of them without a length.
+
+        An `offset` below 0 counts from the end. What is outside the string is left out.
+        """
+        if type(offset) is not int:
+            raise InvalidArgumentError(
+                f"str.slice takes an offset that is a whole number, not {offset!r}"
+            )
+        if length is not None and (type(length) is not int or length < 0):
+            raise InvalidArgumentError(
+                f"str.slice takes a length that is a whole number, 0 or more, not {length!r}"
+            )
+        return self._call("str.slice", offset, length)
+
+    def to_datetime(self) -> E:
+        """The time in ms that a string of ISO 8601 is, as "2013-01-01T05:00:00+01:00".
+
+        Without an offset, it is in UTC. Fractions of a millisecond are cut off. Any other string
+        rejects the record.
+        """
+        return self._call("str.to_datetime")
+
+
+class TimeFunctions(Generic[E]):
+    """The functions of a time, which is whole milliseconds since the epoch; they are in UTC.
+
+    All but `truncate` reject the record of a time outside the years 1 to 9999.
+    """
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[..., E]) -> None:
+        self._call = call
+
+    def year(self) -> E:
+        """The year."""
+        return self._call("dt.year")
+
+    def month(self) -> E:
+        """The month, 1 to 12."""
+        return self._call("dt.month")
+
+    def day(self) -> E:
+        """The day of the month, 1 to 31."""
+        return self._call("dt.day")
+
+    def weekday(self) -> E:
+        """The day of the week, 1 for Monday to 7 (ISO 8601)."""
+        return self._call("dt.weekday")
+
+    def hour(self) -> E:
+        """The hour, 0 to 23."""
+        return self._call("dt.hour")
+
+    def minute(self) -> E:
+        """The minute, 0 to 59."""
+        return self._call("dt.minute")
+
+    def second(self) -> E:
+        """The second, 0 to 59."""
+        return self._call("dt.second")
+
+    def truncate(self, every_ms: Milliseconds) -> E:
+        """The last multiple of `every_ms`, 1 or more, that is not after the time."""
+        return self._call("dt.truncate", whole_ms("dt.truncate", "every_ms", every_ms, 1))
+
+    def to_string(self) -> E:
+        """The time as a string, "2013-01-01T05:00:00.000Z"."""
+        return self._call("dt.to_string")
 
 
 class Functions(Generic[E]):
@@ -21,10 +167,8 @@ class Functions(Generic[E]):
 
     __slots__ = ()
 
-    def _call(self, function: str, *parameters: Any) -> E:
+    def _call(self, function: builtins.str, *parameters: Any) -> E:
         raise NotImplementedError
-
-    # Nulls and sets
 
     def is_null(self) -> E:
         """Whether it is null; never null itself."""
@@ -34,149 +178,65 @@ class Functions(Generic[E]):
         """Whether it is not null; never null itself."""
         return self._call("is_not_null")
 
-    def in_(self, values: Collection[bool | int | float | str | bytes]) -> E:
+    def is_in(self, values: Collection[Scalar]) -> E:
         """Whether it equals one of `values`, as `==` does."""
         if isinstance(values, str | bytes) or not isinstance(values, Collection):
-            raise InvalidArgumentError(f"in_ takes a list of values, not {values!r}")
+            raise InvalidArgumentError(f"is_in takes a list of values, not {values!r}")
         for each in values:
             if type(each) not in (bool, int, float, str, bytes) or each != each:
                 raise InvalidArgumentError(
-                    f"in_ takes bools, numbers, strings and bytes, not {each!r}; for null, use "
+                    f"is_in takes bools, numbers, strings and bytes, not {each!r}; for null, use "
                     "is_null()"
                 )
-        return self._call("in_", tuple(values))
+        return self._call("is_in", tuple(values))
 
-    # Strings
-
-    def upper(self) -> E:
-        """The string in upper case, as Python's `str.upper`."""
-        return self._call("upper")
-
-    def lower(self) -> E:
-        """The string in lower case, as Python's `str.lower`."""
-        return self._call("lower")
-
-    def strip(self) -> E:
-        """The string without white space at both ends, as Python's `str.strip`."""
-        return self._call("strip")
-
-    def length(self) -> E:
-        """The number of characters of a string."""
-        return self._call("length")
-
-    def starts_with(self, start: str) -> E:
-        """Whether a string begins with `start`."""
-        return self._call("starts_with", _text("starts_with", start))
-
-    def ends_with(self, end: str) -> E:
-        """Whether a string ends with `end`."""
-        return self._call("ends_with", _text("ends_with", end))
-
-    def contains(self, part: str) -> E:
-        """Whether `part` is in a string."""
-        return self._call("contains", _text("contains", part))
-
-    def replace(self, old: str, new: str) -> E:
-        """The string with `new` for each `old`, which is not empty."""
-        if _text("replace", old) == "":
-            raise InvalidArgumentError("replace takes a string to replace that is not empty")
-        return self._call("replace", old, _text("replace", new))
-
-    def slice(self, start: int, stop: int | None = None) -> E:
-        """The characters from `start` to before `stop`, as Python's `text[start:stop]`."""
-        for each in (start, stop):
-            if each is not None and type(each) is not int:
-                raise InvalidArgumentError(f"slice takes whole numbers, not {each!r}")
-        return self._call("slice", start, stop)
-
-    def matches(self, pattern: str) -> E:
-        """Whether a regular expression of Python is found anywhere in a string."""
-        try:
-            re.compile(_text("matches", pattern))
-        except re.error as error:
-            raise InvalidArgumentError(
-                f"matches({pattern!r}): not a regular expression: {error}"
-            ) from None
-        return self._call("matches", pattern)
-
-    # Numbers and conversions
-
-    def round(self, digits: int = 0) -> E:
+    def round(self, decimals: int = 0) -> E:
         """The number rounded as Python's `round`; an int stays an int, a float a float."""
-        if type(digits) is not int:
-            raise InvalidArgumentError(f"round takes a whole number of digits, not {digits!r}")
-        return self._call("round", digits)
+        if type(decimals) is not int:
+            raise InvalidArgumentError(f"round takes a whole number of decimals, not {decimals!r}")
+        return self._call("round", decimals)
 
-    def to_int(self) -> E:
-        """The whole number that a string is in decimal; a float without its fraction.
+    def cast(self, dtype: Castable) -> E:
+        """The number or string as an `int`, a `float` or a `str`.
 
-        Any other string, NaN and the infinities reject the record.
+        `int` gives the whole number that a string is in decimal, and a float without its fraction.
+        `float` gives the float that a number is nearest to, or that a string is in decimal. `str`
+        gives a number as Python writes it. Any other string rejects the record; so do NaN and the
+        infinities for `int`, and an int that no float is near to for `float`.
         """
-        return self._call("to_int")
+        function = _CASTS.get(dtype)
+        if function is None:
+            raise InvalidArgumentError(f"cast takes int, float or str, not {dtype!r}")
+        return self._call(function)
 
-    def to_float(self) -> E:
-        """The float that a number is nearest to, or that a string is in decimal.
+    @property
+    def str(self) -> StringFunctions[E]:
+        """The functions of strings."""
+        return StringFunctions(self._call)
 
-        Any other string rejects the record; so does an int that no float is near to.
-        """
-        return self._call("to_float")
-
-    def to_string(self) -> E:
-        """The number as Python's `str` writes it; a string as it is."""
-        return self._call("to_string")
-
-    # Times, which are whole milliseconds since the epoch
-
-    def year(self) -> E:
-        """The year of a time in ms, in UTC. Times outside the years 1 to 9999 reject the record."""
-        return self._call("year")
-
-    def month(self) -> E:
-        """The month of a time in ms, 1 to 12, in UTC; see `year`."""
-        return self._call("month")
-
-    def day(self) -> E:
-        """The day of the month of a time in ms, 1 to 31, in UTC; see `year`."""
-        return self._call("day")
-
-    def weekday(self) -> E:
-        """The day of the week of a time in ms, 0 for Monday to 6, in UTC; see `year`."""
-        return self._call("weekday")
-
-    def hour(self) -> E:
-        """The hour of a time in ms, 0 to 23, in UTC; see `year`."""
-        return self._call("hour")
-
-    def minute(self) -> E:
-        """The minute of a time in ms, 0 to 59; see `year`."""
-        return self._call("minute")
-
-    def second(self) -> E:
-        """The second of a time in ms, 0 to 59; see `year`."""
-        return self._call("second")
-
-    def truncate(self, unit_ms: int) -> E:
-        """The last multiple of `unit_ms` that is not after a time in ms; 3_600_000 for hours."""
-        if type(unit_ms) is not int or unit_ms < 1:
-            raise InvalidArgumentError(
-                f"truncate takes a number of milliseconds, 1 or more, not {unit_ms!r}"
-            )
-        return self._call("truncate", unit_ms)
-
-    def parse_time(self) -> E:
-        """The time in ms that a string of ISO 8601 is, as "2013-01-01T05:00:00+01:00".
-
-        Without an offset, it is in UTC. Fractions of a millisecond are cut off. Any other string
-        rejects the record.
-        """
-        return self._call("parse_time")
-
-    def format_time(self) -> E:
-        """The time in ms as a string, "2013-01-01T05:00:00.000Z", in UTC; see `year`."""
-        return self._call("format_time")
+    @property
+    def dt(self) -> TimeFunctions[E]:
+        """The functions of times, which are whole milliseconds since the epoch."""
+        return TimeFunctions(self._call)
 
 
 def _text(function: str, given: object) -> str:
     if not isinstance(given, str):
         raise InvalidArgumentError(f"{function} takes a string, not {given!r}")
     return given
+
+
+def _is_literal(function: str, pattern: str, literal: bool) -> bool:
+    """Return whether a pattern is `literal`; refuse one that is not a regular expression."""
+    _text(function, pattern)
+    if not isinstance(literal, bool):
+        raise InvalidArgumentError(f"{function} takes literal=True or False, not {literal!r}")
+    if not literal:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise InvalidArgumentError(
+                f"{function}({pattern!r}): not a regular expression: {error}; for these very "
+                "characters, give literal=True"
+            ) from None
+    return literal

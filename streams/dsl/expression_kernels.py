@@ -8,6 +8,7 @@ gives exactly what Python does. None of them raises for a record: `None` leaves 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ _EXACT = 2**53
 _LEAST_INT = -(2**63)
 _WHITE_SPACE = " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f"
 """What Python strips of ASCII."""
+
+_SPECIAL = frozenset(r"\.^$*+?{}[]|()")
+"""The characters that mean something else in a regular expression."""
 
 _FIRST_TIME_MS, _END_OF_TIMES_MS = -62_135_596_800_000, 253_402_300_800_000
 """The years 1 to 9999."""
@@ -183,21 +187,36 @@ def _length(a: pa.Array) -> pa.Array:
     return pc.utf8_length(a).cast(_INT)
 
 
-def _slice(a: pa.Array, start: int, stop: int | None) -> pa.Array | None:
-    if start < 0 or (stop is not None and stop < start):
+def _contains(a: pa.Array, pattern: str) -> pa.Array | None:
+    return pc.match_substring(a, pattern) if _is_plain(pattern) else None
+
+
+def _replace_all(a: pa.Array, pattern: str, value: str) -> pa.Array | None:
+    if not pattern or not _is_plain(pattern) or "\\" in value:
         return None
-    return pc.utf8_slice_codeunits(a, start, stop)
+    return pc.replace_substring(a, pattern, value)
+
+
+def _is_plain(pattern: str) -> bool:
+    """Return whether a regular expression finds its own characters and nothing else."""
+    return _SPECIAL.isdisjoint(pattern)
+
+
+def _slice(a: pa.Array, offset: int, length: int | None) -> pa.Array | None:
+    if offset < 0:
+        return None
+    return pc.utf8_slice_codeunits(a, offset, None if length is None else offset + length)
 
 
 # Times
 
 
-def _truncate(unit_ms: int, a: pa.Array) -> pa.Array | None:
-    if a.type != _INT or unit_ms >= -_LEAST_INT:
+def _truncate(every_ms: int, a: pa.Array) -> pa.Array | None:
+    if a.type != _INT or every_ms >= -_LEAST_INT:
         return None
-    unit = pa.scalar(unit_ms, _INT)
-    down = _floor_divide(a, unit)
-    return None if down is None else _checked(pc.multiply_checked, down, unit)
+    every = pa.scalar(every_ms, _INT)
+    down = _floor_divide(a, every)
+    return None if down is None else _checked(pc.multiply_checked, down, every)
 
 
 def _of_clock(kernel: Callable[..., pa.Array]) -> Kernel:
@@ -234,24 +253,26 @@ KERNELS: Mapping[str, Kernel] = {
     "negate": _negate,
     "abs": _abs,
     "not": _not,
-    "in_": _in,
-    "upper": _of_text(pc.utf8_upper, only_ascii=True),
-    "lower": _of_text(pc.utf8_lower, only_ascii=True),
-    "strip": _of_text(lambda a: pc.ascii_trim(a, _WHITE_SPACE), only_ascii=True),
-    "length": _of_text(_length),
-    "starts_with": _of_text(pc.starts_with),
-    "ends_with": _of_text(pc.ends_with),
-    "contains": _of_text(pc.match_substring),
-    "replace": _of_text(pc.replace_substring),
-    "slice": _of_text(_slice),
-    "to_string": _to_string,
-    "year": _of_clock(pc.year),
-    "month": _of_clock(pc.month),
-    "day": _of_clock(pc.day),
-    "weekday": _of_clock(pc.day_of_week),
-    "hour": _of_clock(pc.hour),
-    "minute": _of_clock(pc.minute),
-    "second": _of_clock(pc.second),
-    "truncate": _truncate,
+    "is_in": _in,
+    "cast_str": _to_string,
+    "str.to_uppercase": _of_text(pc.utf8_upper, only_ascii=True),
+    "str.to_lowercase": _of_text(pc.utf8_lower, only_ascii=True),
+    "str.strip_chars": _of_text(lambda a: pc.ascii_trim(a, _WHITE_SPACE), only_ascii=True),
+    "str.len_chars": _of_text(_length),
+    "str.starts_with": _of_text(pc.starts_with),
+    "str.ends_with": _of_text(pc.ends_with),
+    "str.contains": _of_text(_contains),
+    "str.contains_literal": _of_text(pc.match_substring),
+    "str.replace_all": _of_text(_replace_all),
+    "str.replace_all_literal": _of_text(pc.replace_substring),
+    "str.slice": _of_text(_slice),
+    "dt.year": _of_clock(pc.year),
+    "dt.month": _of_clock(pc.month),
+    "dt.day": _of_clock(pc.day),
+    "dt.weekday": _of_clock(partial(pc.day_of_week, count_from_zero=False)),
+    "dt.hour": _of_clock(pc.hour),
+    "dt.minute": _of_clock(pc.minute),
+    "dt.second": _of_clock(pc.second),
+    "dt.truncate": _truncate,
 }
 """Functions that are not here are computed item by item in Python."""

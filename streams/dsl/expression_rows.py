@@ -281,7 +281,7 @@ def _of_clock(attribute: str) -> Callable[[int], int]:
     return _of_time(lambda time_ms: get(_datetime(time_ms)))
 
 
-def _parse_time(text: str) -> int:
+def _to_datetime(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -290,12 +290,21 @@ def _parse_time(text: str) -> int:
         raise UnfitError("the string is not a time of ISO 8601") from None
 
 
-def _format_time(time_ms: int) -> str:
+def _time_string(time_ms: int) -> str:
     return _datetime(time_ms).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def _round(digits: int, number: float) -> float:
-    return round(number, digits)
+def _round(decimals: int, number: float) -> float:
+    return round(number, decimals)
+
+
+def _slice(offset: int, length: int | None, text: str) -> str:
+    if length is None:
+        return text[offset:]
+    if offset >= 0:
+        return text[offset : offset + length]
+    start = offset + len(text)
+    return text[max(start, 0) : max(start + length, 0)]
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -314,29 +323,30 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "negate": _of_number(operator.neg),
     "abs": _of_number(abs),
     "not": _of_bool(operator.not_),
-    "in_": lambda values, given: any(given == each for each in values),
-    "upper": _of_text(str.upper),
-    "lower": _of_text(str.lower),
-    "strip": _of_text(str.strip),
-    "length": _of_text(len),
-    "starts_with": _of_text(lambda start, text: text.startswith(start)),
-    "ends_with": _of_text(lambda end, text: text.endswith(end)),
-    "contains": _of_text(lambda part, text: part in text),
-    "replace": _of_text(lambda old, new, text: text.replace(old, new)),
-    "slice": _of_text(lambda start, stop, text: text[start:stop]),
-    "matches": _of_text(lambda pattern, text: re.search(pattern, text) is not None),
+    "is_in": lambda values, given: any(given == each for each in values),
     "round": _of_number(_round),
-    "to_int": _of_number_or_text(_to_int),
-    "to_float": _of_number_or_text(_to_float),
-    "to_string": _of_number_or_text(str),
-    "year": _of_clock("year"),
-    "month": _of_clock("month"),
-    "day": _of_clock("day"),
-    "weekday": _of_time(lambda time_ms: _datetime(time_ms).weekday()),
-    "hour": _of_clock("hour"),
-    "minute": _of_clock("minute"),
-    "second": _of_clock("second"),
-    "truncate": _of_time(lambda unit_ms, time_ms: time_ms // unit_ms * unit_ms),
-    "parse_time": _of_text(_parse_time),
-    "format_time": _of_time(_format_time),
+    "cast_int": _of_number_or_text(_to_int),
+    "cast_float": _of_number_or_text(_to_float),
+    "cast_str": _of_number_or_text(str),
+    "str.to_uppercase": _of_text(str.upper),
+    "str.to_lowercase": _of_text(str.lower),
+    "str.strip_chars": _of_text(str.strip),
+    "str.len_chars": _of_text(len),
+    "str.starts_with": _of_text(lambda prefix, text: text.startswith(prefix)),
+    "str.ends_with": _of_text(lambda suffix, text: text.endswith(suffix)),
+    "str.contains": _of_text(lambda pattern, text: re.search(pattern, text) is not None),
+    "str.contains_literal": _of_text(lambda part, text: part in text),
+    "str.replace_all": _of_text(re.sub),
+    "str.replace_all_literal": _of_text(lambda old, new, text: text.replace(old, new)),
+    "str.slice": _of_text(_slice),
+    "str.to_datetime": _of_text(_to_datetime),
+    "dt.year": _of_clock("year"),
+    "dt.month": _of_clock("month"),
+    "dt.day": _of_clock("day"),
+    "dt.weekday": _of_time(lambda time_ms: _datetime(time_ms).isoweekday()),
+    "dt.hour": _of_clock("hour"),
+    "dt.minute": _of_clock("minute"),
+    "dt.second": _of_clock("second"),
+    "dt.truncate": _of_time(lambda every_ms, time_ms: time_ms // every_ms * every_ms),
+    "dt.to_string": _of_time(_time_string),
 }

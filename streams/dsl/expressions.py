@@ -1,6 +1,6 @@
 """Column expressions: functions of a record as data, computed by row or by column.
 
-    flights.filter(col("delay") > 15).map_values(struct(origin=col("origin").upper()))
+    flights.filter(col("delay") > 15).map_values(struct(origin=col("origin").str.to_uppercase()))
 
 An expression says what to compute from the key, the value and the timestamp of a record.
 `expression_rows` computes it in Python, which defines the result; `expression_columns` computes it
@@ -145,8 +145,8 @@ class Expression(Functions["Expression"]):
 
     def __contains__(self, item: object) -> bool:
         raise InvalidArgumentError(
-            f"in does not work with {self!r}: use in_ for one of several values, or contains for "
-            "a part of a string"
+            f"in does not work with {self!r}: use is_in for one of several values, or "
+            "str.contains for a part of a string"
         )
 
     def _call(self, function: str, *parameters: Any) -> Expression:
@@ -211,6 +211,14 @@ class Field(Expression):
 
 _OPERATORS = frozenset(["+", "-", "*", "/", "//", "%", "==", "!=", "<", "<=", ">", ">="])
 _PREFIXES = {"negate": "-", "not": "~"}
+_SPELLINGS = {
+    "cast_int": "cast(int)",
+    "cast_float": "cast(float)",
+    "cast_str": "cast(str)",
+    "str.contains_literal": "str.contains({}, literal=True)",
+    "str.replace_all_literal": "str.replace_all({}, literal=True)",
+}
+"""The code of functions whose names are not their methods."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
@@ -229,7 +237,8 @@ class Call(Expression):
             return f"{_PREFIXES[self.function]}{first}"
         if self.function == "abs":
             return f"abs({self.arguments[0]!r})"
-        return f"{first}.{self.function}({', '.join(map(repr, self.parameters))})"
+        spelling = _SPELLINGS.get(self.function, f"{self.function}({{}})")
+        return f"{first}.{spelling.format(', '.join(map(repr, self.parameters)))}"
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True)

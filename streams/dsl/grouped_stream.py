@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregates import AggregateStream
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import call
 from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker, add_stateful
 from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
 from kafka_pipeline.streams.dsl.table_values import StoredValues
+from kafka_pipeline.streams.dsl.tables import history_ms
 from kafka_pipeline.streams.dsl.top_n import TopN
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream, check_windows
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.type_variables import K, R, V
 
@@ -52,7 +54,7 @@ class GroupedStream(Grouped[K, V]):
         *,
         name: str | None = None,
         value_serde: Serde[int] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> Table[K, int]:
         """Return the table of the number of records per key; written as `serdes.int64`."""
         serde = value_serde or serdes.int64
@@ -64,7 +66,7 @@ class GroupedStream(Grouped[K, V]):
         *,
         name: str | None = None,
         value_serde: Serde[V] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> Table[K, V]:
         """Return the table of `reducer(aggregate, value)` per key.
 
@@ -81,7 +83,7 @@ class GroupedStream(Grouped[K, V]):
         *,
         name: str | None = None,
         value_serde: Serde[R] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> Table[K, R]:
         """Return the table of `adder(key, value, aggregate)` per key.
 
@@ -139,7 +141,7 @@ class GroupedStream(Grouped[K, V]):
         self,
         windows: Windows,
         *,
-        emit: Emit = Emit.ON_WINDOW_UPDATE,
+        emit: EmitTime = "on_update",
         late_to: str | None = None,
     ) -> WindowedStream[K, V]:
         """Group the records by window as well; `kafka_pipeline.windows` makes windows.
@@ -165,7 +167,7 @@ class GroupedStream(Grouped[K, V]):
         aggregate: DerivedAggregate,
         name: str | None,
         value_serde: Serde[Any] | None,
-        history_retention_ms: int | None,
+        history_retention_ms: Milliseconds | None,
     ) -> Table:
         """Return the table of what an aggregate gives, which is not what is in its store."""
         table = self._aggregate(
@@ -179,7 +181,7 @@ class GroupedStream(Grouped[K, V]):
         functions: AggregateFunctions,
         name: str | None,
         value_serde: Serde[Any],
-        history_retention_ms: int | None,
+        history_retention_ms: Milliseconds | None,
     ) -> Table:
         graph = self.graph
         step = add_stateful(
@@ -187,7 +189,9 @@ class GroupedStream(Grouped[K, V]):
             verb,
             name,
             self.keyed(),
-            lambda store: AggregateStream(verb, store, history_retention_ms, functions),
+            lambda store: AggregateStream(
+                verb, store, history_ms(verb, store, history_retention_ms), functions
+            ),
             key_serde=self.key_serde,
             value_serde=value_serde,
         )

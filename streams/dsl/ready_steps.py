@@ -19,7 +19,7 @@ from kafka_pipeline.streams.dsl.repeats import (
     lags,
 )
 from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
-from kafka_pipeline.streams.dsl.windows import Milliseconds, whole_ms
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.serdes import Serde
@@ -43,7 +43,7 @@ class ReadySteps(StreamSteps[K, V]):
     def deduplicate(
         self,
         *,
-        within_ms: int,
+        within_ms: Milliseconds,
         grace_ms: Milliseconds | None = None,
         name: str | None = None,
         by: Callable[[K, V], object] | Expression | None = None,
@@ -60,12 +60,8 @@ class ReadySteps(StreamSteps[K, V]):
         that is `within_ms`, but at least a minute. The state keeps one entry per record that was
         passed on, for `within_ms` and `grace_ms`.
         """
-        if type(within_ms) is not int or within_ms < 1:
-            raise TopologyError(
-                f"deduplicate has within_ms={within_ms!r}: give a whole number of milliseconds, 1 "
-                "or more"
-            )
-        grace = max(within_ms, _GRACE_MS)
+        within = whole_ms("deduplicate", "within_ms", within_ms, 1)
+        grace = max(within, _GRACE_MS)
         if grace_ms is not None:
             grace = whole_ms("deduplicate", "grace_ms", grace_ms, 0)
 
@@ -74,11 +70,11 @@ class ReadySteps(StreamSteps[K, V]):
                 store,
                 identities(parent.key_serde),
                 serdes.bytes,
-                retention_ms=within_ms + grace + 1,
-                window_size_ms=within_ms,
+                retention_ms=within + grace + 1,
+                window_size_ms=within,
             ).spread(has_length=True, after=parent.after_key)
             identity = self._identity(by, "deduplicate", name)
-            make = partial(Deduplicator, store, within_ms, grace, identity)
+            make = partial(Deduplicator, store, within, grace, identity)
             return StatefulStep("deduplicate", (seen, times_store(store)), make)
 
         return self._stateful("deduplicate", name, operation)

@@ -14,7 +14,8 @@ from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
 from kafka_pipeline.streams.dsl.table_lookup import JoinTable, KeyFunction, Lookup
 from kafka_pipeline.streams.dsl.table_steps import TableSteps
 from kafka_pipeline.streams.dsl.tables import Materialized
-from kafka_pipeline.streams.dsl.windows import JoinWindows, Milliseconds, whole_ms
+from kafka_pipeline.streams.dsl.windows import JoinWindows
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.type_variables import K2, V2, K, R, V

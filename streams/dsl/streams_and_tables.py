@@ -19,7 +19,8 @@ from kafka_pipeline.streams.dsl.suppress import Suppress, close_delay_ms, window
 from kafka_pipeline.streams.dsl.suppressor import SuppressedValues, SuppressTable
 from kafka_pipeline.streams.dsl.table_join_steps import TableJoins
 from kafka_pipeline.streams.dsl.table_values import StoredValues
-from kafka_pipeline.streams.dsl.tables import FillTable, to_stream
+from kafka_pipeline.streams.dsl.tables import FillTable, history_ms, to_stream
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.type_variables import K2, V2, K, V
@@ -102,7 +103,7 @@ class Stream(StreamJoins[K, V], ReadySteps[K, V]):
         name: str | None = None,
         key_serde: Serde[K] | None = None,
         value_serde: Serde[V] | None = None,
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> Table[K, V]:
         """Return the table of the last value of each key; a value of `None` deletes.
 
@@ -181,7 +182,7 @@ def fill_table(
     verb: str,
     name: str | None,
     parent: Any,
-    history_retention_ms: int | None,
+    history_retention_ms: Milliseconds | None,
     key_serde: Serde[Any] | None = None,
     value_serde: Serde[Any] | None = None,
 ) -> Table:
@@ -191,7 +192,7 @@ def fill_table(
         verb,
         name,
         parent,
-        lambda store: FillTable(verb, store, history_retention_ms),
+        lambda store: FillTable(verb, store, history_ms(verb, store, history_retention_ms)),
         key_serde=key_serde,
         value_serde=value_serde,
     )

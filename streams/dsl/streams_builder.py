@@ -13,6 +13,7 @@ from kafka_pipeline.streams.dsl.global_table import GlobalTable, ReadGlobally
 from kafka_pipeline.streams.dsl.graph import Graph, Step
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table, fill_table
 from kafka_pipeline.streams.dsl.topics import ReadTopics
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.serdes import Serde
@@ -210,7 +211,7 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: Serde[Any] | None = None,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
-        history_retention_ms: int | None = None,
+        history_retention_ms: Milliseconds | None = None,
     ) -> Table:
         """Read a topic as a table: the last value of each key counts, and `None` deletes.
 

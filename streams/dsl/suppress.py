@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 from kafka_pipeline.streams.dsl.graph import Step
-from kafka_pipeline.streams.dsl.windows import Milliseconds, whole_ms
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 
-WhenFull = Literal["emit", "fail"]
+WhenFull = Literal["emit_early", "fail"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +46,17 @@ class Suppress:
         *,
         max_records: int | None = None,
         max_bytes: int | None = None,
-        when_full: WhenFull = "emit",
+        when_full: WhenFull = "emit_early",
     ) -> Self:
         """Forward the last update of each key `limit_ms` of stream time after the first one.
 
         With more than `max_records` or `max_bytes`, the keys that have waited longest go out early
-        ("emit"), or the record is an error ("fail").
+        ("emit_early"), or the record is an error ("fail").
         """
         where = "Suppress.until_time_limit"
-        if when_full not in ("emit", "fail"):
+        if when_full not in get_args(WhenFull):
             raise InvalidArgumentError(
-                f'{where} has when_full={when_full!r}: give "emit" or "fail"'
+                f'{where} has when_full={when_full!r}: give "emit_early" or "fail"'
             )
         limits = _limits(where, max_records, max_bytes)
         return cls(whole_ms(where, "limit_ms", limit_ms, 0), *limits, when_full)

@@ -14,6 +14,7 @@ from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.same_key import same_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
 from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
@@ -63,6 +64,11 @@ class Materialized(Operation):
     @abstractmethod
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
         """Return the function that makes the processor."""
+
+
+def history_ms(verb: str, store: str, given: Milliseconds | None) -> int | None:
+    """Return the `history_retention_ms` that a method got for the table of this store."""
+    return whole_ms_or_none(f'{verb} "{store}"', "history_retention_ms", given, 0)
 
 
 class FillTable(Materialized):

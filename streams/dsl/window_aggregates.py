@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.change import Change
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.table_values import (
     Found,
@@ -66,7 +66,7 @@ class WindowedAggregate:
     verb: str
     functions: AggregateFunctions
     windows: Windows
-    emit: Emit = Emit.ON_WINDOW_UPDATE
+    emit: EmitTime = "on_update"
     is_shared: bool = False
     """Whether several processors share the store and the time, in a cogroup."""
     sends_old: bool = False
@@ -86,7 +86,7 @@ class WindowAggregator(FollowsTime):
     def __init__(self, aggregate: WindowedAggregate) -> None:
         self.aggregate = aggregate
         self.functions = aggregate.functions
-        self.closes = aggregate.emit is Emit.ON_WINDOW_CLOSE
+        self.closes = aggregate.emit == "on_close"
         """Whether results are forwarded when windows close, instead of with each update."""
         self.sends_old = aggregate.sends_old and not self.closes
         windows = aggregate.windows
@@ -234,7 +234,7 @@ class AggregateWindows(Operation):
     @property
     def holds_ms(self) -> int:
         """How much later than a record its results may be forwarded, in event time."""
-        if self.aggregate.emit is not Emit.ON_WINDOW_CLOSE:
+        if self.aggregate.emit != "on_close":
             return 0
         return self.window_ms + self.close_delay_ms + 1
 

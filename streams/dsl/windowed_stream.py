@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, get_args
 
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
-from kafka_pipeline.streams.dsl.emit import Emit
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import call
 from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker
@@ -151,7 +151,7 @@ class WindowedStream(Generic[K, V]):
         grouped: Grouped[K, V],
         table: TableMaker,
         windows: Windows,
-        emit: Emit,
+        emit: EmitTime,
         late_to: str | None,
     ) -> None:
         """For the DSL itself."""
@@ -253,7 +253,7 @@ class WindowedStream(Generic[K, V]):
         graph, parent = self._graph, self._grouped.keyed()
         name = graph.required_name(verb, name, parent, "its store")
         name = name or graph.generated_name(verb, parent)
-        kind = WindowKind(self._windows, self._emit is Emit.ON_WINDOW_CLOSE)
+        kind = WindowKind(self._windows, self._emit == "on_close")
         key_serde = self._grouped.key_serde
         value_serde = value_serde or self._grouped.value_serde
         step = graph.add(
@@ -279,14 +279,12 @@ def check_windows(windows: object, emit: object, late_to: object) -> None:
             "windowed_by takes what windows.tumbling, hopping, calendar, sliding or session "
             f"return, not {windows!r}"
         )
-    if not isinstance(emit, Emit):
-        raise TopologyError(
-            f"windowed_by has emit={emit!r}: give Emit.ON_WINDOW_UPDATE or Emit.ON_WINDOW_CLOSE"
-        )
-    if windows.close_after_idle_ms is not None and emit is not Emit.ON_WINDOW_CLOSE:
+    if emit not in get_args(EmitTime):
+        raise TopologyError(f'windowed_by has emit={emit!r}: give "on_update" or "on_close"')
+    if windows.close_after_idle_ms is not None and emit != "on_close":
         raise TopologyError(
             "windowed_by has windows with close_after_idle_ms, which matters only with "
-            "emit=Emit.ON_WINDOW_CLOSE: add that, or leave close_after_idle_ms out"
+            'emit="on_close": add that, or leave close_after_idle_ms out'
         )
     if late_to is not None and not isinstance(late_to, str):
         raise TopologyError(f"windowed_by has late_to={late_to!r}: give the name of a topic")

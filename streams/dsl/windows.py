@@ -11,7 +11,7 @@ timestamp that the step has seen, has passed the window's end by the grace perio
 for it later are dropped. The grace period has no default: too short a one loses late records, and
 too long a one delays final results (KIP-633).
 
-`close_after_idle_ms` is for `Emit.ON_WINDOW_CLOSE`: if no record comes for that long by the wall
+`close_after_idle_ms` is for `emit="on_close"`: if no record comes for that long by the wall
 clock, all windows close as if time had gone on. By default, windows wait for records.
 """
 
@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or_none
 from kafka_pipeline.streams.errors import InvalidArgumentError
 
 __all__ = [
@@ -35,8 +35,6 @@ __all__ = [
     "sliding",
     "tumbling",
 ]
-
-Milliseconds = int | timedelta
 
 MAX_MS = 2**62
 """The longest time, so that sums of two still fit a timestamp."""
@@ -296,23 +294,6 @@ def join(*, before_ms: Milliseconds, after_ms: Milliseconds, grace_ms: Milliseco
     return JoinWindows(before, after, whole_ms(where, "grace_ms", grace_ms, 0))
 
 
-def whole_ms(where: str, argument: str, value: object, least: int) -> int:
-    """Return a time in ms; raise `InvalidArgumentError` if it is none, or below `least`."""
-    if isinstance(value, timedelta):
-        found, rest = divmod(value, timedelta(milliseconds=1))
-        whole = None if rest else found
-    else:
-        whole = value if type(value) is int else None
-    if whole is None or whole < least:
-        raise InvalidArgumentError(
-            f"{where} has a {argument} of {value!r}: give a timedelta, or a whole number of "
-            f"milliseconds, {least} or more"
-        )
-    return whole
-
-
 def _times(where: str, grace_ms: object, close_after_idle_ms: object) -> tuple[int, int | None]:
-    idle_ms = close_after_idle_ms
-    return whole_ms(where, "grace_ms", grace_ms, 0), (
-        None if idle_ms is None else whole_ms(where, "close_after_idle_ms", idle_ms, 1)
-    )
+    idle_ms = whole_ms_or_none(where, "close_after_idle_ms", close_after_idle_ms, 1)
+    return whole_ms(where, "grace_ms", grace_ms, 0), idle_ms

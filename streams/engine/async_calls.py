@@ -13,6 +13,7 @@ from itertools import islice
 from kafka_pipeline.common.errors import escaped
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suspects import CallKind
+from kafka_pipeline.streams.durations import whole_ms
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.record_queues import Partition
@@ -78,7 +79,8 @@ class AsyncCalls:
         self.name = name
         self._process = processor.process
         self._most = processor.max_in_flight
-        self._timeout_s = processor.timeout_ms / 1000
+        timeout_ms = whole_ms(f'processor "{name}"', "timeout_ms", processor.timeout_ms, 1)
+        self.timeout_s = timeout_ms / 1000
         self._by_key = processor.ordered == "key"
         self._loop = loop
         self._wake = wake
@@ -213,14 +215,14 @@ class AsyncCalls:
     async def _call(self, entry: PendingCall) -> None:
         assert entry.record is not None
         try:
-            async with asyncio.timeout(self._timeout_s) as limit:
+            async with asyncio.timeout(self.timeout_s) as limit:
                 entry.results = self._checked(await self._process(entry.record))
         except TimeoutError as error:
             entry.error = error
             if limit.expired():
                 entry.error = StreamsError(
                     f'processor "{self.name}" took longer than its timeout_ms '
-                    f"({round(self._timeout_s * 1000)})"
+                    f"({round(self.timeout_s * 1000)})"
                 )
         except BaseException as error:
             # A CancelledError too: of those that the engine causes, nobody takes the result.

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, get_origin
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.clocks import clocks_by_time
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.engine.outputs import Dropped, Output
 from kafka_pipeline.streams.engine.running_node import RunningNode
 from kafka_pipeline.streams.engine.task_time import TaskTime
@@ -40,7 +41,7 @@ class TaskView(Protocol):
     """The outputs of the nodes so far."""
 
     def schedule(
-        self, interval: int, type: PunctuationType, callback: Punctuator
+        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
     ) -> Cancellable: ...
     def request_commit(self) -> None: ...
 
@@ -173,8 +174,10 @@ class RunningContext:
                 shown=f'"{self._name}" has no child of that name to forward to, only {others}',
             ) from None
 
-    def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
-        return self._runtime.schedule(interval, type, callback)
+    def schedule(
+        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+    ) -> Cancellable:
+        return self._runtime.schedule(interval_ms, punctuation_type, callback)
 
     def commit(self) -> None:
         self._runtime.request_commit()

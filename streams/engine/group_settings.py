@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.common.specs import DEFAULT_BUFFERED_RECORDS
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.arguments import require_int
 from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
 from kafka_pipeline.streams.errors import InvalidArgumentError
@@ -25,7 +26,7 @@ class GroupSettings:
     on_error: OnError = OnError.FAIL
     dead_letter_topic: str | None = None
     max_dead_letters_per_minute: int | None = None
-    max_task_idle_ms: int = 0
+    max_task_idle_ms: Milliseconds = 0
     buffered_records: int = DEFAULT_BUFFERED_RECORDS
     takes_inputs_as_they_come: bool = False
     """Whether the results do not depend on the order of records of different partitions.
@@ -42,5 +43,10 @@ class GroupSettings:
             raise InvalidArgumentError(f"OnError.{self.on_error.name} needs a dead_letter_topic")
         if self.max_dead_letters_per_minute is not None:
             require_int("max_dead_letters_per_minute", self.max_dead_letters_per_minute, 1)
-        require_int("max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)
+        _ = self.task_idle_ms
         require_int("buffered_records", self.buffered_records, 1)
+
+    @property
+    def task_idle_ms(self) -> int:
+        """`max_task_idle_ms` as a number."""
+        return whole_ms("GroupSettings", "max_task_idle_ms", self.max_task_idle_ms, NEVER_WAIT)

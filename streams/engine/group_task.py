@@ -95,7 +95,7 @@ class GroupTask:
         self._passed = UNKNOWN_TIME
         """The event time that the nodes know of."""
         self._runtime = GroupRuntime(group, environment, self._time)
-        idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.max_task_idle_ms
+        idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(
             partitions,

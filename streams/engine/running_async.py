@@ -66,7 +66,7 @@ class RunningAsync(RunningNode):
 
     def _wait_for(self, returned: Any) -> None:
         if inspect.iscoroutine(returned):
-            self._loop.run(returned, self.processor.timeout_ms / 1000)
+            self._loop.run(returned, self.calls.timeout_s)
 
 
 def _check_async(name: str, processor: AsyncProcessor) -> None:
@@ -78,13 +78,12 @@ def _check_async(name: str, processor: AsyncProcessor) -> None:
             f'processor "{name}": process of {kind} is not a coroutine: write '
             f"async def process(self, record){place_of_definition(processor.process)}"
         )
-    for setting in ("max_in_flight", "timeout_ms"):
-        value = getattr(processor, setting)
-        if type(value) is not int or value < 1:
-            raise StreamsError(
-                f'processor "{name}": {setting} of {kind} is {value!r}: make it a whole number, '
-                "1 or more"
-            )
+    most = processor.max_in_flight
+    if type(most) is not int or most < 1:
+        raise StreamsError(
+            f'processor "{name}": max_in_flight of {kind} is {most!r}: make it a whole number, '
+            "1 or more"
+        )
     if processor.ordered is not True and processor.ordered != "key":
         raise StreamsError(
             f'processor "{name}": ordered of {kind} is {processor.ordered!r}: make it True or "key"'

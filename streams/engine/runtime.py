@@ -13,6 +13,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.clocks import NO_CLOCK
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.mixed import MixedBatch
@@ -238,23 +239,22 @@ class GroupRuntime:
             self._call_began_s = None
             self.mark.clear()
 
-    def schedule(self, interval: int, type_: PunctuationType, callback: Punctuator) -> Cancellable:
+    def schedule(
+        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+    ) -> Cancellable:
         """Schedule a punctuation; see `ProcessorContext.schedule`."""
-        if type(interval) is not int:
-            raise _wrong(
-                "the interval of a punctuation is a whole number of milliseconds, not", interval
-            )
-        if not isinstance(type_, PunctuationType):
-            raise _wrong("a punctuation is of a PunctuationType, not", type_)
+        interval = whole_ms("schedule", "interval_ms", interval_ms, 1)
+        if not isinstance(punctuation_type, PunctuationType):
+            raise _wrong("a punctuation is of a PunctuationType, not", punctuation_type)
         if not callable(callback):
             raise _wrong("a punctuation calls a function with the time, not", callback)
         if self.is_global:
             raise StreamsError(
                 "the processor of a global store cannot schedule: it belongs to no task"
             )
-        self._is_interrupted |= type_ is PunctuationType.STREAM_TIME
-        start = first_due_ms(type_, interval, self.clock_ms())
-        return self._queues[type_].schedule(interval, callback, start)
+        self._is_interrupted |= punctuation_type is PunctuationType.STREAM_TIME
+        start = first_due_ms(punctuation_type, interval, self.clock_ms())
+        return self._queues[punctuation_type].schedule(interval, callback, start)
 
     def close(self) -> None:
         """Close the processors, parents first. Raises the first error that one of them raised."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, Literal, Protocol, TypeVar, overload
 
 from kafka_pipeline.streams.clocks import TaskClock
+from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.punctuation import Cancellable, PunctuationType, Punctuator
 from kafka_pipeline.streams.record import Batch, Headers, Record
@@ -83,8 +84,10 @@ class ProcessorContext(Protocol[KForward, VForward]):
         everything that the record did.
         """
 
-    def schedule(self, interval: int, type: PunctuationType, callback: Punctuator) -> Cancellable:
-        """Call `callback(time)` every `interval` milliseconds, 1 or more, until it is cancelled.
+    def schedule(
+        self, interval_ms: Milliseconds, punctuation_type: PunctuationType, callback: Punctuator
+    ) -> Cancellable:
+        """Call `callback(time)` every `interval_ms`, 1 or more, until it is cancelled.
 
         By stream time, the first call comes as soon as there is data, and each call comes right
         after the record that makes it due; a callback that `init` schedules keeps its rhythm when
@@ -214,7 +217,7 @@ class AsyncProcessor(Generic[KIn, VIn, KOut, VOut]):
 
     max_in_flight: int = 100
     """How many calls of a task run at a time, 1 or more."""
-    timeout_ms: int = 60_000
+    timeout_ms: Milliseconds = 60_000
     """How long one call may take, 1 or more."""
     ordered: bool | Literal["key"] = True
     """True: results come in input order. "key": results come in input order per key only, with one

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.spreading import SAID, Rule, Spreading
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import layout
@@ -198,8 +199,8 @@ def window(
     key_serde: Serde[K],
     value_serde: Serde[V],
     *,
-    retention_ms: int,
-    window_size_ms: int,
+    retention_ms: Milliseconds,
+    window_size_ms: Milliseconds,
     retain_duplicates: bool = False,
     persistent: bool = True,
     logged: bool = True,
@@ -209,16 +210,16 @@ def window(
     The retention counts from the start of a window, so it is at least the window's size.
     """
     where = f'the window store "{name}"'
-    _check_ms(where, "window_size_ms", window_size_ms, 1)
-    _check_ms(where, "retention_ms", retention_ms, 1)
-    if retention_ms < window_size_ms:
+    size = whole_ms(where, "window_size_ms", window_size_ms, 1)
+    retention = whole_ms(where, "retention_ms", retention_ms, 1)
+    if retention < size:
         raise InvalidArgumentError(
-            f"{where} has a retention_ms of {retention_ms}, below its window_size_ms of "
-            f"{window_size_ms}: windows must be kept at least until they end"
+            f"{where} has a retention_ms of {retention}, below its window_size_ms of {size}: "
+            "windows must be kept at least until they end"
         )
     options = {
-        "retention_ms": retention_ms,
-        "window_size_ms": window_size_ms,
+        "retention_ms": retention,
+        "window_size_ms": size,
         "retain_duplicates": retain_duplicates,
     }
     spreading = Spreading(time="window")
@@ -232,13 +233,13 @@ def session(
     key_serde: Serde[K],
     value_serde: Serde[V],
     *,
-    retention_ms: int,
+    retention_ms: Milliseconds,
     persistent: bool = True,
     logged: bool = True,
 ) -> StoreBuilder[K, V]:
     """Define a `SessionStore`. The retention counts from the end of a session."""
-    _check_ms(f'the session store "{name}"', "retention_ms", retention_ms, 1)
-    options = {"retention_ms": retention_ms}
+    where = f'the session store "{name}"'
+    options = {"retention_ms": whole_ms(where, "retention_ms", retention_ms, 1)}
     spreading = Spreading(time="session")
     return StoreBuilder(
         name, "session", key_serde, value_serde, persistent, logged, options, spreading
@@ -250,24 +251,16 @@ def versioned_key_value(
     key_serde: Serde[K],
     value_serde: Serde[V],
     *,
-    history_retention_ms: int,
+    history_retention_ms: Milliseconds,
     persistent: bool = True,
     logged: bool = True,
 ) -> StoreBuilder[K, V]:
     """Define a `VersionedKeyValueStore`; a history of 0 ms keeps the latest versions only."""
     where = f'the versioned store "{name}"'
-    _check_ms(where, "history_retention_ms", history_retention_ms, 0)
-    options = {"history_retention_ms": history_retention_ms}
+    history = whole_ms(where, "history_retention_ms", history_retention_ms, 0)
+    options = {"history_retention_ms": history}
     spreading = Spreading(time="version")
     family = "versioned-key-value"
     return StoreBuilder(
         name, family, key_serde, value_serde, persistent, logged, options, spreading
     )
-
-
-def _check_ms(where: str, option: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InvalidArgumentError(
-            f"{where} has a {option} of {value!r}: give a whole number of milliseconds, "
-            f"{least} or more"
-        )

@@ -23,6 +23,7 @@ from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or_none
 from kafka_pipeline.streams.engine.arguments import require_int
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.figures import TaskFigures
@@ -84,8 +85,8 @@ class TopologyTestDriver(StoreGetters):
         partitions: Mapping[str, int] | None = None,
         initial_wall_clock_ms: int = 0,
         application_id: str = "test",
-        max_task_idle_ms: int = 0,
-        max_timestamp_ahead_ms: int | None = None,
+        max_task_idle_ms: Milliseconds = 0,
+        max_timestamp_ahead_ms: Milliseconds | None = None,
         settings: Mapping[str, GroupSettings] | None = None,
     ) -> None:
         """Start; `settings` maps names of groups to settings, for groups that have their own.
@@ -103,10 +104,11 @@ class TopologyTestDriver(StoreGetters):
             raise InvalidArgumentError(
                 f"a TopologyTestDriver runs a Topology or a builder of one, not {topology!r}"
             )
-        require_int("max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
-        if settings and max_task_idle_ms:
+        where = "a TopologyTestDriver"
+        idle_ms = whole_ms(where, "max_task_idle_ms", max_task_idle_ms, NEVER_WAIT)
+        if settings and idle_ms:
             raise InvalidArgumentError("with settings, give max_task_idle_ms in the GroupSettings")
-        default = GroupSettings(max_task_idle_ms=max_task_idle_ms)
+        default = GroupSettings(max_task_idle_ms=idle_ms)
         groups = {group.name: group for group in topology.groups}
         for name, given in (settings or {}).items():
             if name not in groups:
@@ -123,7 +125,7 @@ class TopologyTestDriver(StoreGetters):
             partitions or {},
             initial_wall_clock_ms,
             application_id,
-            max_timestamp_ahead_ms,
+            whole_ms_or_none(where, "max_timestamp_ahead_ms", max_timestamp_ahead_ms, 0),
         )
 
     @classmethod
@@ -191,8 +193,6 @@ class TopologyTestDriver(StoreGetters):
         max_timestamp_ahead_ms: int | None = None,
     ) -> None:
         require_int("initial_wall_clock_ms", initial_wall_clock_ms, 0)
-        if max_timestamp_ahead_ms is not None:
-            require_int("max_timestamp_ahead_ms", max_timestamp_ahead_ms, 0)
         if not isinstance(partitions, Mapping):
             raise InvalidArgumentError(
                 f"partitions is a mapping of topics and numbers, not a {type(partitions).__name__}"
@@ -278,7 +278,7 @@ class TopologyTestDriver(StoreGetters):
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
         start_timestamp: int | None = None,
-        auto_advance: int = 0,
+        auto_advance_ms: Milliseconds = 0,
     ) -> TestInputTopic:
         """Return a writer. Raises `UnknownTopicError` for a topic that no source reads."""
         if not any(name in reader.topics for reader in self._readers):
@@ -288,10 +288,10 @@ class TopologyTestDriver(StoreGetters):
                     "driver started: name it in `partitions`"
                 )
             raise UnknownTopicError(f"no source of the topology reads topic {name}", name)
-        require_int("auto_advance", auto_advance, 0)
+        advance_ms = whole_ms(f'input topic "{name}"', "auto_advance_ms", auto_advance_ms, 0)
         if start_timestamp is not None:
             require_int("start_timestamp", start_timestamp, 0)
-        return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, auto_advance)
+        return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, advance_ms)
 
     def create_output_topic(
         self,
@@ -311,14 +311,11 @@ class TopologyTestDriver(StoreGetters):
             raise UnknownTopicError(f"nothing in the topology writes topic {name}{hint}", name)
         return TestOutputTopic(self, name, key_serde, value_serde)
 
-    def advance_wall_clock_time(self, milliseconds: int) -> None:
+    def advance_wall_clock_time(self, advance_ms: Milliseconds) -> None:
         """Advance the wall clock: call what is due, and process what waited long enough."""
-        if type(milliseconds) is not int or milliseconds < 0:
-            raise InvalidArgumentError(
-                f"the wall clock only goes forward, by whole milliseconds, not by {milliseconds!r}"
-            )
+        advance = whole_ms("advance_wall_clock_time", "advance_ms", advance_ms, 0)
         self._require_open()
-        self.now_ms += milliseconds
+        self.now_ms += advance
         self._each(DriverGroup.turn)
 
     @property

@@ -113,14 +113,14 @@ class TestInputTopic:
         key_serde: Serde[Any],
         value_serde: Serde[Any],
         start_timestamp: int | None,
-        auto_advance: int,
+        auto_advance_ms: int,
     ) -> None:
         self._driver = driver
         self._name = name
         self._key_serde = key_serde
         self._value_serde = value_serde
         self._timestamp = start_timestamp
-        self._auto_advance = auto_advance
+        self._auto_advance_ms = auto_advance_ms
 
     def pipe_input(
         self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()
@@ -128,10 +128,10 @@ class TestInputTopic:
         """Write a record, and let the topology process it and all that follows from it.
 
         Without a `timestamp`, the record gets the topic's time: `start_timestamp`, and then
-        `auto_advance` more for each record. If the topic has no `start_timestamp`, the record gets
-        the driver's time. -1 means a record without a timestamp, as old producers send it. Raises
-        `InvalidArgumentError` for a timestamp or headers that Kafka would not accept, and whatever
-        the processors raise, unless `on_error` says what to do with the record.
+        `auto_advance_ms` more for each record. If the topic has no `start_timestamp`, the record
+        gets the driver's time. -1 means a record without a timestamp, as old producers send it.
+        Raises `InvalidArgumentError` for a timestamp or headers that Kafka would not accept, and
+        whatever the processors raise, unless `on_error` says what to do with the record.
         """
         self._driver.write(self._name, [self._piped(key, value, timestamp, headers)])
 
@@ -156,7 +156,7 @@ class TestInputTopic:
         if timestamp is None:
             timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
             if self._timestamp is not None:
-                self._timestamp += self._auto_advance
+                self._timestamp += self._auto_advance_ms
         check_timestamp(where, timestamp, least=NO_TIMESTAMP)
         return (
             None if key is None else self._key_serde.serialize(key),

@@ -10,7 +10,7 @@ import re
 import time
 from pathlib import Path
 
-from kafka_pipeline import Emit, Processor, Record, StreamsBuilder, serdes, stores, windows
+from kafka_pipeline import Processor, Record, StreamsBuilder, serdes, stores, windows
 from kafka_pipeline.streams.engine.topology import Topology
 from tests.user_code.numbered import WINDOW_MS
 
@@ -80,7 +80,7 @@ def build(base: int, brake: str) -> Topology:
         .map_values(lambda value: int(value) - base, value_serde=serdes.int64)
     )
     numbers.group_by(lambda key, number: lane_of(key), name="ByLane").windowed_by(
-        windows.tumbling(WINDOW_MS, grace_ms=0), emit=Emit.ON_WINDOW_CLOSE
+        windows.tumbling(WINDOW_MS, grace_ms=0), emit="on_close"
     ).aggregate(
         lambda: [0, 0],
         lambda lane, number, sums: [sums[0] + 1, sums[1] + number],

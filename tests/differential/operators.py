@@ -38,7 +38,7 @@ def _suppress_for_a_time(draw: Drawing) -> Node:
     args = {
         "wait_ms": draw.ms(0, 5, 20),
         "max_records": draw.one_of(None, 1, 2),
-        "when_full": draw.one_of("emit", "emit", "fail"),
+        "when_full": draw.one_of("emit_early", "emit_early", "fail"),
     }
     return draw.add(
         "suppress",

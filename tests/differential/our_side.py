@@ -7,7 +7,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from kafka_pipeline import Emit, Record, StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline import Record, StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import Windowed
 from kafka_pipeline.testing import TopologyTestDriver
@@ -159,7 +160,7 @@ class _Building:
     def _aggregate(self, step: Step, grouped: Any) -> Any:
         window = step.args.get("window")
         if window is not None:
-            emit = Emit.ON_WINDOW_CLOSE if step.args["emit"] == "close" else Emit.ON_WINDOW_UPDATE
+            emit: EmitTime = "on_close" if step.args["emit"] == "close" else "on_update"
             grouped = grouped.windowed_by(_window(window), emit=emit)
         return _aggregated(step, grouped, *_adders(step))
 

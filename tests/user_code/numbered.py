@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from kafka_pipeline import Emit, StreamsBuilder, serdes, stores, windows
+from kafka_pipeline import StreamsBuilder, serdes, stores, windows
 from kafka_pipeline.streams.engine.topology import Topology
 
 WINDOW_MS = 100
@@ -59,14 +59,12 @@ def build(base: int) -> Topology:
     )
     summed = (
         numbers.group_by_key()
-        .windowed_by(
-            windows.tumbling(WINDOW_MS, grace_ms=SHORT_GRACE_MS), emit=Emit.ON_WINDOW_CLOSE
-        )
+        .windowed_by(windows.tumbling(WINDOW_MS, grace_ms=SHORT_GRACE_MS), emit="on_close")
         .reduce(lambda total, number: total + number, name="Summed", value_serde=serdes.int64)
     )
     buckets = (
         numbers.group_by(lambda key, number: bucket_of(key), name="Bucketed")
-        .windowed_by(windows.tumbling(WINDOW_MS, grace_ms=LONG_GRACE_MS), emit=Emit.ON_WINDOW_CLOSE)
+        .windowed_by(windows.tumbling(WINDOW_MS, grace_ms=LONG_GRACE_MS), emit="on_close")
         .reduce(lambda total, number: total + number, name="Buckets", value_serde=serdes.int64)
     )
     for what, table in ((b"count", counted), (b"sum", summed), (b"bucket", buckets)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Emit, StreamsBuilder, serdes, windows
+from kafka_pipeline import StreamsBuilder, serdes, windows
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
 
@@ -24,7 +24,7 @@ def build() -> Topology:
     grouped = numbers.group_by_key()
     counted = grouped.windowed_by(kind).count(name="Counted")
     counted.to_stream().map(lambda key, value: shown(b"count", key, value)).to("results")
-    closed = grouped.windowed_by(kind, emit=Emit.ON_WINDOW_CLOSE).count(name="Closed")
+    closed = grouped.windowed_by(kind, emit="on_close").count(name="Closed")
     closed.to_stream().map(lambda key, value: shown(b"closed", key, value)).to("results")
     even = numbers.filter(lambda key, number: number % 2 == 0)
     odd = numbers.filter(lambda key, number: number % 2 == 1)

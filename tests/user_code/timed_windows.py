@@ -12,7 +12,6 @@ from kafka_pipeline import (
     AsyncSettings,
     Batch,
     BatchProcessor,
-    Emit,
     Processor,
     Record,
     StreamsBuilder,
@@ -20,6 +19,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
 
@@ -206,7 +206,7 @@ def _windowed(stream: Any, level: Level, number: int, *, is_spread: bool) -> Any
     if is_spread:
         moved = stream.select_key(_fewer(level.keys))
         stream = moved.repartition(name=f"By{number}", partitions=level.partitions)
-    emit = Emit.ON_WINDOW_UPDATE if level.suppressed else Emit.ON_WINDOW_CLOSE
+    emit: EmitTime = "on_update" if level.suppressed else "on_close"
     table = (
         stream.group_by_key()
         .windowed_by(level.windows, emit=emit)

@@ -41,14 +41,14 @@ def serde_key(name: str, doc: str, default: str | None = None) -> Choice[str]:
     return Choice(name=name, doc=doc, choices=serdes.NAMES, default=default, says="serde")
 
 
-def _time(name: str, doc: str) -> Number:
-    return Number(name=name, doc=doc, about="milliseconds", low=0, required=True)
+def _time(name: str, doc: str, low: int = 1) -> Number:
+    return Number(name=name, doc=doc, about="milliseconds", low=low, required=True)
 
 
 _RETENTION = _time("retention_ms", "of `window` and `session`: how long entries are kept, in ms")
 _WINDOW_SIZE = _time("window_size_ms", "of `window`: how long a window is, in ms")
 _HISTORY = _time(
-    "history_retention_ms", "of `versioned_key_value`: how long old versions are kept, in ms"
+    "history_retention_ms", "of `versioned_key_value`: how long old versions are kept, in ms", low=0
 )
 _TIMES: Mapping[StoreType, Sequence[Number]] = {
     "window": (_RETENTION, _WINDOW_SIZE),

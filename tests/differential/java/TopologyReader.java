@@ -279,7 +279,7 @@ final class TopologyReader {
     if (step.has("max_records")) {
       Suppressed.EagerBufferConfig bounded =
           Suppressed.BufferConfig.maxRecords(step.args.get("max_records").asLong());
-      boolean emits = step.text("when_full").equals("emit");
+      boolean emits = step.text("when_full").equals("emit_early");
       buffer = emits ? bounded.emitEarlyWhenFull() : bounded.shutDownWhenFull();
     }
     return Suppressed.untilTimeLimit(step.duration("wait_ms"), buffer).withName(step.name);

@@ -28,7 +28,7 @@ def cogroup(of: Operator) -> Table:
 
 
 def aggregate_fields(of: Operator) -> Table:
-    number = value().to_int()
+    number = value().cast(int)
     return of.a.group_by_key().agg(
         "Figures",
         serdes.json,
@@ -72,7 +72,7 @@ def count_and_reduce_groups(of: Operator) -> Stream:
 
 def agg_groups(of: Operator) -> Table:
     grouped = of.table.group_by(lambda key, value: (value[0], value), name="ByDigit")
-    number = value().to_int()
+    number = value().cast(int)
     return grouped.agg("Sums", serdes.json, sum=agg.sum(number), avg=agg.avg(number / 4))
 
 

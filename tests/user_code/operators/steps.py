@@ -36,8 +36,8 @@ def _require_text(key: object, value: object) -> None:
 
 
 def expressions(of: Operator) -> Stream:
-    odd = of.a.filter(value().to_int() % 2 == 1)
-    return odd.select_key(value().slice(0, 1)).map_values(value() + "!")
+    odd = of.a.filter(value().cast(int) % 2 == 1)
+    return odd.select_key(value().str.slice(0, 1)).map_values(value() + "!")
 
 
 async def _doubled_later(value: str) -> str:
@@ -90,7 +90,7 @@ def deduplicate(of: Operator) -> Stream:
 
 
 def distinct(of: Operator) -> Stream:
-    return of.a.distinct(by=value().to_int() % 3, name="Distinct")
+    return of.a.distinct(by=value().cast(int) % 3, name="Distinct")
 
 
 def lag(of: Operator) -> Stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Emit, Suppress, agg, serdes, value, windows
+from kafka_pipeline import Suppress, agg, serdes, value, windows
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from tests.user_code.operators.parts import Fill, Operator, add, shown
 
@@ -16,9 +16,7 @@ def tumbling(of: Operator) -> Stream:
 
 
 def tumbling_on_close(of: Operator) -> Stream:
-    windowed = of.a.group_by_key().windowed_by(
-        windows.tumbling(10, grace_ms=5), emit=Emit.ON_WINDOW_CLOSE
-    )
+    windowed = of.a.group_by_key().windowed_by(windows.tumbling(10, grace_ms=5), emit="on_close")
     return shown(windowed.count(name="Counts"))
 
 
@@ -39,7 +37,7 @@ def hopping(of: Operator) -> Stream:
 
 def hopping_on_close(of: Operator) -> Stream:
     windowed = of.a.group_by_key().windowed_by(
-        windows.hopping(10, advance_ms=5, grace_ms=5), emit=Emit.ON_WINDOW_CLOSE
+        windows.hopping(10, advance_ms=5, grace_ms=5), emit="on_close"
     )
     return shown(windowed.reduce(lambda total, value: total + value, name="Reduced"))
 
@@ -50,9 +48,7 @@ def sliding(of: Operator) -> Stream:
 
 
 def sliding_on_close(of: Operator) -> Stream:
-    windowed = of.a.group_by_key().windowed_by(
-        windows.sliding(6, grace_ms=5), emit=Emit.ON_WINDOW_CLOSE
-    )
+    windowed = of.a.group_by_key().windowed_by(windows.sliding(6, grace_ms=5), emit="on_close")
     return shown(windowed.aggregate(lambda: "", add, name="Added"))
 
 
@@ -62,9 +58,7 @@ def sessions(of: Operator) -> Stream:
 
 
 def sessions_on_close(of: Operator) -> Stream:
-    windowed = of.a.group_by_key().windowed_by(
-        windows.session(3, grace_ms=5), emit=Emit.ON_WINDOW_CLOSE
-    )
+    windowed = of.a.group_by_key().windowed_by(windows.session(3, grace_ms=5), emit="on_close")
     return shown(windowed.count(name="Counts"))
 
 
@@ -72,20 +66,20 @@ def sessions_when_idle(of: Operator) -> Stream:
     """Each phase has one record, so that a task that stops for a while does not close too early."""
     few = of.a.filter(lambda key, value: value in ("1", "8", "12"))
     windowed = few.group_by_key().windowed_by(
-        windows.session(3, grace_ms=5, close_after_idle_ms=IDLE_MS), emit=Emit.ON_WINDOW_CLOSE
+        windows.session(3, grace_ms=5, close_after_idle_ms=IDLE_MS), emit="on_close"
     )
     return shown(windowed.count(name="Counts"))
 
 
 def window_fields(of: Operator) -> Stream:
-    number = value().to_int()
+    number = value().cast(int)
     windowed = of.a.group_by_key().windowed_by(windows.session(3, grace_ms=5))
     return shown(windowed.agg("Figures", count=agg.count(), max=agg.max(number)))
 
 
 def window_top_n(of: Operator) -> Stream:
     windowed = of.a.group_by_key().windowed_by(windows.tumbling(10, grace_ms=5))
-    return shown(windowed.top_n(2, by=value().to_int(), name="Top", value_serde=serdes.json))
+    return shown(windowed.top_n(2, by=value().cast(int), name="Top", value_serde=serdes.json))
 
 
 def cogroup_windows(of: Operator) -> Stream:

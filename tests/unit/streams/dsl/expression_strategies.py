@@ -103,17 +103,17 @@ def _number(depth: int) -> Strategy:
         pair.map(lambda p: p[0] % p[1]),
         number.map(lambda e: -e),
         number.map(abs),
-        text.map(lambda e: e.length()),
+        text.map(lambda e: e.str.len_chars()),
         st.tuples(number, SMALL).map(lambda p: p[0].round(p[1])),
-        number.map(lambda e: e.to_int()),
-        number.map(lambda e: e.to_float()),
-        text.map(lambda e: e.to_int()),
-        text.map(lambda e: e.parse_time()),
+        number.map(lambda e: e.cast(int)),
+        number.map(lambda e: e.cast(float)),
+        text.map(lambda e: e.cast(int)),
+        text.map(lambda e: e.str.to_datetime()),
         st.tuples(
             st.sampled_from([col("t"), timestamp(), col("i")]),
             st.sampled_from(["year", "month", "day", "weekday", "hour", "minute", "second"]),
-        ).map(lambda p: getattr(p[0], p[1])()),
-        st.sampled_from([col("t"), col("i")]).map(lambda e: e.truncate(3_600_000)),
+        ).map(lambda p: getattr(p[0].dt, p[1])()),
+        st.sampled_from([col("t"), col("i")]).map(lambda e: e.dt.truncate(3_600_000)),
         _of_any("number", depth),
     )
 
@@ -122,15 +122,20 @@ def _string(depth: int) -> Strategy:
     text, number = expressions("string", depth), expressions("number", depth)
     return st.one_of(
         st.tuples(text, text).map(lambda p: p[0] + p[1]),
-        text.map(lambda e: e.upper()),
-        text.map(lambda e: e.lower()),
-        text.map(lambda e: e.strip()),
+        text.map(lambda e: e.str.to_uppercase()),
+        text.map(lambda e: e.str.to_lowercase()),
+        text.map(lambda e: e.str.strip_chars()),
         st.tuples(text, st.text("aB ß", min_size=1, max_size=2), TEXT).map(
-            lambda p: p[0].replace(p[1], p[2])
+            lambda p: p[0].str.replace_all(p[1], p[2], literal=True)
         ),
-        st.tuples(text, SMALL, SMALL | st.none()).map(lambda p: p[0].slice(p[1], p[2])),
-        number.map(lambda e: e.to_string()),
-        st.just(col("t").format_time()),
+        st.tuples(text, st.text("aB ß", max_size=2), st.text("aB", max_size=2)).map(
+            lambda p: p[0].str.replace_all(p[1], p[2])
+        ),
+        st.tuples(text, SMALL, st.integers(0, 3) | st.none()).map(
+            lambda p: p[0].str.slice(p[1], p[2])
+        ),
+        number.map(lambda e: e.cast(str)),
+        st.just(col("t").dt.to_string()),
         _of_any("string", depth),
     )
 
@@ -152,15 +157,17 @@ def _bool(depth: int) -> Strategy:
         boolean.map(lambda e: ~e),
         any_.map(lambda e: e.is_null()),
         any_.map(lambda e: e.is_not_null()),
-        st.tuples(number, st.lists(SMALL | HUGE, max_size=3)).map(lambda p: p[0].in_(p[1])),
-        st.tuples(text, st.lists(TEXT, max_size=3)).map(lambda p: p[0].in_(p[1])),
+        st.tuples(number, st.lists(SMALL | HUGE, max_size=3)).map(lambda p: p[0].is_in(p[1])),
+        st.tuples(text, st.lists(TEXT, max_size=3)).map(lambda p: p[0].is_in(p[1])),
         st.tuples(any_, st.lists(SMALL | TEXT | st.booleans(), max_size=2)).map(
-            lambda p: p[0].in_(p[1])
+            lambda p: p[0].is_in(p[1])
         ),
-        st.tuples(text, TEXT).map(lambda p: p[0].starts_with(p[1])),
-        st.tuples(text, TEXT).map(lambda p: p[0].ends_with(p[1])),
-        st.tuples(text, TEXT).map(lambda p: p[0].contains(p[1])),
-        text.map(lambda e: e.matches("^a|[bß]$")),
+        st.tuples(text, TEXT).map(lambda p: p[0].str.starts_with(p[1])),
+        st.tuples(text, TEXT).map(lambda p: p[0].str.ends_with(p[1])),
+        st.tuples(text, TEXT).map(lambda p: p[0].str.contains(p[1], literal=True)),
+        st.tuples(text, st.sampled_from(["^a|[bß]$", "a", "ß", ""])).map(
+            lambda p: p[0].str.contains(p[1])
+        ),
         _of_any("bool", depth),
     )
 

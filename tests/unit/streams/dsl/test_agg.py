@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline import (
-    Emit,
     StreamsBuilder,
     StreamsError,
     TopologyError,
@@ -84,7 +83,7 @@ def test_windows_have_aggregations_too() -> None:
     windowed = (
         built.stream("in")
         .group_by_key()
-        .windowed_by(windows.tumbling(10, grace_ms=0), emit=Emit.ON_WINDOW_CLOSE)
+        .windowed_by(windows.tumbling(10, grace_ms=0), emit="on_close")
     )
     table = windowed.agg("A", mean=agg.avg(col("d")), n=agg.count())
     table.to_stream().to("out")

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pipeline import Emit, StreamsBuilder, agg, serdes, value, windows
+from kafka_pipeline import StreamsBuilder, agg, serdes, value, windows
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
 from tests.unit.streams.dsl.running import builder
@@ -63,7 +64,7 @@ def with_old(table: Any) -> None:
     by_value.aggregate(list, append, remove, name="Old")
 
 
-def group(aggregate: Aggregate, shape: str, emit: Emit, *, late: bool, old: bool) -> NodeGroup:
+def group(aggregate: Aggregate, shape: str, emit: EmitTime, *, late: bool, old: bool) -> NodeGroup:
     built = builder(value_serde=serdes.json)
     stream = grouped(built)
     if shape:
@@ -126,12 +127,12 @@ def results(node_group: NodeGroup, rows: Sequence[Row], size: int) -> dict[str, 
 @pytest.mark.parametrize("shape", ["", *WINDOWS])
 @pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
 @settings(max_examples=15)
-@given(rows=ROWS, late=st.booleans(), emit=st.sampled_from(Emit))
+@given(rows=ROWS, late=st.booleans(), emit=st.sampled_from(get_args(EmitTime)))
 def test_results_are_those_of_one_record_after_the_other(
-    aggregate: Aggregate, shape: str, old: bool, rows: list[Row], late: bool, emit: Emit
+    aggregate: Aggregate, shape: str, old: bool, rows: list[Row], late: bool, emit: EmitTime
 ) -> None:
-    if old and emit is Emit.ON_WINDOW_CLOSE:
-        emit = Emit.ON_WINDOW_UPDATE
+    if old and emit == "on_close":
+        emit = "on_update"
     node_group = group(aggregate, shape, emit, late=late, old=old)
     expected = results(node_group, rows, 1)
     assert results(node_group, rows, len(rows)) == expected
@@ -140,7 +141,7 @@ def test_results_are_those_of_one_record_after_the_other(
 
 def test_functions_get_aggregates_of_their_own() -> None:
     """A function that keeps or changes what it gets must not change another result."""
-    node_group = group(AGGREGATES["list"], "tumbling", Emit.ON_WINDOW_UPDATE, late=False, old=False)
+    node_group = group(AGGREGATES["list"], "tumbling", "on_update", late=False, old=False)
     rows: list[Row] = [(b"a", b"%d" % number, number, None) for number in range(6)]
     values = [json.loads(value) for _, value, *_ in results(node_group, rows, 6)["out"]]
     assert values == [[str(each) for each in range(count)] for count in range(1, 7)]
@@ -164,7 +165,7 @@ def test_a_value_that_the_store_cannot_have_rejects_its_record_alone(shape: str)
     node_group = group(
         lambda grouped: grouped.aggregate(list, odd, name="Table"),
         shape,
-        Emit.ON_WINDOW_UPDATE,
+        "on_update",
         late=False,
         old=False,
     )
@@ -178,7 +179,7 @@ def test_a_value_that_the_store_cannot_have_rejects_its_record_alone(shape: str)
 
 
 def test_a_window_in_which_nothing_closes_is_not_looked_for_again() -> None:
-    node_group = group(AGGREGATES["count"], "tumbling", Emit.ON_WINDOW_CLOSE, late=False, old=False)
+    node_group = group(AGGREGATES["count"], "tumbling", "on_close", late=False, old=False)
     nodes = Nodes(node_group)
     scans = []
     store = nodes.stores["Table"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 
-from kafka_pipeline import Emit, Suppress, serdes, windows
+from kafka_pipeline import Suppress, serdes, windows
 from kafka_pipeline.common.calendars import Calendar
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import CalendarWindows
 from kafka_pipeline.streams.stores import Windowed
 from kafka_pipeline.streams.stores.lookup import KeyRange, TimeRange, look_up, page
@@ -19,7 +21,8 @@ from tests.unit.streams.nodes import Nodes, batch
 
 BERLIN = "Europe/Berlin"
 HOUR_MS = 3_600_000
-CLOSE, UPDATE = Emit.ON_WINDOW_CLOSE, Emit.ON_WINDOW_UPDATE
+CLOSE: EmitTime = "on_close"
+UPDATE: EmitTime = "on_update"
 ZONES = [BERLIN, "America/Sao_Paulo", "Asia/Beirut", "Pacific/Apia", "America/St_Johns"]
 
 
@@ -37,7 +40,7 @@ def days(grace_ms: int = 0, tz: str = BERLIN, **more: int) -> CalendarWindows:
 
 
 def counted(
-    kind: CalendarWindows, emit: Emit, times: Sequence[str], *, is_suppressed: bool = False
+    kind: CalendarWindows, emit: EmitTime, times: Sequence[str], *, is_suppressed: bool = False
 ) -> list[tuple[str, int]]:
     """Return the windows that are given, and their counts, for records of the key `k`."""
     built = builder()
@@ -186,7 +189,7 @@ def test_random_times_give_what_a_model_gives(zone: str, period: str) -> None:
         time = now - chance.choice([0, 0, 0, 20 * HOUR_MS, 80 * HOUR_MS])
         inputs.append(("in", chance.choice("ab"), "v", time))
     expected, late = modelled(inputs, kind.calendar, grace_ms)
-    for emit in Emit:
+    for emit in get_args(EmitTime):
         built = builder()
         table = built.stream("in").group_by_key().windowed_by(kind, emit=emit, late_to="late")
         found: dict[tuple[str, int, int], int] = {}

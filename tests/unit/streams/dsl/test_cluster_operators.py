@@ -39,7 +39,6 @@ NO_OPERATORS = {
     "Stream.link",
     "Stream.next",
     "GroupedStream.keyed",
-    "windows.whole_ms",
     # Called when the joins are imported, before this test looks.
     "windows.join",
     # About the topology.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -87,9 +88,9 @@ GIVES: list[tuple[Expression, Any]] = [
     (col("list") == col("list"), True),
     (lit(NAN) == NAN, False),
     (lit(NAN) < 1.0, False),
-    (col("delay").in_([19, 20]), True),
-    (col("delay").in_(["20"]), False),
-    (col("none").in_([1]), None),
+    (col("delay").is_in([19, 20]), True),
+    (col("delay").is_in(["20"]), False),
+    (col("none").is_in([1]), None),
     (col("none").is_null(), True),
     (col("delay").is_null(), False),
     (col("gone").is_not_null(), False),
@@ -104,38 +105,49 @@ GIVES: list[tuple[Expression, Any]] = [
     (True & col("late"), True),
     ((col("delay") == 0) & (1 / (col("delay") - 20) > 1), False),
     # Strings
-    (col("origin").upper(), "JFK "),
-    (lit("Straße").upper(), "STRASSE"),
-    (lit("ÄB").lower(), "äb"),
-    (col("origin").strip(), "jfk"),
-    (lit("\u2003x\x1f").strip(), "x"),
-    (lit("naïve").length(), 5),
-    (col("origin").starts_with("jf"), True),
-    (col("origin").ends_with("jf"), False),
-    (col("origin").contains("fk"), True),
-    (col("origin").replace("k", "kk"), "jfkk "),
-    (col("origin").slice(1, 3), "fk"),
-    (col("origin").slice(-2), "k "),
-    (col("origin").matches("^j.k"), True),
+    (col("origin").str.to_uppercase(), "JFK "),
+    (lit("Straße").str.to_uppercase(), "STRASSE"),
+    (lit("ÄB").str.to_lowercase(), "äb"),
+    (col("origin").str.strip_chars(), "jfk"),
+    (lit("\u2003x\x1f").str.strip_chars(), "x"),
+    (lit("naïve").str.len_chars(), 5),
+    (col("origin").str.starts_with("jf"), True),
+    (col("origin").str.ends_with("jf"), False),
+    (col("origin").str.contains("fk", literal=True), True),
+    (col("origin").str.contains(".k", literal=True), False),
+    (col("origin").str.contains("^j.k"), True),
+    (col("origin").str.contains("fk"), True),
+    (col("origin").str.replace_all("k", "kk"), "jfkk "),
+    (col("origin").str.replace_all(".", "x", literal=True), "jfk "),
+    (col("origin").str.replace_all("([fk])", r"<\1>"), "j<f><k> "),
+    (col("origin").str.replace_all("k", r"\n"), "jf\n "),
+    (col("origin").str.replace_all("", "-"), "-j-f-k- -"),
+    (col("origin").str.slice(1, 2), "fk"),
+    (col("origin").str.slice(-2), "k "),
+    (col("origin").str.slice(-3, 2), "fk"),
+    (col("origin").str.slice(-6, 3), "j"),
+    (col("origin").str.slice(9, 2), ""),
+    (col("origin").str.slice(2, 0), ""),
     # Conversions
-    (lit("-17").to_int(), -17),
-    (lit(-2.9).to_int(), -2),
-    (lit("1e3").to_float(), 1000.0),
-    (col("delay").to_string(), "20"),
-    (col("distance").to_string(), "2.5"),
+    (lit("-17").cast(int), -17),
+    (lit(-2.9).cast(int), -2),
+    (lit("1e3").cast(float), 1000.0),
+    (col("delay").cast(str), "20"),
+    (col("distance").cast(str), "2.5"),
     # Times
-    (timestamp().year(), 2013),
-    (timestamp().month(), 1),
-    (timestamp().day(), 1),
-    (timestamp().weekday(), 1),
-    ((timestamp() - 1).hour(), 23),
-    ((timestamp() - 1).minute(), 59),
-    ((timestamp() - 1).second(), 59),
-    ((timestamp() + 1).truncate(86_400_000), NEW_YEAR),
-    (lit(-1).truncate(1000), -1000),
-    (lit("2013-01-01").parse_time(), NEW_YEAR),
-    (lit("2013-01-01T01:00:00.5+01:00").parse_time(), NEW_YEAR + 500),
-    ((timestamp() + 1).format_time(), "2013-01-01T00:00:00.001Z"),
+    (timestamp().dt.year(), 2013),
+    (timestamp().dt.month(), 1),
+    (timestamp().dt.day(), 1),
+    (timestamp().dt.weekday(), 2),
+    ((timestamp() - 1).dt.hour(), 23),
+    ((timestamp() - 1).dt.minute(), 59),
+    ((timestamp() - 1).dt.second(), 59),
+    ((timestamp() + 1).dt.truncate(86_400_000), NEW_YEAR),
+    ((timestamp() + 1).dt.truncate(timedelta(days=1)), NEW_YEAR),
+    (lit(-1).dt.truncate(1000), -1000),
+    (lit("2013-01-01").str.to_datetime(), NEW_YEAR),
+    (lit("2013-01-01T01:00:00.5+01:00").str.to_datetime(), NEW_YEAR + 500),
+    ((timestamp() + 1).dt.to_string(), "2013-01-01T00:00:00.001Z"),
     # Choices
     (coalesce(col("none"), col("gone"), 7), 7),
     (coalesce(col("delay"), 1 / (col("delay") - 20)), 20),
@@ -179,17 +191,20 @@ REFUSES: list[tuple[Expression, str]] = [
     (col("delay") / (col("delay") - 20), r"/ .*: division by zero"),
     (col("delay") % 0, "division by zero"),
     (lit(2**2000) / 3, "too large for a float"),
-    (col("delay").upper(), r'col\("delay"\).upper\(\): this takes a string, not an int'),
+    (
+        col("delay").str.to_uppercase(),
+        r'col\("delay"\).str.to_uppercase\(\): this takes a string, not an int',
+    ),
     (col("delay.x"), r'col\("delay.x"\): col\("delay"\) is an int, not a dict'),
     (col("delay") & col("late"), "& takes bools, not an int"),
     (col("late") & col("delay"), "& takes bools, not an int"),
     (~col("delay"), "takes a bool, not an int"),
-    (lit("1_0").to_int(), "the string is not a whole number"),
-    (lit(NAN).to_int(), "not whole numbers"),
-    (lit("nan").to_float(), "not a decimal number"),
-    (lit(10**15).year(), "not in the years 1 to 9999"),
-    (col("distance").hour(), "this takes a time in whole milliseconds, not a float"),
-    (lit("soon").parse_time(), "not a time of ISO 8601"),
+    (lit("1_0").cast(int), "the string is not a whole number"),
+    (lit(NAN).cast(int), "not whole numbers"),
+    (lit("nan").cast(float), "not a decimal number"),
+    (lit(10**15).dt.year(), "not in the years 1 to 9999"),
+    (col("distance").dt.hour(), "this takes a time in whole milliseconds, not a float"),
+    (lit("soon").str.to_datetime(), "not a time of ISO 8601"),
     (when(col("delay")).then(1), r'col\("delay"\) is an int, not a bool'),
 ]
 
@@ -206,7 +221,7 @@ def test_expressions_refuse(expression: Expression, message: str) -> None:
         (lambda: bool(col("a") > 1), "Write & for and"),
         (lambda: (col("a") > 1) and (col("b") > 1), "Write & for and"),
         (lambda: 1 < col("a") < 3, "Write & for and"),
-        (lambda: "x" in col("a"), "use in_ for one of several values, or contains"),
+        (lambda: "x" in col("a"), "use is_in for one of several values, or str.contains"),
         (lambda: list(col("a")), "cannot be iterated"),
         (lambda: col("a") == None, r"use is_null\(\)"),  # noqa: E711
         (lambda: col("a") + {}, "not a dict"),
@@ -214,13 +229,18 @@ def test_expressions_refuse(expression: Expression, message: str) -> None:
         (lambda: col(1), "col takes the name of a field"),  # type: ignore[arg-type]
         (lambda: col("a")[0], "the name of a field is a string"),  # type: ignore[index]
         (lambda: lit({}), "not a dict"),  # type: ignore[arg-type]
-        (lambda: col("a").in_("abc"), "in_ takes a list"),
-        (lambda: col("a").in_([None]), r"for null, use is_null\(\)"),  # type: ignore[list-item]
-        (lambda: col("a").in_([NAN]), "not nan"),
-        (lambda: col("a").matches("("), "not a regular expression"),
-        (lambda: col("a").contains(1), "contains takes a string"),  # type: ignore[arg-type]
-        (lambda: col("a").replace("", "x"), "not empty"),
-        (lambda: col("a").truncate(0), "1 or more"),
+        (lambda: col("a").is_in("abc"), "is_in takes a list"),
+        (lambda: col("a").is_in([None]), r"for null, use is_null\(\)"),  # type: ignore[list-item]
+        (lambda: col("a").is_in([NAN]), "not nan"),
+        (lambda: col("a").str.contains("("), "not a regular expression: .* give literal=True"),
+        (lambda: col("a").str.contains(1), "contains takes a string"),  # type: ignore[arg-type]
+        (lambda: col("a").str.replace_all("", "x", literal=True), "not empty"),
+        (lambda: col("a").str.replace_all("b", r"\1"), "does not fit 'b': invalid group"),
+        (lambda: col("a").str.replace_all("b", r"\g<c>"), "does not fit 'b': unknown group"),
+        (lambda: col("a").str.slice(1, -1), "length that is a whole number, 0 or more"),
+        (lambda: col("a").cast(bool), "cast takes int, float or str"),
+        (lambda: col("a").dt.truncate(0), "1 or more"),
+        (lambda: col("a").dt.truncate("1h"), "give a timedelta"),  # type: ignore[arg-type]
         (lambda: when(True), "when takes an expression"),
         (lambda: coalesce(), "one expression or more"),
         (lambda: struct(), "struct takes fields"),
@@ -250,7 +270,7 @@ STEPS: dict[str, tuple[Callable[[Stream], Stream], list[tuple[Any, Any]]]] = {
         [("b", "LAX")],
     ),
     "map_values": (
-        lambda s: s.map_values(struct(to=col("to").lower(), hour=timestamp().hour())),
+        lambda s: s.map_values(struct(to=col("to").str.to_lowercase(), hour=timestamp().dt.hour())),
         [
             ("a", {"to": "sfo", "hour": 1}),
             ("b", {"to": "lax", "hour": 2}),
@@ -263,7 +283,7 @@ STEPS: dict[str, tuple[Callable[[Stream], Stream], list[tuple[Any, Any]]]] = {
         [("SFO", 20), ("LAX", 5), ("c", None), ("d", None)],
     ),
     "group_by": (
-        lambda s: s.group_by(col("to").slice(0, 1), name="By").count(name="N").to_stream(),
+        lambda s: s.group_by(col("to").str.slice(0, 1), name="By").count(name="N").to_stream(),
         [("S", 1), ("L", 1)],
     ),
     "split": (
@@ -350,3 +370,17 @@ def test_the_text_of_an_expression_is_the_code_that_makes_it() -> None:
     assert repr(late) == (
         'when((col("a.b") > 1) & (~col("c"))).then(value()["d.e"]).otherwise(-timestamp())'
     )
+    calls = [
+        col("a").cast(float),
+        col("a").str.contains("{}", literal=True),
+        col("a").str.replace_all("b", "c", literal=True),
+        col("a").str.slice(-3, 2),
+        col("a").dt.truncate(1000),
+    ]
+    assert [repr(each) for each in calls] == [
+        'col("a").cast(float)',
+        "col(\"a\").str.contains('{}', literal=True)",
+        "col(\"a\").str.replace_all('b', 'c', literal=True)",
+        'col("a").str.slice(-3, 2)',
+        'col("a").dt.truncate(1000)',
+    ]

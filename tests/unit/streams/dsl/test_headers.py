@@ -9,7 +9,6 @@ import pytest
 
 from kafka_pipeline import (
     AsyncSettings,
-    Emit,
     Record,
     StreamsBuilder,
     Suppress,
@@ -18,6 +17,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from kafka_pipeline.testing import TopologyTestDriver
 
@@ -36,7 +36,7 @@ def grouped(built: StreamsBuilder) -> Any:
     return built.stream("left").group_by_key()
 
 
-def windowed(built: StreamsBuilder, kind: Any, emit: Emit = Emit.ON_WINDOW_UPDATE) -> Stream:
+def windowed(built: StreamsBuilder, kind: Any, emit: EmitTime = "on_update") -> Stream:
     table = (
         grouped(built).windowed_by(kind, emit=emit).count(name="Counts", value_serde=serdes.json)
     )
@@ -218,7 +218,7 @@ def test_a_record_that_was_held_back_has_its_own_headers(
 
 @pytest.mark.parametrize("kind", [TEN, SESSIONS, SLIDING], ids=["tumbling", "session", "sliding"])
 def test_what_time_alone_makes_has_no_headers(kind: Any) -> None:
-    results = found(lambda b: windowed(b, kind, Emit.ON_WINDOW_CLOSE), LEFTS)
+    results = found(lambda b: windowed(b, kind, "on_close"), LEFTS)
     assert results
     assert set(results) == {""}
 

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import (
-    Emit,
     Processor,
     Record,
     Serde,
@@ -27,6 +26,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
 from kafka_pipeline.testing import TopologyTestDriver
 
@@ -87,7 +87,7 @@ def cogroup(stream: Stream, other: Stream) -> Stream:
     return first.cogroup(other.group_by_key(), add).aggregate(str).to_stream()
 
 
-def windowed(of: Any, emit: Emit = Emit.ON_WINDOW_UPDATE) -> Callable[[Stream, Stream], Stream]:
+def windowed(of: Any, emit: EmitTime = "on_update") -> Callable[[Stream, Stream], Stream]:
     def step(left: Stream, right: Stream) -> Stream:
         return left.group_by_key().windowed_by(of, emit=emit).reduce(joined).to_stream()
 
@@ -125,7 +125,7 @@ TUMBLING = windows.tumbling(10, grace_ms=0)
 HOPPING = windows.hopping(10, advance_ms=5, grace_ms=0)
 SLIDING = windows.sliding(5, grace_ms=0)
 SESSION = windows.session(5, grace_ms=0)
-CLOSE = Emit.ON_WINDOW_CLOSE
+CLOSE: EmitTime = "on_close"
 
 STEPS: Mapping[str, Callable[[Stream, Stream], Stream]] = {
     "count": lambda left, right: left.group_by_key().count(value_serde=serdes.json).to_stream(),

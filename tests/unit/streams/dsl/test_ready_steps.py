@@ -174,10 +174,13 @@ def test_a_changed_key_comes_through_a_repartition() -> None:
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda s: s.deduplicate(within_ms=0, name="A"), "within_ms=0: give a whole number"),
+        (
+            lambda s: s.deduplicate(within_ms=0, name="A"),
+            "deduplicate has within_ms=0: give",
+        ),
         (
             lambda s: s.deduplicate(within_ms=1, grace_ms=-1, name="A"),
-            "deduplicate has a grace_ms of -1: give a timedelta",
+            "deduplicate has grace_ms=-1: give a timedelta",
         ),
         (lambda s: s.lag(0, name="A"), "lag goes back by 1 record or more, not 0"),
         (lambda s: s.distinct(), "needs a name for its store"),

@@ -156,11 +156,11 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "no negative grace": (
         lambda: windows.join(before_ms=1, after_ms=1, grace_ms=-1),
-        "windows.join has a grace_ms of -1",
+        "windows.join has grace_ms=-1",
     ),
     "fractions": (
         lambda: windows.join(before_ms=1.5, after_ms=1, grace_ms=0),  # type: ignore[arg-type]
-        "windows.join has a before_ms of 1.5",
+        "windows.join has before_ms=1.5",
     ),
     "no records": (
         lambda: Suppress.until_window_closes(max_records=0),
@@ -168,7 +168,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "another word": (
         lambda: Suppress.until_time_limit(5, when_full="drop"),  # type: ignore[arg-type]
-        'when_full=\'drop\': give "emit" or "fail"',
+        'when_full=\'drop\': give "emit_early" or "fail"',
     ),
 }
 

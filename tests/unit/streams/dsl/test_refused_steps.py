@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from kafka_pipeline import (
-    Emit,
     InvalidArgumentError,
     Processor,
     SerializationError,
@@ -19,6 +18,7 @@ from kafka_pipeline import (
     stores,
     windows,
 )
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.streams_and_tables import Stream
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.testing import TopologyTestDriver
@@ -135,13 +135,13 @@ STEPS: dict[str, tuple[Callable[[StreamsBuilder, Stream], Any], str]] = {
             windows.tumbling(1, grace_ms=0),
             emit="close",  # type: ignore[arg-type]
         ),
-        "windowed_by has emit='close': give Emit.ON_WINDOW_UPDATE or Emit.ON_WINDOW_CLOSE",
+        """windowed_by has emit='close': give "on_update" or "on_close\"""",
     ),
     "windows that close after a pause, without results on close": (
         lambda b, s: s.group_by_key().windowed_by(
             windows.tumbling(1, grace_ms=0, close_after_idle_ms=5)
         ),
-        "close_after_idle_ms, which matters only with emit=Emit.ON_WINDOW_CLOSE",
+        'close_after_idle_ms, which matters only with emit="on_close"',
     ),
     "sessions without a merger": (
         lambda b, s: (
@@ -184,12 +184,12 @@ def test_a_wrong_step_is_refused(
 WINDOWS: dict[str, tuple[Callable[[], Any], str]] = {
     "a window of 0": (
         lambda: windows.tumbling(0, grace_ms=0),
-        "windows.tumbling has a size_ms of 0",
+        "windows.tumbling has size_ms=0",
     ),
-    "a gap of 0": (lambda: windows.session(0, grace_ms=0), "windows.session has a gap_ms of 0"),
+    "a gap of 0": (lambda: windows.session(0, grace_ms=0), "windows.session has gap_ms=0"),
     "a negative grace": (
         lambda: windows.sliding(1, grace_ms=-1),
-        "windows.sliding has a grace_ms of -1: give a timedelta, or a whole number of milliseconds",
+        "windows.sliding has grace_ms=-1: give a timedelta, or a whole number of milliseconds",
     ),
     "an advance above the size": (
         lambda: windows.hopping(5, advance_ms=6, grace_ms=0),
@@ -213,15 +213,15 @@ WINDOWS: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a fraction": (
         lambda: windows.tumbling(1.5, grace_ms=0),  # type: ignore[arg-type]
-        "windows.tumbling has a size_ms of 1.5",
+        "windows.tumbling has size_ms=1.5",
     ),
     "a pause of 0": (
         lambda: windows.tumbling(1, grace_ms=0, close_after_idle_ms=0),
-        "windows.tumbling has a close_after_idle_ms of 0",
+        "windows.tumbling has close_after_idle_ms=0",
     ),
     "no size of the windows": (
         lambda: serdes.time_windowed(serdes.string, size_ms=-1),
-        "time_windowed has a size_ms of -1",
+        "time_windowed has size_ms=-1",
     ),
     "no serde of the keys": (
         lambda: serdes.session_windowed("string"),  # type: ignore[arg-type]
@@ -291,8 +291,8 @@ def test_a_serde_that_does_not_fit_a_topic_is_named_with_its_step(step: str) -> 
     assert "value_serde in the call that adds the sink" in str(raised.value)
 
 
-@pytest.mark.parametrize("emit", Emit)
-def test_a_serde_that_does_not_fit_windows_is_named_with_its_step(emit: Emit) -> None:
+@pytest.mark.parametrize("emit", get_args(EmitTime))
+def test_a_serde_that_does_not_fit_windows_is_named_with_its_step(emit: EmitTime) -> None:
     built = named()
     windowed = (
         built.stream("in", name="In")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 import pytest
 
-from kafka_pipeline import Emit, Table, serdes, windows
+from kafka_pipeline import Table, serdes, windows
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, pipe
 
-CLOSE = Emit.ON_WINDOW_CLOSE
-UPDATE = Emit.ON_WINDOW_UPDATE
+CLOSE: EmitTime = "on_close"
+UPDATE: EmitTime = "on_update"
 
 GAP = 300_000
 HALF = GAP // 2
@@ -25,7 +27,7 @@ class Case:
     verb: str
     gap_ms: int
     grace_ms: int
-    emit: Emit
+    emit: EmitTime
     inputs: str
     results: str
 
@@ -196,7 +198,7 @@ def test_a_late_record_is_counted() -> None:
         assert driver.dropped_records == {"expired": 1}
 
 
-@pytest.mark.parametrize("emit", Emit)
+@pytest.mark.parametrize("emit", get_args(EmitTime))
 @pytest.mark.parametrize(
     ("records", "is_split"),
     [
@@ -215,7 +217,7 @@ def test_a_late_record_is_counted() -> None:
     ],
 )
 def test_a_record_next_to_a_session_that_has_closed_is_counted(
-    records: str, is_split: bool, emit: Emit
+    records: str, is_split: bool, emit: EmitTime
 ) -> None:
     built = builder()
     session = windows.session(10, grace_ms=5)
@@ -241,8 +243,8 @@ def test_split_sessions_are_seen_across_segments_and_after_a_longer_time() -> No
         assert driver.dropped_records == {"expired (split session)": 1}
 
 
-@pytest.mark.parametrize("emit", Emit)
-def test_what_merges_may_change_its_arguments(emit: Emit) -> None:
+@pytest.mark.parametrize("emit", get_args(EmitTime))
+def test_what_merges_may_change_its_arguments(emit: EmitTime) -> None:
     def add(key: str, value: str, found: list[str]) -> list[str]:
         found.append(value)
         return found

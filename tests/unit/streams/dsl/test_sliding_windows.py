@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_pipeline import Emit, windows
+from kafka_pipeline import windows
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
 from tests.unit.streams.dsl.notation import results, watch
 from tests.unit.streams.dsl.running import builder
@@ -179,7 +180,7 @@ CASES = {
 }
 
 
-def found(case: Case, sliding: SlidingWindows, emit: Emit) -> list[str]:
+def found(case: Case, sliding: SlidingWindows, emit: EmitTime) -> list[str]:
     built = builder()
     grouped = built.stream("in").group_by_key().windowed_by(sliding, emit=emit)
     if case.verb == "reduce":
@@ -192,10 +193,10 @@ def found(case: Case, sliding: SlidingWindows, emit: Emit) -> list[str]:
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_results_come_with_each_update(case: Case) -> None:
     sliding = windows.sliding(case.difference_ms, grace_ms=case.grace_ms)
-    assert sorted(found(case, sliding, Emit.ON_WINDOW_UPDATE)) == sorted(case.on_update.split())
+    assert sorted(found(case, sliding, "on_update")) == sorted(case.on_update.split())
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_each_window_comes_once_when_it_closes(case: Case) -> None:
     sliding = windows.sliding(case.difference_ms, grace_ms=case.closing_grace_ms)
-    assert sorted(found(case, sliding, Emit.ON_WINDOW_CLOSE)) == sorted(case.on_close.split())
+    assert sorted(found(case, sliding, "on_close")) == sorted(case.on_close.split())

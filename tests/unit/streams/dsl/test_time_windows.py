@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from kafka_pipeline import Emit, Table, serdes, windows
+from kafka_pipeline import Table, serdes, windows
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import TimeWindows
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, outputs, pipe
 
-CLOSE = Emit.ON_WINDOW_CLOSE
-UPDATE = Emit.ON_WINDOW_UPDATE
+CLOSE: EmitTime = "on_close"
+UPDATE: EmitTime = "on_update"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Case:
 
     verb: str
     windows: TimeWindows
-    emit: Emit
+    emit: EmitTime
     inputs: str
     results: str
 

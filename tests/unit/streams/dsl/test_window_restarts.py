@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 
-from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline import serdes, windows
 from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -47,7 +49,7 @@ def merge(key: str, a: list[str], b: list[str]) -> list[str]:
     return a
 
 
-def group(kind: Windows, emit: Emit) -> NodeGroup:
+def group(kind: Windows, emit: EmitTime) -> NodeGroup:
     built = builder(value_serde=serdes.json)
     kept = built.stream("in", value_serde=serdes.string).filter(
         lambda key, value: value != "dropped"
@@ -119,9 +121,9 @@ def cut(found: Sequence[tuple[bytes, bytes, int]], sizes: Sequence[int]) -> list
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("emit", Emit)
+@pytest.mark.parametrize("emit", get_args(EmitTime))
 @pytest.mark.parametrize("kind", [*WINDOWS.values(), *CALENDARS.values()], ids=str)
-def test_results_are_the_same(kind: Windows, emit: Emit, seed: int) -> None:
+def test_results_are_the_same(kind: Windows, emit: EmitTime, seed: int) -> None:
     node_group = group(kind, emit)
     timed = hourly if isinstance(kind, CalendarWindows) else list
     # A record that fails must leave no trace: it is as if it had never reached the step.
@@ -140,8 +142,8 @@ def test_each_window_is_emitted_once(
     """What is emitted on close is the last of what is emitted on update."""
     found = records(4711, bad=False)
     found += [(b"a", b"end", 10_000), (b"a", b"end", 20_000)]
-    updates = run(Nodes(group(kind, Emit.ON_WINDOW_UPDATE)), cut(found, [7]), None)
-    closed = run(Nodes(group(kind, Emit.ON_WINDOW_CLOSE)), cut(found, [7]), None)
+    updates = run(Nodes(group(kind, "on_update")), cut(found, [7]), None)
+    closed = run(Nodes(group(kind, "on_close")), cut(found, [7]), None)
     last = {key: value for _, key, value, _ in updates if key is not None}
     expected = {k: v for k, v in last.items() if v is not None and int(k.split()[1]) < 15_000}
     keys = [key for _, key, _, _ in closed]

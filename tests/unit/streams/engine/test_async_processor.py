@@ -374,7 +374,7 @@ class Sync(AsyncProcessor):
     [
         (Sync, "process of Sync is not a coroutine"),
         (lambda: Gate(max_in_flight=0), "max_in_flight of Gate is 0"),
-        (lambda: Gate(timeout_ms=1.5), "timeout_ms of Gate is 1.5"),
+        (lambda: Gate(timeout_ms=1.5), 'processor "p" has timeout_ms=1.5'),
         (lambda: Gate(ordered=False), "ordered of Gate is False"),
     ],
 )

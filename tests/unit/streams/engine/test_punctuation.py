@@ -132,12 +132,6 @@ def test_nothing_is_due_in_an_empty_queue(clock: Clock) -> None:
     assert clock.queue.punctuate(10**15, call) == 0
 
 
-@pytest.mark.parametrize("interval_ms", [0, -1])
-def test_interval_below_one_millisecond_is_refused(clock: Clock, interval_ms: int) -> None:
-    with pytest.raises(ValueError, match=f"at least 1 ms, not {interval_ms}"):
-        clock.schedule(interval_ms)
-
-
 # What may happen meanwhile
 
 

@@ -176,7 +176,7 @@ def read_value(record: Any, time_ms: int) -> int:
 def expressions() -> NodeGroup:
     builder = StreamsBuilder()
     built = builder.stream("in", key_serde=serdes.string, value_serde=serdes.json)
-    built.map_values(col("a").to_int() + 1).to("out", value_serde=serdes.json)
+    built.map_values(col("a").cast(int) + 1).to("out", value_serde=serdes.json)
     return builder.build().groups[0]
 
 

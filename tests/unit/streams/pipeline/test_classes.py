@@ -369,12 +369,11 @@ def test_a_built_in_type_takes_nothing_of_a_class(type_: str, key: str) -> None:
         ),
         (
             "[{name: S, type: session, retention_ms: -1}]",
-            "1:87: retention_ms must be at least 0, got -1",
+            "1:87: retention_ms must be at least 1, got -1",
         ),
         (
-            "[{name: S, type: session, retention_ms: 0}]",
-            '1:48: the session store "S" has a retention_ms of 0: give a whole number of '
-            "milliseconds, 1 or more",
+            "[{name: S, type: versioned_key_value, history_retention_ms: -1}]",
+            "1:107: history_retention_ms must be at least 0, got -1",
         ),
         (
             "[{name: S, type: window, retention_ms: 1}]",
@@ -418,7 +417,7 @@ def test_every_store_with_a_mistake_is_reported() -> None:
         "6:12: name must be a string, got the number 2: put it in quotes",
         '8:5: unknown key "nam", did you mean "name"?',
         '8:5: missing key "name" (what the processor asks for)',
-        "9:46: retention_ms must be at least 0, got -5",
+        "9:46: retention_ms must be at least 1, got -5",
     ]
 
 

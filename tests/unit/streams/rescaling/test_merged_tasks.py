@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from kafka_pipeline import Emit, serdes, windows
+from kafka_pipeline import serdes, windows
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
@@ -29,7 +29,7 @@ SLOW, FAST = (
 
 def counting(kind: Windows) -> Topology:
     built = builder()
-    table = built.stream("in").group_by_key().windowed_by(kind, emit=Emit.ON_WINDOW_CLOSE)
+    table = built.stream("in").group_by_key().windowed_by(kind, emit="on_close")
     found = table.count(name="W").to_stream()
     found.map(lambda key, value: (f"{key.key} {key.window.start}", value)).to(
         "out", value_serde=serdes.int64

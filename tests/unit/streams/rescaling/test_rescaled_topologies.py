@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import get_args
 
 import pytest
 
-from kafka_pipeline import Emit, StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
+from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import SessionWindows
 from kafka_pipeline.streams.partitioning import default_partition
@@ -48,7 +50,7 @@ def both(a: object, b: object) -> list[object]:
     return [a, b]
 
 
-def windowed(kind: Windows, emit: Emit) -> Make:
+def windowed(kind: Windows, emit: EmitTime) -> Make:
     def make(built: StreamsBuilder) -> None:
         merger = merge if isinstance(kind, SessionWindows) else None
         stream = built.stream("in", value_serde=serdes.string)
@@ -174,14 +176,14 @@ WINDOWS: Mapping[str, Windows] = {
 }
 # Days of 24 and 25 hours: a unit of time is an hour then.
 DAYS = windows.calendar("1 day", tz="Europe/Berlin", grace_ms=10 * HOUR_MS)
-BY_DAY = {emit: windowed(DAYS, emit) for emit in Emit}
+BY_DAY = {emit: windowed(DAYS, emit) for emit in get_args(EmitTime)}
 TOPOLOGIES: Mapping[str, Make] = {
     **{
-        f"{name} {emit.name}": windowed(kind, emit)
+        f"{name} {emit}": windowed(kind, emit)
         for name, kind in WINDOWS.items()
-        for emit in Emit
+        for emit in get_args(EmitTime)
     },
-    **{f"calendar {emit.name}": made for emit, made in BY_DAY.items()},
+    **{f"calendar {emit}": made for emit, made in BY_DAY.items()},
     "suppressed": suppressed,
     "sessions suppressed": sessions_suppressed,
     "suppressed by time": by_time,

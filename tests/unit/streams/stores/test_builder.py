@@ -154,10 +154,10 @@ def windows(**options: Any) -> StoreBuilder[str, int]:
     ("make", "why"),
     [
         (lambda: windows(retention_ms=9), "retention_ms of 9, below its window_size_ms of 10"),
-        (lambda: windows(retention_ms=-1), "retention_ms of -1: give a whole number"),
-        (lambda: windows(window_size_ms=0), "window_size_ms of 0: give .* 1 or more"),
-        (lambda: windows(window_size_ms=1.5), "window_size_ms of 1.5"),
-        (lambda: windows(window_size_ms=True), "window_size_ms of True"),
+        (lambda: windows(retention_ms=-1), "retention_ms=-1: give a timedelta, or a whole number"),
+        (lambda: windows(window_size_ms=0), "window_size_ms=0: give .* 1 or more"),
+        (lambda: windows(window_size_ms=1.5), "window_size_ms=1.5"),
+        (lambda: windows(window_size_ms=True), "window_size_ms=True"),
         (lambda: stores.session("s", *SERDES, retention_ms=0), 'session store "s".* 1 or more'),
         (
             lambda: stores.versioned_key_value("s", *SERDES, history_retention_ms=-1),

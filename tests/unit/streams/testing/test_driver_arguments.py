@@ -55,8 +55,11 @@ def test_what_is_no_topology_is_refused(topology: Any) -> None:
         ({"partitions": {"out": 0}}, 'for topic "out" must be a whole number, 1 or more, not 0'),
         ({"partitions": {"out": "2"}}, "must be a whole number, 1 or more, not '2'"),
         ({"partitions": ["out"]}, "partitions is a mapping of topics and numbers, not a list"),
-        ({"max_task_idle_ms": -5}, "max_task_idle_ms must be a whole number, -1 or more, not -5"),
-        ({"max_task_idle_ms": "1"}, "max_task_idle_ms must be a whole number"),
+        (
+            {"max_task_idle_ms": -5},
+            "a TopologyTestDriver has max_task_idle_ms=-5: give a timedelta, or a whole number",
+        ),
+        ({"max_task_idle_ms": "1"}, "max_task_idle_ms='1': give a timedelta"),
         ({"initial_wall_clock_ms": -1}, "initial_wall_clock_ms must be a whole number, 0 or more"),
     ],
 )
@@ -71,19 +74,25 @@ def test_partitions_of_a_topic_that_nothing_has_are_refused_with_the_name_that_w
         TopologyTestDriver(passing(), partitions={"ot": 2})
 
 
-@pytest.mark.parametrize("given", [{"auto_advance": -1}, {"start_timestamp": -1}])
-def test_the_times_of_an_input_topic_cannot_be_negative(given: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"auto_advance_ms": -1}, 'input topic "in" has auto_advance_ms=-1'),
+        ({"start_timestamp": -1}, "start_timestamp must be a whole number, 0 or more, not -1"),
+    ],
+)
+def test_the_times_of_an_input_topic_cannot_be_negative(given: Any, message: str) -> None:
     with (
         TopologyTestDriver(passing()) as driver,
-        pytest.raises(InvalidArgumentError, match="must be a whole number, 0 or more, not -1"),
+        pytest.raises(InvalidArgumentError, match=message),
     ):
         driver.create_input_topic("in", **given)
 
 
-@pytest.mark.parametrize("time", [-1, 10.5, timedelta(1), True])
+@pytest.mark.parametrize("time", [-1, 10.5, timedelta(milliseconds=-1), True])
 def test_the_wall_clock_goes_forward_by_whole_milliseconds(time: Any) -> None:
     with TopologyTestDriver(passing()) as driver:
-        with pytest.raises(InvalidArgumentError, match="only goes forward, by whole milliseconds"):
+        with pytest.raises(InvalidArgumentError, match="advance_wall_clock_time has advance_ms="):
             driver.advance_wall_clock_time(time)
         assert driver.now_ms == 0
 
@@ -91,11 +100,16 @@ def test_the_wall_clock_goes_forward_by_whole_milliseconds(time: Any) -> None:
 @pytest.mark.parametrize(
     ("interval", "type_", "callback", "message"),
     [
-        (0, PunctuationType.STREAM_TIME, print, "is at least 1 ms, not 0"),
-        ("1", PunctuationType.STREAM_TIME, print, "whole number of milliseconds, not '1'"),
-        (1.5, PunctuationType.STREAM_TIME, print, "whole number of milliseconds, not 1.5"),
-        (True, PunctuationType.STREAM_TIME, print, "whole number of milliseconds, not True"),
-        (timedelta(1), PunctuationType.STREAM_TIME, print, "whole number of milliseconds, not"),
+        (
+            0,
+            PunctuationType.STREAM_TIME,
+            print,
+            "schedule has interval_ms=0: give a timedelta",
+        ),
+        ("1", PunctuationType.STREAM_TIME, print, "interval_ms='1'"),
+        (1.5, PunctuationType.STREAM_TIME, print, "interval_ms=1.5"),
+        (True, PunctuationType.STREAM_TIME, print, "interval_ms=True"),
+        (timedelta(0), PunctuationType.STREAM_TIME, print, "whole number of milliseconds, 1 or"),
         (1, "stream time", print, "is of a PunctuationType, not 'stream time'"),
         (1, PunctuationType.WALL_CLOCK_TIME, None, "calls a function with the time, not None"),
     ],
@@ -116,7 +130,7 @@ def test_a_punctuation_that_cannot_be_is_refused(
     [
         ({"on_error": "skip"}, "on_error is one of OnError.FAIL, .*, not 'skip'"),
         ({"on_error": OnError.DEAD_LETTER}, "OnError.DEAD_LETTER needs a dead_letter_topic"),
-        ({"max_task_idle_ms": "1"}, "max_task_idle_ms must be a whole number, -1 or more"),
+        ({"max_task_idle_ms": "1"}, "max_task_idle_ms='1': give a timedelta, or .* -1 or more"),
         ({"buffered_records": 0}, "buffered_records must be a whole number, 1 or more, not 0"),
     ],
 )
