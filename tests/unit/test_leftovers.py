@@ -35,7 +35,7 @@ def test_of_another_file():
 """
 STARTS_A_BROKER = """
 import os, pathlib, signal, time
-from kafka_pipeline.admin.broker.processes import Process
+from kafka_pipeline.admin.broker.processes import BrokerProcess
 
 def test_that_starts_a_process_in_a_session_of_its_own():
     Process.spawn(["/bin/sleep", "1000"], log_file=pathlib.Path("log"))

@@ -279,11 +279,11 @@ def test_the_guard_ends_what_it_was_given_and_forgets_what_was_taken_back(
 COMMAND = """
 import signal, subprocess, sys
 from pathlib import Path
-from kafka_pipeline.admin.dev.guard import Guard
+from kafka_pipeline.admin.dev.guard import DevGuard
 from kafka_pipeline.admin.locks import exclusive
 folder = Path(sys.argv[1])
 with exclusive(folder / ".lock") as lock:
-    guard = Guard(folder / "broker", lock)
+    guard = DevGuard(folder / "broker", lock)
     guard.add(int(sys.argv[2]))
     print("ready", flush=True)
     signal.pause()
