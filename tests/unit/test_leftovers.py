@@ -38,7 +38,7 @@ import os, pathlib, signal, time
 from kafka_pipeline.admin.broker.processes import BrokerProcess
 
 def test_that_starts_a_process_in_a_session_of_its_own():
-    Process.spawn(["/bin/sleep", "1000"], log_file=pathlib.Path("log"))
+    BrokerProcess.spawn(["/bin/sleep", "1000"], log_file=pathlib.Path("log"))
 """
 FORKS = """
 import os, signal, time
