@@ -11,7 +11,7 @@ unset PYTHONDONTWRITEBYTECODE
 .venv/bin/ruff check .
 .venv/bin/ruff format --check .
 .venv/bin/mypy
-# Tests of real processes wait a good part of their time, so three files at a time; -n 0 runs one after the
+# Tests of real processes wait a good part of their time, so four files at a time; -n 0 runs one after the
 # other. They come first: files with few tests would otherwise come last, and the longest test has its own.
 # With another worker in the place of one that was lost, pytest-xdist would wait forever.
-exec .venv/bin/pytest -rfEs -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --run-limit-s 3600 "$@"
+exec .venv/bin/pytest -rfEs -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0 --run-limit-s 3600 "$@"

@@ -18,7 +18,7 @@ from tests.brokers import docker_cluster, local_cluster
 
 # Machines are shared: the duration of an example means nothing.
 settings.register_profile("shared machine", deadline=None)
-settings.load_profile("shared machine")
+settings.register_profile("all", deadline=None, max_examples=400)
 # A shell lets what it starts in the background ignore SIGINT, and what tests start would, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -43,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("all" if config.getoption("--all") else "shared machine")
     leftovers.start_guard(config)
 
 

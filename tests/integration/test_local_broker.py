@@ -93,6 +93,7 @@ def test_a_killed_broker_is_noticed_and_comes_back_at_its_port(cluster: LocalClu
     assert accepts(port)
 
 
+@pytest.mark.long
 def test_start_while_it_runs_changes_nothing(cluster: LocalCluster) -> None:
     cluster.start()
     process = cluster.process(1)
@@ -102,6 +103,7 @@ def test_start_while_it_runs_changes_nothing(cluster: LocalCluster) -> None:
     assert cluster.process(1) == process
 
 
+@pytest.mark.long
 def test_a_second_cluster_in_the_same_folder_is_refused(
     cluster: LocalCluster, directory: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_a_port_in_use_is_named(directory: Path) -> None:
             LocalCluster(directory, port=port).start()
 
 
+@pytest.mark.long
 def test_a_broker_that_dies_while_starting_shows_the_end_of_its_log(
     cluster: LocalCluster, directory: Path
 ) -> None:

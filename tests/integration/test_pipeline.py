@@ -207,6 +207,7 @@ def test_a_task_manager_with_a_taken_id_is_refused(running: Running) -> None:
     running.job.wait_until(all_run([0]))
 
 
+@pytest.mark.long
 def test_sigterm_hands_tasks_over_at_once_and_state_is_kept(sample: Engine) -> None:
     """A graceful stop commits and leaves; a restart reads only what it does not have."""
     sample.start_job_manager()

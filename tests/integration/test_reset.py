@@ -106,6 +106,7 @@ def test_all_is_counted_again_or_once_more(counted: Counted) -> None:
     assert counts(job) - before == each(1, counted.last)
 
 
+@pytest.mark.long
 def test_what_waits_is_left_out(counted: Counted) -> None:
     job, before = counted.job, counts(counted.job)
     job.run_command("pause", "Forwarder")
@@ -158,6 +159,7 @@ def test_wrong_arguments_are_named(job: Engine, arguments: list[str], problem: s
     assert problem in refused(job, *arguments)
 
 
+@pytest.mark.long
 def test_inputs_that_nobody_reads_and_half_a_clearing_are_refused(job: Engine) -> None:
     job.run_command("pause", "Counter")
     none = "none of the processors reads such a topic or partition"

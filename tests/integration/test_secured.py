@@ -160,6 +160,7 @@ def assert_named(job: Engine, secured: Secured, words: str, right: tuple[str, st
     assert secured.kafka("operator")["sasl.password"] not in said
 
 
+@pytest.mark.long
 def test_a_job_and_those_who_work_with_it_need_no_more_than_their_rights(
     job: Engine, secured: Secured, tmp_path: Path
 ) -> None:

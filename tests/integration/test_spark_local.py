@@ -60,6 +60,7 @@ TABLE = """
 """
 
 
+@pytest.mark.long
 def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
     tmp_path: Path,
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.small_config import SMALL_CONFIG
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -93,7 +94,9 @@ def shown(folder: Path, zone_of_host: str, conf: str = "") -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("host", ["America/Sao_Paulo", "Asia/Kolkata", "Europe/Berlin"])
+@pytest.mark.parametrize(
+    "host", long_but_the_first(["America/Sao_Paulo", "Asia/Kolkata", "Europe/Berlin"])
+)
 def test_functions_give_the_same_on_every_host(tmp_path: Path, host: str) -> None:
     """SPARK-33863: an hour was 2, 22 or 4, and one was lost at the end of summer time."""
     hours = ["0:0", "0:59", "1:0"]
@@ -105,10 +108,12 @@ def test_functions_give_the_same_on_every_host(tmp_path: Path, host: str) -> Non
 
 @pytest.mark.parametrize(
     ("zone", "hours", "offset_s"),
-    [
-        ("Asia/Kolkata", ["5:30", "6:29", "6:30"], 19_800),
-        ("Etc/GMT+3", ["21:0", "21:59", "22:0"], -10_800),
-    ],
+    long_but_the_first(
+        [
+            ("Asia/Kolkata", ["5:30", "6:29", "6:30"], 19_800),
+            ("Etc/GMT+3", ["21:0", "21:59", "22:0"], -10_800),
+        ]
+    ),
 )
 def test_functions_have_the_zone_of_the_session(
     tmp_path: Path, zone: str, hours: list[str], offset_s: int

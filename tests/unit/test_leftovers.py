@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.leftovers_guard import VARIABLE, kill_all, marked
+from tests.tiers import long_but_the_first
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
@@ -101,7 +102,7 @@ def test_nothing_is_left_of_a_run_without_workers_either(tmp_path: Path) -> None
     assert_nothing_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("workers", ["0", "2"])
+@pytest.mark.parametrize("workers", long_but_the_first(["2", "0"]))
 def test_run_that_takes_too_long_ends_as_failed(tmp_path: Path, workers: str) -> None:
     exit_code, output = run(tmp_path, "time.sleep(1000)", "-n", workers, "--run-limit-s", "10")
     assert exit_code == pytest.ExitCode.INTERRUPTED, output

@@ -64,7 +64,15 @@ def test_the_version_is_printed() -> None:
     assert (result.exit_code, result.stdout) == (0, f"{version('kafka-pipeline')}\n")
 
 
-@pytest.mark.parametrize("template", [each for each in Template if each is not Template.BASIC])
+@pytest.mark.parametrize(
+    "template",
+    [
+        Template.CLASS,
+        Template.DSL,
+        Template.JOIN,
+        pytest.param(Template.SQL, marks=pytest.mark.long),
+    ],
+)
 def test_a_template_is_a_valid_pipeline_whose_tests_pass(
     template: Template, tmp_path: Path
 ) -> None:

@@ -15,7 +15,7 @@ from kafka_pipeline.streams.dsl.struct_columns import StructColumn
 from kafka_pipeline.streams.record import Batch
 from tests.unit.streams.dsl.expression_strategies import expressions, records
 
-RELAXED = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def exact(found: Any) -> Any:

@@ -13,6 +13,7 @@ from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
+from tests.tiers import long_but_the_first
 from tests.unit.streams.pipeline.loading import load
 from tests.unit.streams.rescaling.sharded import Logs, spread
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
@@ -151,6 +152,6 @@ def run(text: str, queries: OpenedOnce, counts: Sequence[int]) -> object:
     return sorted(f"{each.key} {each.value} {each.timestamp}" for each in job.take())
 
 
-@pytest.mark.parametrize("text", QUERIES.values(), ids=QUERIES)
+@pytest.mark.parametrize("text", long_but_the_first(QUERIES.values(), 3), ids=QUERIES)
 def test_results_do_not_depend_on_the_number_of_tasks(text: str, shared: OpenedOnce) -> None:
     assert run(text, shared, CHANGES) == run(text, shared, [1])
