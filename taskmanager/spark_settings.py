@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kafka_pipeline.common.config.config import SparkConfig
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.streams.spark.environment import EXECUTOR_JVM, GUARDED, LOCAL, QUIET
+from kafka_pipeline.streams.spark.environment import DEFAULTS, EXECUTOR_JVM, GUARDED, LOCAL
 
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
@@ -52,7 +52,7 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
         else ""
     )
     values = {
-        **QUIET,
+        **DEFAULTS,
         **defaults,
         **config.conf,
         "spark.master": master,

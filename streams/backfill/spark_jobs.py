@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.streams.spark.environment import EXECUTOR_JVM, LOCAL, QUIET
+from kafka_pipeline.streams.spark.environment import DEFAULTS, EXECUTOR_JVM, LOCAL
 from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
@@ -78,7 +78,7 @@ class BoundedJobs:
 def _start(config: Config) -> SparkSession:
     place = LOCAL if config.spark.is_local else {"spark.executor.extraJavaOptions": EXECUTOR_JVM}
     settings = {
-        **QUIET,
+        **DEFAULTS,
         **place,
         **config.spark.conf,
         "spark.master": config.spark.master,

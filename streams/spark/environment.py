@@ -40,11 +40,13 @@ def driver_options(archive: str) -> str:
     )
 
 
-QUIET = {
+DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # Without an archive, or with one that it did not make, the JVM starts all the same.
     "spark.driver.extraJavaOptions": driver_options(f"SharedArchiveFile={CLASS_ARCHIVE}"),
+    # Otherwise, its Python workers look for modules in the current folder first.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 """Settings of every driver, which those of config.yaml override."""
 

@@ -15,8 +15,8 @@ from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.spark.environment import (
     CLASS_ARCHIVE,
+    DEFAULTS,
     LOCAL,
-    QUIET,
     driver_options,
     set_environment,
 )
@@ -37,7 +37,7 @@ def make(archive: Path = CLASS_ARCHIVE) -> None:
     set_environment([])
     session = start_session(
         {
-            **QUIET,
+            **DEFAULTS,
             **LOCAL,
             "spark.master": "local[2]",
             "spark.app.name": "class archive",

@@ -12,7 +12,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.streams.spark.environment import LOCAL, QUIET, set_environment
+from kafka_pipeline.streams.spark.environment import DEFAULTS, LOCAL, set_environment
 from kafka_pipeline.streams.spark.session import start_session
 from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
@@ -152,7 +152,7 @@ class LocalQueries:
 def local_settings(conf: Mapping[str, str]) -> dict[str, str]:
     """Return the settings of a local session: those for queries, not those for where Spark runs."""
     return {
-        **QUIET,
+        **DEFAULTS,
         **LOCAL,
         **{name: value for name, value in conf.items() if not _OF_CLUSTERS.match(name)},
         "spark.master": "local[1]",

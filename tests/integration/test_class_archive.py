@@ -20,7 +20,7 @@ from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])
 options = environment.driver_options(f"SharedArchiveFile={sys.argv[1]}")
-settings = environment.QUIET | environment.LOCAL | {
+settings = environment.DEFAULTS | environment.LOCAL | {
     "spark.master": "local[1]",
     "spark.app.name": "test",
     "spark.driver.extraJavaOptions": f"-Xlog:class+load:file={sys.argv[2]} {options}",

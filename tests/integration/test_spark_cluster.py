@@ -144,7 +144,7 @@ def test_killed_executor_loses_nothing_and_its_thread_comes_back(
         task_manager = made.start_task_manager(0)
         made.wait_until(all_run([0]))
         threads = worker_pids(task_manager.log_file)
-        assert {ancestor(pid, 3) for pid in threads.values()} == {
+        assert {ancestor(pid, 4) for pid in threads.values()} == {
             process.pid for process in cluster.processes[1:]
         }
         assert SECRET not in command_lines()
@@ -153,7 +153,7 @@ def test_killed_executor_loses_nothing_and_its_thread_comes_back(
             made.write(rows[part * RECORDS // PARTS : (part + 1) * RECORDS // PARTS])
             time.sleep(0.1)
             if part == PARTS // 4:
-                os.kill(ancestor(threads[1], 2), signal.SIGKILL)
+                os.kill(ancestor(threads[1], 3), signal.SIGKILL)
         check_counts(made, rows)
         made.wait_until(all_run([0]))
         later = worker_pids(task_manager.log_file)
@@ -246,14 +246,14 @@ def test_lost_host_loses_nothing_and_its_thread_moves_to_another_one(
         threads = worker_pids(task_manager.log_file)
         rows = [(b"k%d" % (i % KEYS), b"%d" % i) for i in range(RECORDS)]
         made.write(rows[: RECORDS // 2])
-        lost = [ancestor(threads[1], generations) for generations in (3, 2)]
+        lost = [ancestor(threads[1], generations) for generations in (4, 3)]
         for pid in lost:
             os.kill(pid, signal.SIGKILL)
         made.write(rows[RECORDS // 2 :])
         check_counts(made, rows)
         later = worker_pids(task_manager.log_file)
         assert later[0] == threads[0]
-        assert ancestor(later[1], 3) == ancestor(later[0], 3)
+        assert ancestor(later[1], 4) == ancestor(later[0], 4)
         assert "the executor was lost" in task_manager.log_file.read_text()
 
 
@@ -281,7 +281,7 @@ def _number(name: str, line: str) -> int:
 
 
 def ancestor(pid: int, generations: int) -> int:
-    """Return a parent, or further up: a worker's are PySpark's daemon, its executor, its Worker."""
+    """Return a parent, or further up: PySpark's worker and daemon, an executor, its Worker."""
     for _ in range(generations):
         answer = subprocess.run(
             ["ps", "-o", "ppid=", "-p", str(pid)], capture_output=True, check=True

@@ -85,7 +85,7 @@ def test_path_of_a_table_is_relative_to_config_yaml_wherever_the_command_runs(
 
 TWICE = """
 import subprocess
-from kafka_pipeline.streams.spark.environment import LOCAL, QUIET, set_environment
+from kafka_pipeline.streams.spark.environment import LOCAL, DEFAULTS, set_environment
 from kafka_pipeline.streams.spark.session import start_session
 set_environment([])
 jvms = []
@@ -95,7 +95,7 @@ def counted(self, *arguments, **options):
     launch(self, *arguments, **options)
 subprocess.Popen.__init__ = counted
 for name in ("first", "second"):
-    settings = {**QUIET, **LOCAL, "spark.master": "local[1]", "spark.app.name": name}
+    settings = {**DEFAULTS, **LOCAL, "spark.master": "local[1]", "spark.app.name": name}
     session = start_session(settings)
     print(name, session.sparkContext.appName, session.range(3).count(), len(jvms))
     session.stop()

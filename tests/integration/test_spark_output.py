@@ -15,8 +15,8 @@ from kafka_pipeline.streams.spark import environment, start
 from kafka_pipeline.streams.spark.session import start_session
 
 environment.set_environment([])
-options = environment.QUIET["spark.driver.extraJavaOptions"]
-settings = environment.QUIET | environment.LOCAL | {
+options = environment.DEFAULTS["spark.driver.extraJavaOptions"]
+settings = environment.DEFAULTS | environment.LOCAL | {
     "spark.master": "local[1]",
     "spark.app.name": "test",
     "spark.driver.extraJavaOptions": options + " -Xverify:none",
