@@ -32,6 +32,10 @@ def reworded(error: StreamsError, words: str) -> SerializationError:
     return SerializationError(f"{error}. {words}", shown=f"{shown}. {words}")
 
 
+class EndedProcessError(StreamsError):
+    """A record has ended a process that ran user code; `on_error` says what happens to it."""
+
+
 class SupplierError(StreamsError):
     """A supplier raised instead of making a processor; its error is the cause."""
 

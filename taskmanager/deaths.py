@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kafka_pipeline.common.fatal_stacks import fatal_stack
 from kafka_pipeline.common.suspects import Death
 from kafka_pipeline.common.user_frames import StackLine, place_in_stack
 from kafka_pipeline.taskmanager.marks import Mark
 
-_CURRENT = re.compile(r"^Current thread 0x([0-9a-f]+).*:$", re.MULTILINE)
-_LINE = re.compile(r'^  File "([^"\n]+)", line (\d+) in (.+)$')
 _MEMORY_EVENTS = "/sys/fs/cgroup{}/memory.events"
 _VM_STATISTICS = Path("/proc/vmstat")
 _KIB, _GB = 1024, 1e9
@@ -37,11 +35,10 @@ def death_of(ended: Ended, stacks: str, marks: Sequence[Mark]) -> Death:
     `stacks` is what `faulthandler` has written, "" for an end without a fatal signal. If it names
     the thread that got the signal, only the calls on that thread count.
     """
-    found = _CURRENT.search(stacks)
-    lines = [] if found is None else _lines(stacks[found.end() :])
+    found = fatal_stack(stacks)
     if found is not None:
-        thread = int(found[1], 16)
-        marks = [mark for mark in marks if mark.thread == thread]
+        marks = [mark for mark in marks if mark.thread == found.thread]
+    lines = () if found is None else found.lines
     return Death(_how(ended, lines), tuple((mark.task, mark.call) for mark in marks))
 
 
@@ -56,17 +53,6 @@ def _how(ended: Ended, lines: Sequence[StackLine]) -> str:
     if number == signal.SIGKILL:
         return f"SIGKILL from outside; {peak}"
     return name + place_in_stack(lines)
-
-
-def _lines(stack: str) -> list[StackLine]:
-    """Return the lines of the first thread of a stack that `faulthandler` has written."""
-    found = []
-    for line in stack.lstrip("\n").splitlines():
-        match = _LINE.match(line)
-        if match is None:
-            break
-        found.append(StackLine(match[1], int(match[2]), match[3]))
-    return found
 
 
 def kills_for_want_of_memory() -> int:

@@ -16,9 +16,9 @@ global table; the answer is `{}`. A connection may instead ask for a value with 
 driver's host in the place of its references, by `{"expand": value, "what": name}`; the answer is
 `{"expanded": value}`.
 
-In place of any of these answers, there may be `{"rejected": reason}`, which is a `QueryError`, or
-`{"lost": reason}`; `shown` has what of the reason quotes no record. When either side hangs up, the
-query is closed and its running computation is cancelled.
+In place of any of these answers, there may be `{"rejected": reason}`, which is a `QueryError`, an
+`EndedQueryError` if `ended`, or `{"lost": reason}`; `shown` has what of the reason quotes no
+record. When either side hangs up, the query is closed and its running computation is cancelled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,13 @@ from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.columns import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from kafka_pipeline.streams.sql.spec import (
+    EndedQueryError,
+    QueryError,
+    QuerySpec,
+    SparkLostError,
+    SparkQuery,
+)
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
@@ -324,7 +330,8 @@ def _ask(
     except (EOFError, OSError) as error:
         raise SparkLostError(f"the driver is gone: {error}") from error
     if "rejected" in answer:
-        raise QueryError(answer["rejected"], shown=answer["shown"])
+        kind = EndedQueryError if answer["ended"] else QueryError
+        raise kind(answer["rejected"], shown=answer["shown"])
     if "lost" in answer:
         raise SparkLostError(answer["lost"], shown=answer["shown"])
     return answer, content
@@ -359,7 +366,8 @@ def _replaced(
 
 def _failure(error: Exception) -> dict[str, Any]:
     if isinstance(error, QueryError | ConfigError):
-        return {"rejected": str(error), "shown": error.shown}
+        ended = isinstance(error, EndedQueryError)
+        return {"rejected": str(error), "shown": error.shown, "ended": ended}
     if not isinstance(error, SparkLostError):
         logger.error("unexpected error in a query", exc_info=error)
     return {

@@ -8,9 +8,8 @@ from kafka_pipeline.common.record_size import record_size
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.engine.accepted import MissingKeyError, RecordTooLargeError
 from kafka_pipeline.streams.engine.outputs import OutputTopics
-from kafka_pipeline.streams.engine.suspect_records import EndedProcessError
 from kafka_pipeline.streams.engine.user_errors import Explanation
-from kafka_pipeline.streams.errors import InvalidTimestampError
+from kafka_pipeline.streams.errors import EndedProcessError, InvalidTimestampError
 from kafka_pipeline.streams.processor import RecordRejectedError
 
 _STACKTRACE = "__streams.errors.stacktrace"

@@ -27,7 +27,7 @@ from kafka_pipeline.streams.engine.record_queues import (
 )
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection, UserCall
-from kafka_pipeline.streams.engine.suspect_records import EndedProcessError, SuspectRecords
+from kafka_pipeline.streams.engine.suspect_records import EndedWorkersError, SuspectRecords
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.task_time import TaskTime
 from kafka_pipeline.streams.engine.timestamp_extraction import timed
@@ -245,7 +245,7 @@ class GroupTask:
 
     def _timed(self, batch: RecordBatch) -> list[RecordBatch]:
         """Return the batch with the times that its source's extractor gives; see `timed`."""
-        if isinstance(batch.cause, EndedProcessError):
+        if isinstance(batch.cause, EndedWorkersError):
             return [batch]
         runtime, offsets = self._runtime, batch.offsets
         source, limit = runtime.nodes.source(batch.topic), runtime.time_limit

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.streams.errors import EndedProcessError
 from kafka_pipeline.streams.processor import RecordRejectedError
 
 
-class EndedProcessError(RecordRejectedError):
+class EndedWorkersError(RecordRejectedError, EndedProcessError):
     """A record has ended two worker processes. It is rejected without a call of user code."""
 
 
@@ -60,4 +61,4 @@ def _rejected(batch: RecordBatch, suspect: Suspect) -> RecordBatch:
         return batch
     why = f"ended the process: {suspect.verdict}"
     times = [max(batch.timestamps[0], 0)]
-    return replace(batch, timestamps=times, error=why, cause=EndedProcessError(why))
+    return replace(batch, timestamps=times, error=why, cause=EndedWorkersError(why))

@@ -16,6 +16,8 @@ from pyspark.errors import (
 
 from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import shorten
+from kafka_pipeline.common.fatal_stacks import fatal_stack
+from kafka_pipeline.common.user_frames import place_in_stack
 
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")
@@ -34,6 +36,16 @@ _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")
 _ABOUT_DATA = re.compile(r"SQLSTATE: (?:22|P0)")
 _PYTHON = "Traceback (most recent call last)"
 _MISSING_CODE = re.compile(r"DATA_SOURCE_NOT_FOUND|ClassNotFound|No suitable driver")
+_ENDED = "Python worker exited unexpectedly (crashed)"
+_FATAL = re.compile(r"Fatal Python error: (.+)")
+_SIGNALS = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating-point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+"""The words of `faulthandler`."""
 _NO_RECORDS_FAULT = re.compile(
     r"SparkContext|ExecutorLost|executor \S+ (?:exited|lost)|OutOfMemory|cancelled|shut ?down"
     r"|No space left|Connection (?:refused|reset)|worker exited unexpectedly|Broken pipe"
@@ -94,6 +106,26 @@ def may_be_a_records_fault(error: Exception) -> bool:
     text = _text(error).split("\n\tat ")[0]
     # An error about data may quote the data, and so contain any text.
     return _ABOUT_DATA.search(text) is not None or _NO_RECORDS_FAULT.search(text) is None
+
+
+def how_process_ended(error: Exception) -> str:
+    """Return how a Python function has ended its process; "" if an error does not say that it has.
+
+    Spark knows the stack of a fatal signal, but neither exit codes nor whether it was SIGKILL.
+    """
+    if not isinstance(error, PySparkException | Py4JJavaError):
+        return ""
+    text = _text(error)
+    head, ended, rest = text.partition(_ENDED)
+    # An error about data may quote the data, and so contain any text.
+    if not ended or _PYTHON in head or _ABOUT_DATA.search(text):
+        return ""
+    rest = rest.split("\n\tat ")[0]
+    stack, fatal = fatal_stack(rest), _FATAL.search(rest)
+    if stack is None or fatal is None:
+        return "it exited, or got SIGKILL; Spark does not say which"
+    name = _SIGNALS.get(fatal[1].strip(), "a fatal error")
+    return name + place_in_stack(stack.lines)
 
 
 def is_mistake(error: Exception) -> bool:

@@ -30,7 +30,12 @@ from kafka_pipeline.common.user_frames import place_of
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
-from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
+from kafka_pipeline.streams.sql.messages import (
+    how_process_ended,
+    may_be_a_records_fault,
+    one_line,
+    without_values,
+)
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
@@ -41,7 +46,13 @@ from kafka_pipeline.streams.sql.plan import (
     way_to_input,
 )
 from kafka_pipeline.streams.sql.query_functions import forbid_functions, require_known_options
-from kafka_pipeline.streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.spec import (
+    COLUMNS,
+    EndedQueryError,
+    QueryError,
+    QuerySpec,
+    SparkLostError,
+)
 from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from kafka_pipeline.streams.sql.tables import STRICT, Rows, parsed_table
 
@@ -64,6 +75,8 @@ _SETTINGS = {
     "spark.sql.optimizer.excludedRules": (
         "org.apache.spark.sql.catalyst.optimizer.PropagateEmptyRelation"
     ),
+    # If a Python function ends its process by a signal, Spark's error has the stack.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     # With more groups than this, Spark would sort; a batch is in memory anyway.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": str(2**31 - 1),
 }
@@ -340,6 +353,17 @@ def translated() -> Iterator[None]:
         raise SparkLostError(
             f"{kind}: {one_line(error)}", shown=f"{kind}: {without_values(error)}"
         ) from error
+
+
+@contextmanager
+def ends_found() -> Iterator[None]:
+    """Raise `EndedQueryError` if a Python function ends its process, which a record may explain."""
+    try:
+        yield
+    except Exception as error:
+        if how := how_process_ended(error):
+            raise EndedQueryError(f"ended the process: {how}") from error
+        raise
 
 
 def _as_spark_reads(spec: QuerySpec) -> str:

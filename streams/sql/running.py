@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.kept_plan import KeptPlan
-from kafka_pipeline.streams.sql.query_session import QuerySession, translated
+from kafka_pipeline.streams.sql.query_session import QuerySession, ends_found, translated
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
 
@@ -83,7 +83,8 @@ class Running(ABC, Generic[P]):
             kept = chosen(self.newest_plan())
             if not set(table.column_names).issuperset(kept.columns):
                 raise SparkLostError("a table has changed, and the query needs other columns now")
-            return kept.run(table, lookups)
+            with ends_found():
+                return kept.run(table, lookups)
 
     def replace(self, name: str, rows: pa.Table) -> None:
         """See `SparkQuery.replace`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, get_args
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
 from kafka_pipeline.common.typed_json import from_json
-from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
 from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 
 class QueryError(StreamsError):
     """Spark cannot run a query; if a single record is to blame, `on_error` decides."""
+
+
+class EndedQueryError(QueryError, EndedProcessError):
+    """A Python function of a query ended its process. A single record is to blame, if any is."""
 
 
 class SparkLostError(EngineError):

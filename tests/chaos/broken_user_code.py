@@ -12,9 +12,11 @@ from tests.chaos.broken_records import expect_dead_letter, some_key, write
 from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.pipelines import Kind
 from tests.chaos.rig import Rig, require_unaffected
+from tests.chaos.small_memory import NoSmallMemoryError, small_memory
 
 ISOLATED_S = 40.0
 """How long two results of a record may take to be set aside, one after the other."""
+SMALL_MEMORY_BYTES = 1_500_000_000
 _NUMBER = 7
 _PAIR = (b"%d" % (_NUMBER + 1), b"1")
 """What the pairer gets for a record with that number: its sum and its count."""
@@ -81,6 +83,16 @@ def native_crash(rig: Rig) -> None:
 def exit_(rig: Rig) -> None:
     """User code ends its process by `os._exit`: its record is put aside like that of a crash."""
     _is_isolated(rig, "end", b"ended the process: exit code 3")
+
+
+@fault("memory-bomb")
+def memory_bomb(rig: Rig) -> None:
+    """User code takes memory until the kernel ends its process: put aside like a crash."""
+    try:
+        with small_memory(rig.python_of_spark, SMALL_MEMORY_BYTES):
+            _is_isolated(rig, "bomb", b"ended the process: the kernel ended it, as memory ran out")
+    except NoSmallMemoryError as error:
+        raise SkippedError(str(error)) from error
 
 
 @fault("user-cancel")

@@ -373,13 +373,24 @@ class Rig:
 
     def jvm_pid(self, tm_id: int) -> int:
         """Return the process id of a TaskManager's Spark JVM."""
+        for member in self._processes(tm_id, b"org.apache.spark"):
+            return member
+        raise AssertionError(f"TaskManager {tm_id} has no JVM")
+
+    def python_of_spark(self) -> set[int]:
+        """Return the ids of all processes that Spark runs Python in: those of workers."""
+        return {
+            pid for tm_id in self.task_managers for pid in self._processes(tm_id, b"pyspark.daemon")
+        }
+
+    def _processes(self, tm_id: int, command: bytes) -> Iterator[int]:
+        """Yield the processes of a TaskManager with this in their command lines."""
         pid = self.task_managers[tm_id].pid
         assert pid is not None
         for member in session_members(pid):
             with suppress(OSError):
-                if b"org.apache.spark" in Path(f"/proc/{member}/cmdline").read_bytes():
-                    return member
-        raise AssertionError(f"TaskManager {tm_id} has no JVM")
+                if command in Path(f"/proc/{member}/cmdline").read_bytes():
+                    yield member
 
     def mark(self) -> None:
         """Start measuring an outage, which ends when later records of all keys come out."""

@@ -21,10 +21,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 PIPELINE = """
 sinks: {copies: copies_JOB}
 processors:
-- {id: Deadly, type: "tests.user_code.deadly:CLASS", from: [source], to: [sink],
-   on_error: ON_ERROR}
+- {id: Deadly, TYPE, from: [source], to: [sink], on_error: ON_ERROR}
 - {id: Sibling, type: "tests.user_code.deadly:Harmless", from: [source], to: [copies]}
 """
+QUERY = 'type: dataframe, function: "tests.user_code.frames:deadly"'
 BAD = b"segfault"
 RECORDS = 30
 _ROOT = Path(__file__).parents[2]
@@ -38,12 +38,14 @@ def start(tmp_path: Path, bootstrap_servers: str) -> Iterator[Start]:
     """Return what starts a job whose tasks have two threads: those of a partition share one."""
     with ExitStack() as jobs:
 
-        def begin(class_: str = "Deadly", on_error: str = "dead_letter") -> Engine:
+        def begin(what: str, on_error: str = "dead_letter") -> Engine:
+            """`what` is a class of `tests.user_code.deadly`, or the keys of a processor."""
             name = f"deadly_{os.getpid()}_{next(_job_numbers)}"
-            text = PIPELINE.replace("JOB", name).replace("CLASS", class_)
+            keys = what if " " in what else f'type: "tests.user_code.deadly:{what}"'
+            text = PIPELINE.replace("JOB", name).replace("TYPE", keys)
             settings = {
                 "tm_number": 1,
-                "modules": "[tests.user_code.deadly]",
+                "modules": "[tests.user_code.deadly, tests.user_code.frames]",
                 "python_path": f"[{_ROOT}]",
             }
             made = jobs.enter_context(
@@ -68,6 +70,16 @@ def write(job: Engine, bad: bytes) -> None:
 
 def copies_of(job: Engine) -> int:
     return len(job.read(f"copies_{job.config.job_name}"))
+
+
+def wait_for_letters(job: Engine, values: list[str]) -> None:
+    """Wait until the dead letters that were not sent back have these values."""
+    deadline_s = time.monotonic() + 120
+    while True:
+        found = json.loads(job.run_command("dlq list", "--json"))
+        if [letter["value"] for letter in found] == values:
+            return
+        assert time.monotonic() < deadline_s, found
 
 
 def restarts_of(status: ClusterStatus, processor: str) -> list[int]:
@@ -117,6 +129,9 @@ def test_record_that_ends_its_process_is_set_aside_and_all_others_flow(
     # A second one is set aside too, and no sibling notices.
     job.write([(b"7", bad), (b"7", b"after")])
     job.wait_until_done({job.config.sink_topic: RECORDS, letters: 2})
+    # Those that are sent back, though the code is not mended, come back; again no sibling notices.
+    job.run_command("dlq redrive", "--yes")
+    wait_for_letters(job, [bad.decode()] * 2)
     status = job.wait_until(lambda status: status.all_run)
     assert sum(restarts_of(status, "Sibling")) <= 1
 
@@ -131,6 +146,21 @@ def test_task_whose_record_ends_its_process_fails_if_on_error_says_so(start: Sta
     assert "ended the process: SIGSEGV in native code" in reason
     assert "deadly.py" in reason
     job.wait_until_done({f"copies_{job.config.job_name}": RECORDS})
+
+
+def test_function_of_a_query_that_ends_its_process_loses_its_record_only(start: Start) -> None:
+    job = start(QUERY)
+    job.wait_until(all_run([0]))
+    write(job, BAD)
+    letters = job.names.dead_letter("Deadly")
+    job.wait_until_done({job.config.sink_topic: RECORDS - 1, letters: 1})
+    (letter,) = json.loads(job.run_command("dlq list", "--json"))
+    assert letter["value"] == BAD.decode()
+    assert "ended the process: SIGSEGV in native code" in str(letter), letter
+    status = job.wait_until(lambda status: status.all_run)
+    assert sum(restarts_of(status, "Deadly")) == 0
+    assert sum(restarts_of(status, "Sibling")) == 0
+    assert copies_of(job) == RECORDS
 
 
 def test_task_whose_punctuation_ends_its_process_fails(start: Start) -> None:

@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType
 
+from tests.user_code.deadly import end_process
+
 
 def _shout(text: str) -> str:
     if text == "bad":
@@ -84,6 +86,29 @@ def timeless(frame: DataFrame) -> DataFrame:
 def numbers(frame: DataFrame) -> DataFrame:
     """A Python function whose error quotes the value."""
     return frame.select(F.udf(lambda text: str(int(text)), StringType())("value").alias("value"))
+
+
+def _survived(value: str) -> str:
+    end_process(value.encode())
+    return value
+
+
+def deadly(frame: DataFrame) -> DataFrame:
+    """A Python function that ends its process on some values."""
+    survived = F.udf(lambda value: _survived(value), StringType())
+    return frame.select("key", survived("value").alias("value"))
+
+
+def _survivors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for value in batch["value"].to_pylist():
+            end_process(value.encode())
+        yield batch.select(["value", "timestamp"])
+
+
+def deadly_batches(frame: DataFrame) -> DataFrame:
+    """The same in Arrow batches."""
+    return frame.mapInArrow(_survivors, "value string, timestamp timestamp")
 
 
 def cast_to_int(frame: DataFrame) -> DataFrame:

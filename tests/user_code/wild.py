@@ -7,6 +7,9 @@ import ctypes
 import os
 from pathlib import Path
 
+_CHUNK_BYTES, _MOST_CHUNKS = 32_000_000, 125
+"""4 GB at most, if nothing ends the process before."""
+
 
 class Panic(BaseException):
     """Like the panics of extensions in Rust (PyO3 3918), which are no `Exception`."""
@@ -22,6 +25,9 @@ def misbehave(key: bytes, may_hang: Path) -> None:
         ctypes.string_at(0)
     if key.startswith(b"end"):
         os._exit(3)
+    if key.startswith(b"bomb"):
+        taken = [b"\1" * _CHUNK_BYTES for _ in range(_MOST_CHUNKS)]
+        raise MemoryError(f"{len(taken)} chunks of memory, and nothing has ended this process")
     if key.startswith(b"cancel"):
         raise asyncio.CancelledError
     if key.startswith(b"hang") and may_hang.exists():

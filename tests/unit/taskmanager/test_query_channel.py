@@ -15,7 +15,7 @@ from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
@@ -46,6 +46,8 @@ class Running:
             raise QueryError("no good")
         if first == "quoted":
             raise QueryError("4111 is no good", shown="no good")
+        if first == "ended":
+            raise EndedQueryError("ended the process")
         if first == "lost":
             raise SparkLostError("4111 is lost", shown="lost")
         if first == "unexpected":
@@ -326,6 +328,7 @@ def test_unexpected_error_is_no_records_fault(remote: RemoteQueries) -> None:
     ("value", "kind", "words", "shown"),
     [
         ("quoted", QueryError, "4111 is no good", "no good"),
+        ("ended", EndedQueryError, "ended the process", "ended the process"),
         ("lost", SparkLostError, "SparkLostError: 4111 is lost", "SparkLostError: lost"),
     ],
 )

@@ -114,6 +114,29 @@ def test_without_a_spare_the_suspect_stays_on_its_thread() -> None:
     assert others(host.take(ThreadConnected(0))) == [*assigned, AssignTask(0, replica(1), EPOCH)]
 
 
+def test_without_a_spare_the_second_death_at_the_record_is_a_verdict_too() -> None:
+    host = running_host(threads=1, assign=[0, 1])
+    host.take(ThreadDied(0, DEATH, goes_on=True))
+    host.take(ThreadConnected(0))
+    host.take(ThreadDied(0, EXACT, goes_on=True))
+    judged = replace(replica(0), suspects=(replace(CALL, verdict="SIGSEGV"),))
+    assigned = [AssignTask(0, judged, EPOCH), AssignTask(0, replica(1), EPOCH)]
+    assert others(host.take(ThreadConnected(0))) == assigned
+
+
+def test_without_a_spare_a_death_in_the_calls_of_two_tasks_is_no_verdict() -> None:
+    host = running_host(threads=1, assign=[0, 1])
+    host.take(ThreadDied(0, DEATH, goes_on=True))
+    host.take(ThreadConnected(0))
+    other = replace(CALL, topic="other")
+    death = Death("exit code 3", ((task(0), CALL), (task(1), other)))
+    host.take(ThreadDied(0, death, goes_on=True))
+    first = replace(replica(0), suspects=(RANGE, CALL))
+    second = replace(replica(1), suspects=(other,))
+    assigned = [AssignTask(0, first, EPOCH), AssignTask(0, second, EPOCH)]
+    assert others(host.take(ThreadConnected(0))) == assigned
+
+
 def test_task_that_comes_as_a_suspect_gets_a_worker_of_its_own_at_once() -> None:
     host = running_host(threads=1, assign=[1], spares=1)
     suspect = replace(replica(0), suspects=(CALL,))

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import AnalysisException, PySparkException, PythonException
 
-from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
+from kafka_pipeline.streams.sql.messages import (
+    how_process_ended,
+    may_be_a_records_fault,
+    one_line,
+    without_values,
+)
 
 FAILURE = "Job aborted due to stage failure: Task 0 in stage 7.0 failed 1 times: "
 
@@ -44,6 +49,44 @@ def test_failure_of_spark_is_not_the_fault_of_a_record(text: str) -> None:
 )
 def test_failure_on_data_may_be_the_fault_of_a_record(error: PySparkException) -> None:
     assert may_be_a_records_fault(error)
+
+
+CRASHED = FAILURE + "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"
+STACK = """: Fatal Python error: Segmentation fault
+
+Current thread 0x00007f1c (most recent call first):
+  File "/home/ann/shop.py", line 12 in parse
+
+Thread 0x00007f1d (most recent call first):
+  File "/home/ann/other.py", line 3 in wait
+
+	at org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        (CRASHED + STACK, "SIGSEGV in native code, called from /home/ann/shop.py:12 in parse"),
+        (CRASHED + ". Consider setting 'x'\n\tat a.B", "it exited, or got SIGKILL; Spark does not"),
+        (FAILURE + "java.net.SocketException: Connection reset", ""),
+        (
+            "[CAST_INVALID_INPUT] The value 'Python worker exited unexpectedly (crashed)' cannot "
+            'be cast to "INT". SQLSTATE: 22018',
+            "",
+        ),
+    ],
+)
+def test_end_of_the_process_of_a_function_is_known_as_such(text: str, how: str) -> None:
+    found = how_process_ended(PySparkException(text))
+    assert found.startswith(how)
+    assert bool(found) == bool(how)
+
+
+def test_function_whose_error_speaks_of_the_end_of_a_process_has_not_ended_it() -> None:
+    quoted = "Python worker exited unexpectedly (crashed)"
+    error = PythonException(f"Traceback (most recent call last):\nValueError: {quoted}")
+    assert how_process_ended(error) == ""
 
 
 CARD = "4111111111111111"
