@@ -75,6 +75,17 @@ def held_up(
         f"{waiting} for {arc.topic} to be drained: {counted(left, 'offset')} left, and "
         f"{listed(tasks)} {'is' if len(tasks) == 1 else 'are'} FAILED ({failed[0].reason}). "
         f"What you can do: {back}. Once the cause is gone, `pipeline restart {reader}` lets it go "
-        f"on. To give up what is left: `pipeline pause {reader}`, then `pipeline reset {reader} "
-        f"--to-latest --topic {arc.topic}`"
+        f"on. To give up what is left: `pipeline pause {reader}`, then {_reset(arc)}"
     )
+
+
+def ways_on(arc: Arc, left: int) -> str:
+    """Return what can be done about an arc whose reader is paused."""
+    return (
+        f"`pipeline resume {arc.reader}` lets it go on, and {_reset(arc)} gives up what is left "
+        f"({counted(left, 'offset')})"
+    )
+
+
+def _reset(arc: Arc) -> str:
+    return f"`pipeline reset {arc.reader} --to-latest --topic {arc.topic}`"

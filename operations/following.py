@@ -14,7 +14,7 @@ from kafka_pipeline.common.pipeline import Pipeline
 from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.deployment.arc_contents import ArcContents, held_up
+from kafka_pipeline.deployment.arc_contents import ArcContents, held_up, ways_on
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.desired_state import Deployment, Wish
 from kafka_pipeline.deployment.pipeline_topic import (
@@ -36,7 +36,8 @@ def follow(
     """Say how a version comes to run, until all of its tasks do.
 
     Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
-    fails, or if a task that has failed holds the change up. The change goes on in any case.
+    fails, or if one that has failed or is paused holds the change up. The change goes on in any
+    case.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
@@ -77,13 +78,8 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         return False, f"nothing runs for now: {wish.stop.by} works on the job ({wish.stop.purpose})"
     before, coming = deployment.current, deployment.coming
     if before is not None and coming is not None:
-        change = VersionChange(before.pipeline, coming.pipeline)
-        arcs = [arc.topic for arc in change.left]
-        paused = sorted({arc.reader for arc in change.left}.intersection(wish.paused))
-        until = (
-            f" and its reader is resumed: `pipeline resume {' '.join(paused)}`" if paused else ""
-        )
-        return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained{until}"
+        arcs = [arc.topic for arc in VersionChange(before.pipeline, coming.pipeline).left]
+        return False, f"version {number} comes once {', '.join(arcs)} {_are(arcs)} drained"
     pipeline = deployment.version(number).pipeline
     held = sum(info.is_held for info in status.tasks)
     # What is reported may still be about the former version.
@@ -123,12 +119,17 @@ def _held_up(config: Config, admin: Admin, deployment: Deployment, status: Clust
         its = info.status
         if its is not None and its.state is TaskState.FAILED and _is_of(its, wanted):
             failed.setdefault(info.task.processor, []).append(its)
+    active = {info.task.processor for info in status.tasks if not info.is_held}
+    resting = {*wish.paused} - active
     contents = ArcContents(config, admin, before.pipeline)
     for arc in change.left:
-        if arc.reader in failed and (
-            text := held_up(arc, contents.left(arc), failed[arc.reader], coming)
-        ):
+        if arc.reader not in {*failed, *resting}:
+            continue
+        left = contents.left(arc)
+        if text := held_up(arc, left, failed.get(arc.reader, ()), coming):
             return text
+        if left and arc.reader in resting:
+            return f"{arc.topic} is to be drained, and {arc.reader} is paused: {ways_on(arc, left)}"
     return ""
 
 

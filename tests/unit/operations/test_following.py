@@ -32,6 +32,7 @@ class Job:
         self.wish = Wish(version=1, next=2)
         self.states = {"A": TaskState.RUNNING, "B": TaskState.FAILED, "C": TaskState.RUNNING}
         self.restarts_seen: dict[str, int] = {}
+        self.held: set[str] = set()
         self.said: list[str] = []
 
     @property
@@ -45,6 +46,9 @@ class Job:
     def status(self) -> ClusterStatus:
         tasks = []
         for unit in replicas(BEFORE, 0, self.restarts_seen):
+            if unit.name in self.held:
+                tasks.append(TaskInfo(unit.task, None, None, "", is_held=True))
+                continue
             state = self.states[unit.name]
             reason = "kept for another query" if state is TaskState.FAILED else ""
             found = TaskStatus(unit.task, state, reason, fingerprint=unit.fingerprint)
@@ -101,13 +105,17 @@ def test_failure_from_before_a_restart_does_not_count(job: Job) -> None:
         job.follow()
 
 
-def test_paused_reader_is_named(job: Job) -> None:
+def test_paused_reader_holds_the_change_up_once_it_rests(job: Job) -> None:
     job.wish = job.wish.with_paused(["B"])
     with pytest.raises(UnavailableError):
         job.follow()
-    assert job.said == [
-        "version 2 comes once A_B, B_C are drained and its reader is resumed: `pipeline resume B`"
-    ]
+    job.held = {"B"}
+    with pytest.raises(PipelineError) as caught:
+        job.follow()
+    assert str(caught.value) == (
+        "A_B is to be drained, and B is paused: `pipeline resume B` lets it go on, and `pipeline "
+        "reset B --to-latest --topic A_B` gives up what is left (7 offsets)"
+    )
 
 
 def test_drain_that_a_failed_reader_holds_up(job: Job) -> None:
