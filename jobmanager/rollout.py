@@ -15,6 +15,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.deployment.arc_contents import held_up
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.deploy import Proposal, new_version
 from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, StopOrder, Wish
@@ -54,6 +55,8 @@ class Rollout:
         """The number of the version whose topics are watched."""
         self._change: VersionChange | None = None
         self._drain: DrainWatch | None = None
+        self._held_up: tuple[str, ...] = ()
+        """Why arcs are not drained whose reader has failed."""
         self._held: frozenset[str] = frozenset()
         self._finish_at_s = 0.0
 
@@ -66,8 +69,8 @@ class Rollout:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What does not suit the version that runs, at the last look."""
-        return self._topics.findings if self._topics else ()
+        """What does not suit the version that runs, or holds up a change, at the last look."""
+        return (*(self._topics.findings if self._topics else ()), *self._held_up)
 
     @property
     def unread(self) -> Mapping[str, int]:
@@ -109,7 +112,7 @@ class Rollout:
             self._version = version
         self._watch(version, self._seen.stop)
         self._stop_drain()
-        self._change, self._finish_at_s = None, 0.0
+        self._change, self._finish_at_s, self._held_up = None, 0.0, ()
         if self._drains:
             # What a change takes away is drained with all the rest.
             self._change = VersionChange.to_rest(version.pipeline)
@@ -156,12 +159,28 @@ class Rollout:
         for topic in self._drain.take_drained():
             logger.info("an arc is drained", arc=topic)
             change.drained(topic)
+        self._look_for_failed(change, state, self._drain.left)
         assert self._seen is not None
         if not change.left and self._seen.next is not None:
             if time.monotonic() >= self._finish_at_s:
                 self._finish()
         elif change.held != self._held:
             yield self._event()
+
+    def _look_for_failed(
+        self, change: VersionChange, state: JobManagerState, left: Mapping[str, int]
+    ) -> None:
+        """Find the arcs that nobody drains, as tasks of their reader have failed."""
+        coming = None if self._drains else self._reader.deployment.coming
+        texts = (
+            held_up(arc, left.get(arc.topic, 0), state.failed(arc.reader), coming)
+            for arc in change.left
+        )
+        found = tuple(filter(None, texts))
+        for text in found:
+            if text not in self._held_up:
+                logger.warning("an arc is not drained", finding=text)
+        self._held_up = found
 
     def _finish(self) -> None:
         """Let the next version run."""

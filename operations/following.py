@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.arc_contents import ArcContents, held_up, ways_on
 from kafka_pipeline.deployment.change import VersionChange
-from kafka_pipeline.deployment.desired_state import Deployment
+from kafka_pipeline.deployment.desired_state import Deployment, Wish
 from kafka_pipeline.deployment.pipeline_topic import (
     ChangedMeanwhileError,
     DeploymentReader,
@@ -33,7 +36,8 @@ def follow(
     """Say how a version comes to run, until all of its tasks do.
 
     Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
-    fails. The change goes on in any case.
+    fails, or if one that has failed or is paused holds the change up. The change goes on in any
+    case.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
@@ -48,6 +52,8 @@ def follow(
                 said = line
             if is_done:
                 return
+            if text := _held_up(config, admin, reader.deployment, watcher.status()):
+                raise PipelineError(text)
             if time.monotonic() >= deadline_s:
                 raise UnavailableError(
                     "the change is not complete in time; the JobManager goes on with it: see "
@@ -82,15 +88,11 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         is_done = is_reported and held == len(pipeline.tasks)
         line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest"
         return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
-    wanted = {
-        replica.task: replica.fingerprint
-        for replica in replicas(pipeline, 0, wish.restarts)
-        if replica.name not in wish.paused and str(replica.task) not in wish.paused_tasks
-    }
+    wanted = _wanted(pipeline, wish)
     run = 0
     for info in status.tasks:
         its = info.status
-        if its is None or its.fingerprint != wanted.get(info.task):
+        if its is None or not _is_of(its, wanted):
             continue
         if its.state is TaskState.FAILED:
             raise PipelineError(f"version {number} runs, but {info.task} has failed: {info.reason}")
@@ -98,6 +100,51 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     is_done = is_reported and run == len(wanted) and run + held == len(pipeline.tasks)
     line = f"{run} of {counted(len(wanted), 'task')} run{f', {held} held' if held else ''}"
     return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
+
+
+def _held_up(config: Config, admin: Admin, deployment: Deployment, status: ClusterStatus) -> str:
+    """Return why an arc is not drained, and what can be done; "" if nothing holds the change up."""
+    wish, before, coming = deployment.wish, deployment.current, deployment.coming
+    if before is None or wish is None or wish.stop is not None:
+        return ""
+    if wish.drains:
+        change, coming = VersionChange.to_rest(before.pipeline), None
+    elif coming is not None:
+        change = VersionChange(before.pipeline, coming.pipeline)
+    else:
+        return ""
+    wanted = _wanted(before.pipeline, wish)
+    failed: dict[str, list[TaskStatus]] = {}
+    for info in status.tasks:
+        its = info.status
+        if its is not None and its.state is TaskState.FAILED and _is_of(its, wanted):
+            failed.setdefault(info.task.processor, []).append(its)
+    active = {info.task.processor for info in status.tasks if not info.is_held}
+    resting = {*wish.paused} - active
+    contents = ArcContents(config, admin, before.pipeline)
+    for arc in change.left:
+        if arc.reader not in {*failed, *resting}:
+            continue
+        left = contents.left(arc)
+        if text := held_up(arc, left, failed.get(arc.reader, ()), coming):
+            return text
+        if left and arc.reader in resting:
+            return f"{arc.topic} is to be drained, and {arc.reader} is paused: {ways_on(arc, left)}"
+    return ""
+
+
+def _wanted(pipeline: Pipeline, wish: Wish) -> dict[TaskId, str]:
+    """Return the fingerprints of the tasks that are to run."""
+    return {
+        replica.task: replica.fingerprint
+        for replica in replicas(pipeline, 0, wish.restarts)
+        if replica.name not in wish.paused and str(replica.task) not in wish.paused_tasks
+    }
+
+
+def _is_of(status: TaskStatus, wanted: Mapping[TaskId, str]) -> bool:
+    """Whether a status is about what is to run: what was reported before may not be."""
+    return status.fingerprint == wanted.get(status.task)
 
 
 def _are(names: Sequence[str]) -> str:

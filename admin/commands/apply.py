@@ -60,8 +60,8 @@ def apply(
     JobManager brings it about. Records between processors that are taken away are processed first.
     Interrupting the command does not stop the change.
 
-    Exit codes: 0 done, 1 a task failed, or the answer was no, 2 the pipeline cannot run in this
-    job, 3 Kafka is not there, or time is up.
+    Exit codes: 0 done, 1 a task failed, or one that has failed holds the change up, or the answer
+    was no, 2 the pipeline cannot run in this job, 3 Kafka is not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
     wanted = _Wanted(dry_run, yes, wait, timeout_s)
@@ -107,6 +107,9 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     admin = connected(config)
     complete, found, deployment = look_at(config, admin, pipeline)
     show(overview(found, deployment.current))
+    if deployment.coming is not None:
+        waits = f"version {deployment.coming.number} does not run yet"
+        typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")
     if wanted.dry_run:
         return
     if complete.renames and (found.renamed or is_restoring(deployment.wish)):

@@ -30,7 +30,8 @@ def pause(config: ConfigPath, ids: Ids = None, dry_run: DryRun = False) -> None:
     Their tasks commit what they have done, and are given back. What comes in waits in Kafka. Ends
     once all of them have stopped.
 
-    Exit codes: 0 done, 2 no such id, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a change of the pipeline cannot go on meanwhile, 2 no such id, 3 Kafka is
+    not there.
     """
     _ask_for(config, ids, "pause", wishes.paused, dry_run=dry_run)
 
@@ -42,7 +43,8 @@ def drain(config: ConfigPath, dry_run: DryRun = False) -> None:
     The processors that nobody sends to stop first, and each other one when it has committed all
     that was sent to it. Ends once all of them have stopped, with nothing in flight between them.
 
-    Exit codes: 0 done, 3 Kafka is not there.
+    Exit codes: 0 done, 1 a processor that is FAILED or paused has records left, 3 Kafka is not
+    there.
     """
     _ask_for(config, None, "drain", wishes.drained, dry_run=dry_run)
 

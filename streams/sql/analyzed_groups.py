@@ -94,12 +94,18 @@ def is_grouped(analyzed: Any, rdd_id: int) -> bool:
 
 
 def groups_of(
-    analyzed: Any, rdd_id: int, max_collected: int, make: Catalyst, calendar: Sequence[str] = ()
+    analyzed: Any,
+    rdd_id: int,
+    max_collected: int,
+    make: Catalyst,
+    calendar: Sequence[str] = (),
+    least_best: int = 0,
 ) -> QueryGroups:
     """Return what an analyzed query groups by.
 
-    With a `calendar`, which is a period and a zone, its window has these periods. Raises
-    `QueryError` with the reason if no state can be kept for the query.
+    It keeps `least_best` best rows of a group, or as many as it says if that is more. With a
+    `calendar`, which is a period and a zone, its window has these periods. Raises `QueryError` with
+    the reason if no state can be kept for the query.
     """
     require_one_input(analyzed, rdd_id)
     above, aggregate = _way_to_aggregate(analyzed, rdd_id)
@@ -114,7 +120,7 @@ def groups_of(
     require_narrow(child, rdd_id)
     best = None
     if is_numbered:
-        best = best_rows(above, aggregate, rdd_id, max_collected, make)
+        best = best_rows(above, aggregate, rdd_id, (least_best, max_collected), make)
         above, aggregate = best.above, best.aggregate
         child = items(aggregate.children())[0]
     grouping = items(aggregate.groupingExpressions())
@@ -140,15 +146,20 @@ def groups_of(
 
 
 def grouped_query(
-    analyzed: Any, rdd_id: int, max_collected: int, make: Catalyst, calendar: Sequence[str] = ()
+    analyzed: Any,
+    rdd_id: int,
+    max_collected: int,
+    make: Catalyst,
+    calendar: Sequence[str] = (),
+    least_best: int = 0,
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
     It gives an error for a group with more than `max_collected` values in a collection. Raises
     `QueryError` with the reason if no state can be kept for the query. See `groups_of` for the
-    `calendar`.
+    `calendar` and `least_best`.
     """
-    groups = groups_of(analyzed, rdd_id, max_collected, make, calendar)
+    groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
     window, is_distinct = groups.window, groups.is_distinct
     aggregate = collecting(groups.aggregate, max_collected, make)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))

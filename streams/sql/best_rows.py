@@ -56,15 +56,17 @@ class BestRows:
 
 
 def best_rows(
-    above: list[PlanStep], window: Any, rdd_id: int, max_collected: int, make: Catalyst
+    above: list[PlanStep], window: Any, rdd_id: int, sizes: tuple[int, int], make: Catalyst
 ) -> BestRows:
     """Rewrite a `row_number()` and the operators above it, which are from the result down.
 
+    `sizes` are how many rows of a group are kept at least, and how many a query may ask for.
     Raises `QueryError` with the reason if it has no groups, if no condition above limits their
     rows, or if these cannot be kept.
     """
     place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window)
-    size = _most_rows(above, place, max_collected, rdd_id)
+    least, max_collected = sizes
+    size = max(least, _most_rows(above, place, max_collected, rdd_id))
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]

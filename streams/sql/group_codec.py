@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import struct
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from kafka_pipeline.streams.sql.state_shape import StateShape
 Times = npt.NDArray[np.int64]
 
 _HEAD = struct.Struct(">8sq")
+
+_MOST_LIMIT = 20_000
+"""The largest limit of best rows that rows of a former query are recognised with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,9 @@ class GroupCodec:
             self._buffers = RowCodec(shape.buffers)
         except TypeError as error:
             raise QueryError(f"its state cannot be kept: {error}") from error
-        self._mark = hashlib.sha256(shape.content.encode()).digest()[:8]
+        self._mark = _mark(shape.content)
+        self._marks = {self._mark}
+        """The marks of rows that were found to be of this query, with any limit of best rows."""
 
     def encode(self, rows: pa.Table) -> Groups:
         """Return rows as bytes."""
@@ -110,11 +116,29 @@ class GroupCodec:
         ]
 
     def of_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> Groups:
-        """Return the groups of records. Raises `ValueError` if another query has made one."""
-        if any(value[:8] != self._mark or len(value) < _HEAD.size for value in values):
+        """Return the groups of records. Raises `ValueError` if another query has made one.
+
+        A query that differs by the limit of its best rows is not another one.
+        """
+        if any(len(value) < _HEAD.size for value in values) or not all(
+            map(self._is_known, {value[:8] for value in values} - self._marks)
+        ):
             raise ValueError("these are rows of a query that kept something else")
         starts = [_HEAD.unpack_from(value)[1] for value in values]
         return Groups(keys, starts, [value[_HEAD.size :] for value in values])
+
+    def _is_known(self, mark: bytes) -> bool:
+        """Whether rows with this mark were made with another limit."""
+        if not self._shape.best:
+            return False
+        content = json.loads(self._shape.content)
+        order = content["best"][1:]
+        for limit in range(1, _MOST_LIMIT + 1):
+            content["best"] = [limit, *order]
+            if _mark(json.dumps(content, sort_keys=True)) == mark:
+                self._marks.add(mark)
+                return True
+        return False
 
     def _starts(self, rows: pa.Table) -> list[int]:
         if self._shape.window is None:
@@ -140,6 +164,10 @@ class GroupCodec:
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def _mark(content: str) -> bytes:
+    return hashlib.sha256(content.encode()).digest()[:8]
 
 
 def spans(calendar: Calendar, times_ms: Times) -> tuple[Times, Times]:

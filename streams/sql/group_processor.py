@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -37,6 +38,7 @@ from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     ORDER,
     PERIOD,
+    Merged,
     PreparedAggregation,
     difference,
 )
@@ -65,6 +67,8 @@ class GroupProcessor(BatchProcessor, FollowsTime):
         self._spec = spec
         self._results = results if grouping.late_to is not None else (None,)
         self._open = open_query
+        self._wide: PreparedAggregation | None = None
+        """The query with a larger limit of best rows, which a former one had."""
 
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
@@ -118,6 +122,8 @@ class GroupProcessor(BatchProcessor, FollowsTime):
     def close(self) -> None:
         """Close the query."""
         self._query.close()
+        if self._wide is not None:
+            self._wide.close()
 
     def time_passed(self, time: int) -> None:
         kept = self.windowed
@@ -141,6 +147,17 @@ class GroupProcessor(BatchProcessor, FollowsTime):
         self._kept_shape.keep()
         merge = partial(self._merge, is_alone=len(batch) == 1)
         self._forward(add(*rows, merge, max(items_of(batch.timestamps))))
+
+    def merge_wide(self, rows: pa.Table, size: int) -> Merged:
+        """Merge rows of a former query, which had a larger limit of best rows.
+
+        Takes seconds the first time. Raises `QueryError` and `SparkLostError`.
+        """
+        if self._wide is None or self._wide.shape.best < size:
+            if self._wide is not None:
+                self._wide.close()
+            self._wide = self._open(replace(self._spec, least_best=size))
+        return Merged.of(self._wide.shape, self._wide.merge(rows))
 
     @property
     def now(self) -> int:
@@ -230,9 +247,16 @@ class WindowProcessor(GroupProcessor):
     def open_stores(self) -> None:
         self._kept: KeptTable | KeptWindows
         if self.grouping.window is None:
-            self._kept = KeptTable(self.shape, self.context)
+            uncounted = self._kept_shape.uncounted
+            self._kept = KeptTable(self.shape, self.context, uncounted, self.merge_wide)
         else:
-            self._kept = self.windowed = KeptWindows(self.shape, self.context, self.grouping)
+            self._kept = self.windowed = KeptWindows(
+                self.shape,
+                self.context,
+                self.grouping,
+                self._kept_shape.uncounted,
+                self.merge_wide,
+            )
 
     def take_records(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -29,47 +30,82 @@ _Id = tuple[bytes, int]
 Merge = Callable[[pa.Table], pa.Table]
 """Merges rows; see `Aggregation.merge`."""
 
+Wide = Callable[[pa.Table, int], Merged]
+"""Merges rows as if best rows had this limit; places beyond the true one have no result."""
+
+_COUNTED = 2
+_COUNT = struct.Struct("<BI")
+
 
 class SentMarks:
     """The first bytes of a group's value in a store: the marks of its results. The buffers follow.
 
-    There is one byte, which says whether HAVING kept the group, or 8 for each of its best rows.
+    There is one byte, which says whether HAVING kept the group. For best rows, there are 8 for each
+    place up to the limit of the query that put the value, after a byte 2 and the number of places
+    (4 bytes). Values of an earlier version of the engine begin with the marks, and so with 0 or an
+    odd byte: they have `uncounted` marks.
     """
 
-    def __init__(self, shape: StateShape) -> None:
+    def __init__(self, shape: StateShape, uncounted: int) -> None:
         self._places = shape.best or 1
+        self._uncounted = uncounted
         self._type = np.dtype("<i8" if shape.best else "u1")
-        self.size = self._places * self._type.itemsize
+        self._size = self._places * self._type.itemsize
+        self._head = _COUNT.pack(_COUNTED, self._places) if shape.best else b""
 
     def packed(self, merged: Merged) -> list[bytes]:
-        """Return the marks of groups as bytes."""
+        """Return the marks of groups as the first bytes of their values."""
         marks = np.zeros((len(merged.rows), self._places), self._type)
         marks[merged.group_of, merged.places] = merged.marks
-        packed = marks.tobytes()
-        return [packed[at : at + self.size] for at in range(0, len(packed), self.size)]
+        packed, size, head = marks.tobytes(), self._size, self._head
+        return [head + packed[at : at + size] for at in range(0, len(packed), size)]
+
+    def split(self, value: bytes | None) -> tuple[bytes, bytes]:
+        """Return the marks and the buffers of a value; `None` is a group without results."""
+        if value is None:
+            return bytes(self._size), b""
+        if not self._head:
+            return value[:1], value[1:]
+        start, places = 0, self._uncounted
+        if value[0] == _COUNTED:
+            start, (_, places) = _COUNT.size, _COUNT.unpack_from(value)
+        end = start + places * self._type.itemsize
+        return value[start:end], value[end:]
 
     def heads(self, values: Iterable[bytes | None]) -> list[bytes]:
-        """Return the marks in values as bytes; `None` has those of a group without results."""
-        none = bytes(self.size)
-        return [none if value is None else value[: self.size] for value in values]
+        """Return the first bytes of values as they are to stay, whatever the limit is now."""
+        marks = [self.split(value)[0] for value in values]
+        if not self._head:
+            return marks
+        size = self._type.itemsize
+        return [_COUNT.pack(_COUNTED, len(each) // size) + each for each in marks]
 
     def former(self, values: Iterable[bytes | None], merged: Merged) -> _Marks:
         """Return the marks that results had, where `values` are those of their groups."""
-        marks = np.frombuffer(b"".join(self.heads(values)), self._type).reshape(-1, self._places)
+        size = self._size
+        heads = (self.split(value)[0][:size].ljust(size, b"\0") for value in values)
+        marks = np.frombuffer(b"".join(heads), self._type).reshape(-1, self._places)
         return marks[merged.group_of, merged.places].astype(np.int64)
+
+    def beyond(self, value: bytes | None) -> bytes:
+        """Return the marks in a value of places that the limit leaves out now: 8 bytes each."""
+        return self.split(value)[0][self._size :]
 
 
 class KeptGroups:
     """The groups of a task. One thread at a time."""
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, *, closes: bool = False
+        self, shape: StateShape, context: ProcessorContext, uncounted: int, *, closes: bool = False
     ) -> None:
-        """Take what the query keeps; if it `closes`, results are given on close only."""
+        """Take what the query keeps; if it `closes`, results are given on close only.
+
+        `uncounted` is that of `KeptShape`.
+        """
         self.shape = shape
         self.closes = closes
         self.codec = GroupCodec(shape)
-        self.sent = SentMarks(shape)
+        self.sent = SentMarks(shape, uncounted)
         self.context = context
 
     def new(
@@ -105,7 +141,7 @@ class KeptGroups:
 
     def buffers(self, values: Iterable[bytes]) -> list[bytes]:
         """Return the buffers of groups with these values in a store."""
-        return [value[self.sent.size :] for value in values]
+        return [self.sent.split(value)[1] for value in values]
 
     def in_columns(self, kept: Mapping[_Id, bytes]) -> Groups:
         """Return groups with these values in a store."""
@@ -114,7 +150,7 @@ class KeptGroups:
 
     def had_result(self, value: bytes | None) -> bool:
         """Whether a group with this value in a store has a result."""
-        return value is not None and any(value[: self.sent.size])
+        return value is not None and any(self.sent.split(value)[0])
 
     def results(self, merged: Merged, former: Sequence[bytes | None], time: int) -> list[Batch]:
         """Return the results of all groups, and deletions of those that have none any more.
@@ -137,12 +173,56 @@ class KeptGroups:
         results = results.set_column(place, "timestamp", times)
         return batches_of(results.filter(pc.or_(has_result, is_gone)))
 
+    def deleted(
+        self, merged: Merged, groups: Groups, former: Sequence[bytes | None], time: int, wide: Wide
+    ) -> list[Batch]:
+        """Return deletions of the results at places which the limit leaves out now.
+
+        They have keys that no result of their group has any more, and that are made of grouping
+        columns and the place. `groups` are those of `merged`, and `former` the values that they
+        had. The next values do not have these places.
+        """
+        if not self.shape.best or "key" not in self.shape.output.names:
+            return []
+        cut = {
+            id_: (value, np.frombuffer(beyond, np.int64))
+            for id_, value in zip(groups.ids, former, strict=True)
+            if any(beyond := self.sent.beyond(value))
+        }
+        if not cut:
+            return []
+        kept = self.in_columns({id_: value for id_, (value, _) in cut.items() if value is not None})
+        size = self.shape.best + max(len(marks) for _, marks in cut.values())
+        before = wide(self.codec.decode(kept), size)
+        all_ids, has_result = groups.ids, merged.has_result.to_pylist()
+        keys = merged.results["key"].to_pylist()
+        now = {
+            (all_ids[group], keys[row])
+            for row, group in enumerate(merged.group_of.tolist())
+            if has_result[row]
+        }
+        ids, former_keys = self.codec.encode(before.rows).ids, before.results["key"].to_pylist()
+        gone = []
+        places = zip(before.group_of.tolist(), before.places.tolist(), strict=True)
+        for row, (group, place) in enumerate(places):
+            id_, at, key = ids[group], place - self.shape.best, former_keys[row]
+            marks = cut[id_][1]
+            if 0 <= at < len(marks) and marks[at] and key is not None and (id_, key) not in now:
+                gone.append(row)
+        results = before.results.take(pa.array(gone, pa.int64()))
+        times = pc.fill_null(results["timestamp"], time)
+        at = results.column_names.index("timestamp")
+        return batches_of(results.set_column(at, "timestamp", times))
+
 
 class KeptTable(KeptGroups):
     """Groups without windows, in a key-value store."""
 
-    def __init__(self, shape: StateShape, context: ProcessorContext) -> None:
-        super().__init__(shape, context)
+    def __init__(
+        self, shape: StateShape, context: ProcessorContext, uncounted: int, wide: Wide
+    ) -> None:
+        super().__init__(shape, context, uncounted)
+        self._wide = wide
         self._store: KeyValueStore[bytes, bytes] = context.get_state_store(GROUPS)
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
@@ -162,7 +242,8 @@ class KeptTable(KeptGroups):
         former = [kept.get(id_) for id_ in now.ids]
         values_now = self.values(now, merged, former)
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
-        return self.results(merged, former, time)
+        deleted = self.deleted(merged, now, former, time, self._wide)
+        return [*deleted, *self.results(merged, former, time)]
 
 
 class KeptWindows(KeptGroups):
@@ -173,9 +254,15 @@ class KeptWindows(KeptGroups):
     """
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
+        self,
+        shape: StateShape,
+        context: ProcessorContext,
+        grouping: GroupingSpec,
+        uncounted: int,
+        wide: Wide,
     ) -> None:
-        super().__init__(shape, context, closes=grouping.emit == "on_close")
+        super().__init__(shape, context, uncounted, closes=grouping.emit == "on_close")
+        self._wide = wide
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
         self._grouping, self._windows = grouping, windows_of(grouping)
         self.time = StepTime(context, context.get_state_store(times_store_name(WINDOWS)))
@@ -202,7 +289,8 @@ class KeptWindows(KeptGroups):
         former_values = [kept.get(id_) for id_ in groups_now.ids]
         self._put(groups_now, self.values(groups_now, merged, former_values), set(touched))
         if not self.closes:
-            return self.results(merged, former_values, time)
+            deleted = self.deleted(merged, groups_now, former_values, time, self._wide)
+            return [*deleted, *self.results(merged, former_values, time)]
         return self._closed(merged, groups_now, self._windows.closing(closed, now)[1])
 
     @property

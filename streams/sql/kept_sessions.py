@@ -61,7 +61,8 @@ class KeptSessions(KeptGroups):
     def __init__(
         self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
     ) -> None:
-        super().__init__(shape, context, closes=grouping.emit == "on_close")
+        # There are no best rows of sessions.
+        super().__init__(shape, context, 0, closes=grouping.emit == "on_close")
         self._store: SessionStore[bytes, bytes] = context.get_state_store(SESSIONS)
         self._sessions = sessions_of(grouping)
         self.delay_ms = self._sessions.gap_ms + self._sessions.grace_ms

@@ -11,10 +11,11 @@ from kafka_pipeline.common.specs import SHAPE_STORE
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import StateShape, packed, unpacked
+from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of, packed, unpacked
 from kafka_pipeline.streams.stores import KeyValueStore
 
 _CONTENT = "content"
+_UNCOUNTED = "uncounted"
 
 
 class KeptShape:
@@ -31,6 +32,9 @@ class KeptShape:
         self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         self._content = content
         kept = self._store.get(_CONTENT)
+        former = self._store.get(_UNCOUNTED)
+        self.uncounted = limit_of(kept or "{}") if former is None else int(former or 0)
+        """How many marks those values of groups have that do not say so; see `SentMarks`."""
         changed = "" if kept is None else difference(kept, content)
         if changed:
             raise QueryError(
@@ -43,6 +47,9 @@ class KeptShape:
         """Record what the state is kept for, with the first change of the state after a start."""
         if self._store.get(_CONTENT) != self._content:
             self._store.put(_CONTENT, self._content)
+        if limit_of(self._content) and self._store.get(_UNCOUNTED) is None:
+            # "" for 0: where tasks are merged, the longer one of two values stays.
+            self._store.put(_UNCOUNTED, str(self.uncounted or ""))
 
 
 def kept_content(shape: StateShape, route: str) -> str:

@@ -89,10 +89,7 @@ class RunningAggregation(Running[_Plan]):
         """See `Running`."""
         if changed := difference(self.shape.content, plan.shape.content):
             raise QueryError(f"with the new rows, the query would keep other state: {changed}")
-        if (plan.shape.key_column, plan.shape.loses_rows) != (
-            self.shape.key_column,
-            self.shape.loses_rows,
-        ):
+        if _ways(plan.shape) != _ways(self.shape):
             raise QueryError("with the new rows, the query would group records in another way")
 
     def tried_out(self, rows: Rows) -> _Plan:
@@ -108,7 +105,9 @@ class RunningAggregation(Running[_Plan]):
         rdd_id = found.rdd_id
         require_all_inputs(found.plan, found.inputs)
         spec = work.spec
-        query = grouped_query(found.plan, rdd_id, spec.max_collected, work.make, spec.calendar)
+        query = grouped_query(
+            found.plan, rdd_id, spec.max_collected, work.make, spec.calendar, spec.least_best
+        )
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
             raise QueryError(
@@ -176,6 +175,10 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         best is not None and best.loses_rows,
         json.dumps(content, sort_keys=True),
     )
+
+
+def _ways(shape: StateShape) -> tuple[str, bool, int]:
+    return shape.key_column, shape.loses_rows, shape.best
 
 
 def _times(window: WindowsSpec | None) -> list[int | str]:

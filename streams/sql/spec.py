@@ -86,7 +86,8 @@ class QuerySpec:
     the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
     of those with a history. `global_tables` has the schemas of tables that follow topics as a
     whole. `config` has the keyword arguments of the function. `max_collected` is how many
-    values a collection of a group may have. `calendar` has the period and the zone of the calls of
+    values a collection of a group may have. `least_best` is how many best rows of a group are kept
+    at least, whatever the query says. `calendar` has the period and the zone of the calls of
     `CALENDAR_WINDOW`, if there are any. `processor` names the processor in errors about references.
     """
 
@@ -101,6 +102,7 @@ class QuerySpec:
     versioned_tables: tuple[str, ...] = ()
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_collected: int = DEFAULT_MAX_COLLECTED
+    least_best: int = 0
     inputs: tuple[str, ...] = ()
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()

@@ -42,7 +42,7 @@ _MEANINGS = {
     "window": "the window (size, slide and first start, or the gap of sessions, in µs; or the "
     "period of a calendar)",
     "functions": "the aggregate functions",
-    "best": "the rows of row_number() (how many, and the types and directions of ORDER BY)",
+    "best": "the rows of row_number() (the types and directions of ORDER BY)",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
@@ -71,7 +71,7 @@ class StateShape:
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. Two queries can use the
-    same state if it is the same.
+    same state if `difference` finds none.
     """
 
     groups: pa.Schema
@@ -117,9 +117,21 @@ class StateShape:
         return cls(**{**values, **schemas, "window": window})
 
 
+def limit_of(content: str) -> int:
+    """Return how many best rows of a group a state with this content keeps; 0 without such rows."""
+    best = json.loads(content).get("best")
+    return int(best[0]) if best else 0
+
+
 def difference(kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if they are the same."""
+    """Return what differs between two contents of state; "" if the one can go on with the other.
+
+    The limit of best rows may change: those that are kept are the first ones of any limit.
+    """
     before, now = json.loads(kept), json.loads(wanted)
+    for content in (before, now):
+        if content.get("best"):
+            content["best"] = content["best"][1:] or ["no ORDER BY"]
     return "; ".join(
         f"{meaning} {'were' if name in _PLURALS else 'was'} "
         f"{_said(before.get(name))}, now {_said(now.get(name))}"

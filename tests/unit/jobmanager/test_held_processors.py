@@ -9,6 +9,7 @@ from kafka_pipeline.jobmanager.events import LeadershipBegan
 from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.unit.jobmanager.changing import (
     change,
+    fail,
     fingerprints,
     given,
     homes,
@@ -291,3 +292,14 @@ def test_task_counts_as_running_though_another_than_its_owner_has_it() -> None:
 def test_standbys_do_not_count_as_running() -> None:
     leader = running(tasks(P=1, standbys=1))
     assert names(leader.state.running({"P"})) == P_NAMES
+
+
+def test_failed_tasks_are_those_that_do_not_start_again() -> None:
+    leader = running(PQ)
+    assert leader.state.failed("P") == []
+    fail(leader, "P_1")
+    leader.come_to_rest(0, 1)
+    assert [str(status.task) for status in leader.state.failed("P")] == ["P_1"]
+    assert leader.state.failed("Q") == []
+    leader.change(tasks(P=2, Q=1))
+    assert leader.state.failed("P") == []

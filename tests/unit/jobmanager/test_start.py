@@ -11,10 +11,15 @@ from structlog.testing import capture_logs
 
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.deployment.change import VersionChange
+from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.jobmanager.rollout import Rollout
 from kafka_pipeline.jobmanager.start import RefusedFile, StartFile
 from tests.small_config import SMALL_CONFIG
+from tests.unit.deployment.test_change import graph
 
 RIGHT = "- {id: A, type: forward, to: [sink]}\n"
 BROKEN = "- {id: A, type: nonsense, to: [sink]}\n"
@@ -121,3 +126,21 @@ def test_a_topic_that_was_changed_from_outside_does_not_end_the_job_manager() ->
         assert rollout._ensure([TopicSpec(name, 1, 1) for name in "abc"]) == ["a", "c"]
     assert topics.created == ["a", "c"]
     assert [each["reason"] for each in logs] == ["topic b has 5 partitions"]
+
+
+def test_an_arc_whose_reader_has_failed_is_a_finding_and_logged_once() -> None:
+    rollout = object.__new__(Rollout)
+    rollout._topics, rollout._held_up = None, ()
+    rollout._seen = Wish(version=1, next=2)
+    coming = SimpleNamespace(number=2, made_at_ms=0)
+    deployment: Any = SimpleNamespace(coming=coming)
+    rollout._reader = SimpleNamespace(deployment=deployment)  # type: ignore[assignment]
+    change = VersionChange(graph("A B C"), graph("A D C"))
+    failed = [TaskStatus(TaskId("B", 0), TaskState.FAILED, "its query changed")]
+    state = SimpleNamespace(failed=lambda reader: failed if reader == "B" else [])
+    for left, count in ((0, 0), (7, 1), (7, 0), (0, 0)):
+        with capture_logs() as logs:
+            rollout._look_for_failed(change, state, {"A_B": left})  # type: ignore[arg-type]
+        assert len(logs) == count
+        assert len(rollout.findings) == bool(left)
+        assert all("A_B to be drained: 7 offsets left, and B_0 is" in f for f in rollout.findings)
