@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.closing import Closing
@@ -16,6 +16,8 @@ from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.processor import Processor
 from kafka_pipeline.streams.record import Headers, Record
 from kafka_pipeline.streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
+
+K = TypeVar("K")
 
 
 class SessionAggregator(WindowAggregator, Processor):
@@ -103,15 +105,25 @@ class SessionAggregator(WindowAggregator, Processor):
                 yield session, value, session.window.end
 
     def _ending(self, first: int, last: int) -> list[Windowed[Any]]:
-        """Return the sessions that end between two times, both included."""
-        with self._store.find_sessions_by_end(first, last) as found:
-            return [session for session, _ in found]
+        return sessions_ending(self._store, first, last)
 
     def all_closed_at(self, closed: int) -> int | None:
-        first = max(0, closed - self._delay_ms)
-        with self._store.find_sessions_by_end(first, 2**63 - 1) as found:
-            last = max((session.window.end for session, _ in found), default=None)
-        return None if last is None else last + self._delay_ms + 1
+        return last_close(self._store, closed, self._delay_ms)
+
+
+def sessions_ending(store: SessionStore[K, Any], first: int, last: int) -> list[Windowed[K]]:
+    """Return the sessions that end between two times, both included."""
+    with store.find_sessions_by_end(first, last) as found:
+        return [session for session, _ in found]
+
+
+def last_close(store: SessionStore[Any, Any], closed: int, delay_ms: int) -> int | None:
+    """Return when the last of the open sessions closes; `None` if all have closed by `closed`.
+
+    A session closes once time is later than its end by more than `delay_ms`.
+    """
+    open_ = sessions_ending(store, max(0, closed - delay_ms), 2**63 - 1)
+    return max((session.window.end + delay_ms + 1 for session in open_), default=None)
 
 
 def look_up_session(store: SessionStore[Any, Any], key: Windowed[Any]) -> Found:

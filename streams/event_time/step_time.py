@@ -24,6 +24,12 @@ _TIMES: Serde[tuple[int, int]] = Serde(
 NO_TIME = -1
 _KEY = "time"
 
+_JOIN_TIME: Serde[int] = Serde(
+    "times", lambda now: _LAYOUT.pack(now, NO_TIME), lambda data: int(_LAYOUT.unpack(data)[0])
+)
+"""The second number is unused: it was the earliest time of a waiting record."""
+_JOIN_KEY = "join"
+
 _LEAST_STEP_MS = 60_000
 """A time that no record depends on yet is written only this often, in event time."""
 
@@ -234,3 +240,55 @@ class StepTime:
         self._now, self._closed = self._store.get(_KEY) or (NO_TIME, NO_TIME)
         self._generation = self._store.generation
         self._on_undo()
+
+
+def join_time_store(name: str) -> StoreBuilder[str, int]:
+    """Return the definition of the store for `JoinTime`.
+
+    Results hang on the time, so it is state: after a restart it must be what it was.
+    """
+    return key_value(name, serdes.string, _JOIN_TIME).spread("join_times")
+
+
+def merged_join_times(found: Sequence[bytes]) -> bytes:
+    """Return the time of a task that takes the place of several, of those that they had.
+
+    The earliest time counts, as in `merged_times`.
+    """
+    return _LAYOUT.pack(min(_LAYOUT.unpack(data)[0] for data in found), NO_TIME)
+
+
+class JoinTime:
+    """The time of a join; `StepTime` says what moves it."""
+
+    def __init__(self, context: ProcessorContext, store: KeyValueStore[str, int]) -> None:
+        self._task = context.task_time
+        self._store = store
+        self._generation: int | None = None
+        self._now = self._passed = NO_TIME
+
+    def see(self, timestamp: int) -> int:
+        """Take the record in hand into account; return the time."""
+        self._read()
+        now = max(self._passed, timestamp if self._task.follows_records else NO_TIME)
+        if now > self._now:
+            self._store.put(_JOIN_KEY, now)
+            self._now = now
+        return self._now
+
+    @property
+    def now(self) -> int:
+        """The time, in ms."""
+        self._read()
+        return max(self._now, self._passed)
+
+    def move(self, time: int) -> None:
+        """Go on to a time, as all inputs are known to be there."""
+        self._passed = max(self._passed, time)
+
+    def _read(self) -> None:
+        if self._store.generation != self._generation:
+            # What the engine has undone since must be forgotten here too.
+            found = self._store.get(_JOIN_KEY)
+            self._now = NO_TIME if found is None else found
+            self._generation = self._store.generation

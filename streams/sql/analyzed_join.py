@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, SEVERAL_JOINS, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
@@ -25,6 +25,7 @@ from kafka_pipeline.streams.sql.plan import (
     is_input,
     items,
     kind,
+    names_read,
     reads_input,
     refusal,
     require_narrow,
@@ -114,7 +115,7 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
     if any(is_input(node, view_id) for node in all_nodes(analyzed)):
         raise QueryError("a query that joins two inputs cannot also read input: name the two")
     for subquery in items(analyzed.subqueriesAll()):
-        for name in _names(subquery, inputs):
+        for name in names_read(subquery, inputs):
             raise QueryError(f"a subquery reads {name}: join the two inputs in FROM")
     above, join = _way_to_join(analyzed, inputs)
     keeps = _KEEPS.get(str(join.joinType().toString()))
@@ -146,15 +147,11 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
     )
 
 
-def _names(plan: Any, inputs: Mapping[int, str]) -> list[str]:
-    return [name for rdd_id, name in inputs.items() if reads_input(plan, rdd_id)]
-
-
 def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], Any]:
     above: list[PlanStep] = []
     while True:
         children = items(plan.children())
-        reading = [index for index, child in enumerate(children) if _names(child, inputs)]
+        reading = [index for index, child in enumerate(children) if names_read(child, inputs)]
         if not reading:
             raise QueryError("the query does not join two inputs")
         if len(reading) > 1:
@@ -176,10 +173,7 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
         for child in items(join.children())
     ]
     if len(sides[0]) > 1 or len(sides[1]) > 1:
-        raise QueryError(
-            "the query joins inputs more than once: use a processor for each join, which reads the "
-            "results of the one before it and one more input"
-        )
+        raise QueryError(SEVERAL_JOINS)
     (left,), (right,) = sides
     if left == right:
         raise QueryError(f"{inputs[left]} is joined with itself")

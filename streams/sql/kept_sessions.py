@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from kafka_pipeline.common.specs import GroupingSpec
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.dsl.session_windows import last_close, sessions_ending
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
@@ -22,7 +24,6 @@ from kafka_pipeline.streams.sql.session_merging import Session, SessionsOfKey
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import SESSIONS, sessions_of
 from kafka_pipeline.streams.stores import SessionStore
-from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.windowed import Window, Windowed
 
 _Id = Windowed[bytes]
@@ -66,7 +67,8 @@ class KeptSessions(KeptGroups):
         self._sessions = sessions_of(grouping)
         self.delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
         """How long after its last record a session closes, less 1 ms."""
-        self._closing = Closing(self._ending, serdes.bytes, self.delay_ms // 8)
+        scan = partial(sessions_ending, self._store)
+        self._closing = Closing(scan, serdes.bytes, self.delay_ms // 8)
         times = context.get_state_store(times_store_name(SESSIONS))
         self.time = StepTime(context, times, on_undo=self._closing.forget)
         if not self.time.follows_records:
@@ -136,9 +138,7 @@ class KeptSessions(KeptGroups):
     @property
     def all_closed_at(self) -> int | None:
         """The time at which the last open session closes; `None` if none is open."""
-        first = max(0, self.time.closed - self.delay_ms)
-        last = max((id_.window.end for id_ in self._ending(first, MAX_TIME)), default=None)
-        return None if last is None else last + self.delay_ms + 1
+        return last_close(self._store, self.time.closed, self.delay_ms)
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of sessions."""
@@ -187,11 +187,6 @@ class KeptSessions(KeptGroups):
             for id_, value in change.former
             if id_ != change.id and self.had_result(value)
         ]
-
-    def _ending(self, first: int, last: int) -> list[Windowed[bytes]]:
-        """Return the sessions that end between two times, both included."""
-        with self._store.find_sessions_by_end(first, last) as found:
-            return [session for session, _ in found]
 
     def _decoded(self, kept: _Kept) -> pa.Table:
         keys, starts = [id_.key for id_, _ in kept], [id_.window.start for id_, _ in kept]

@@ -1,6 +1,6 @@
 """A Spark session of a query's own: its settings, its views, and plans that run on tables.
 
-A batch is a table in Spark's memory, with one partition; see `KeptPlan`.
+A batch is a table in Spark's memory, with one partition; see `CompiledPlan`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.common.user_frames import place_of
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
+from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
 from kafka_pipeline.streams.sql.messages import may_be_a_records_fault, one_line, without_values
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
+    all_nodes,
+    expressions,
     items,
     kind,
     reads_input,
     require_given,
     way_to_input,
 )
-from kafka_pipeline.streams.sql.query_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.spec import COLUMNS, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from kafka_pipeline.streams.sql.tables import STRICT, Rows, parsed_table
@@ -78,6 +80,29 @@ for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
+
+CALLS_JAVA = ("reflect", "java_method", "try_reflect")
+"""Functions by which a query could call any Java method."""
+
+OF_FILES = ("from_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "schema_of_xml")
+"""Functions that read a schema from any file or URL, or load a class.
+
+Spark calls `schema_of_xml` while it analyzes `from_xml`, before its options can be checked.
+"""
+
+TABLE_FUNCTIONS = ("python_worker_logs",)
+"""Functions that give rows which are not the query's own."""
+
+_FORMATS_OF_FUNCTIONS = {
+    "JsonToStructs": "json",
+    "StructsToJson": "json",
+    "SchemaOfJson": "json",
+    "CsvToStructs": "csv",
+    "StructsToCsv": "csv",
+    "SchemaOfCsv": "csv",
+    "XmlToStructs": "xml",
+    "StructsToXml": "xml",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +221,7 @@ class QuerySession:
         return _rdd_id(raw)
 
     def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
-        """Return the leaves of a query whose rows each batch replaces; see `kept`."""
+        """Return the leaves of a query whose rows each batch replaces; see `compiled`."""
         tables = {id_: (name, self._rows_of_topic(name)) for id_, name in query.tables.items()}
         return {query.rdd_id: (INPUT, self.records), **tables}
 
@@ -224,13 +249,13 @@ class QuerySession:
         types = from_arrow_schema(schema)
         return self._session.createDataFrame(self._session.sparkContext.emptyRDD(), types)
 
-    def kept(
+    def compiled(
         self,
         frame: DataFrame,
         plan: Any,
         leaves: Mapping[int, tuple[str, pa.Schema]],
         others: Sequence[str] = (),
-    ) -> KeptPlan:
+    ) -> CompiledPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
         The plan is as Spark's planner gives it. `leaves` has the names and types of the RDDs that
@@ -244,7 +269,7 @@ class QuerySession:
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         results = frame._jdf.toArrowBatchRdd(node)
-        return KeptPlan(
+        return CompiledPlan(
             _used(way, scan),
             {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
@@ -346,7 +371,7 @@ def _as_spark_reads(spec: QuerySpec) -> str:
     if not spec.calendar:
         return spec.query
     # Imported late: sqlglot takes a quarter of a second to import, and few queries need it here.
-    from kafka_pipeline.streams.sql.calendar_text import with_plain_windows
+    from kafka_pipeline.streams.sql.query_tree import with_plain_windows
 
     return with_plain_windows(spec.query)
 
@@ -398,3 +423,41 @@ def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
     }
     names = tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
     return names or ("timestamp",)
+
+
+def forbid_functions(java: Any, jvm: Any, *, is_text: bool) -> None:
+    """Remove functions from a Spark session, which then does not know them.
+
+    Those that only a query must not call remain for the code of `type: dataframe`.
+    """
+    option = jvm.scala.Option.apply
+    identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    state = java.sessionState()
+    for name in (*CALLS_JAVA, *(OF_FILES if is_text else ())):
+        state.functionRegistry().dropFunction(identifier(name, option("builtin"), option("system")))
+    for name in TABLE_FUNCTIONS if is_text else ():
+        registry = state.tableFunctionRegistry()
+        registry.dropFunction(identifier(name, option("builtin"), option("system")))
+
+
+def require_known_options(plan: Any) -> None:
+    """Raise `QueryError` if a function in an analyzed plan has an option that is not known.
+
+    `rowValidationXSDPath` of `from_xml` would be a file.
+    """
+    for node in all_nodes(plan):
+        for expression in expressions(items(node.expressions())):
+            format_ = _FORMATS_OF_FUNCTIONS.get(kind(expression))
+            if format_ is not None:
+                _require_known(expression, format_)
+
+
+def _require_known(expression: Any, format_: str) -> None:
+    names = expression.options().keySet().toSeq()
+    given = {str(names.apply(index)): "" for index in range(names.size())}
+    option = unknown_option(given, FUNCTION_OPTIONS[format_])
+    if option is not None:
+        raise QueryError(
+            f'{expression.prettyName()} takes no option "{option}" in a query, as some of those '
+            "that Spark knows read files or load classes"
+        )

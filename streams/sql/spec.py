@@ -11,7 +11,6 @@ from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import StreamsError
-from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,6 +110,20 @@ class QuerySpec:
         """Read what `to_json` wrote."""
         found: QuerySpec = from_json(cls, json.loads(text), "the query")
         return found
+
+
+class Prepared(Protocol):
+    """A query that is ready to run. One thread at a time."""
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Use these rows of a global table from the next call on; raises as the calls do.
+
+        They have the columns key, value and timestamp. The query is planned again, which takes
+        tenths of a second. At first, such a table is empty.
+        """
+
+    def close(self) -> None:
+        """Release what the query holds."""
 
 
 class SparkQuery(Prepared, Protocol):

@@ -22,6 +22,7 @@ from kafka_pipeline.streams.sql.plan import (
     is_input,
     items,
     kind,
+    names_read,
     reads_input,
     step_to_input,
     with_column,
@@ -40,7 +41,7 @@ def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> No
     `rdd_id` is the id of the RDD `input`, and `tables` has those of the tables with their names.
     """
     for subquery in items(plan.subqueriesAll()):
-        for name in _names(subquery, tables):
+        for name in names_read(subquery, tables):
             raise QueryError(
                 f"a subquery reads {name}, of which a batch has only the rows with the keys of its "
                 f"records: use {_example(name)}, LEFT SEMI JOIN or LEFT ANTI JOIN"
@@ -50,7 +51,7 @@ def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> No
         assert step is not None, "the query reads input"
         child = step.children[step.index]
         for index, other in enumerate(step.children):
-            if index != step.index and _names(other, tables):
+            if index != step.index and names_read(other, tables):
                 _require_by_key(plan, child, other, rdd_id, tables)
         plan = child
 
@@ -140,7 +141,7 @@ def _require_by_key(
     join: Any, input_side: Any, side: Any, rdd_id: int, tables: Mapping[int, str]
 ) -> None:
     """Raise `QueryError` unless a join is one of `input` with one table, by the key of both."""
-    names = _names(side, tables)
+    names = names_read(side, tables)
     leaf = side
     while kind(leaf) in _ROW_BY_ROW:
         (leaf,) = items(leaf.children())
@@ -167,11 +168,6 @@ def _require_by_key(
 
 def _example(name: str) -> str:
     return f"LEFT JOIN {name} ON input.key = {name}.key"
-
-
-def _names(plan: Any, tables: Mapping[int, str]) -> list[str]:
-    """Return the names of the tables that a plan reads."""
-    return [name for rdd_id, name in tables.items() if reads_input(plan, rdd_id)]
 
 
 def _equal_columns(join: Any) -> Iterator[tuple[Any, Any]]:
