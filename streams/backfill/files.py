@@ -1,4 +1,4 @@
-"""Reads history from Parquet and CSV files: checks their columns, puts their records into runs."""
+"""Reads history from Parquet and CSV files into runs, and writes results to Parquet files."""
 
 from __future__ import annotations
 

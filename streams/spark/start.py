@@ -1,4 +1,4 @@
-"""Starts Spark where config.yaml says, for PipelineThreads and for bounded work alike."""
+"""Starts Spark where config.yaml says, and ships code to the executors of a cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafka_pipeline.streams.spark.session import start_session
 
 _PYTHON = "spark.pyspark.python"
 _PACKAGES = ("common", "streams", "taskmanager")
-"""Those of the engine that a PipelineThread imports."""
+"""The engine's packages that a PipelineThread imports."""
 
 
 def start_spark(config: Config, name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -1,7 +1,7 @@
 """Recognises the queries that join two inputs, on Spark's analyzed plans, and cuts them there.
 
-Below the join, records of each side become rows, one by one. Above it, pairs of rows become
-results, one by one too. Which rows meet is not Spark's task: they come at different times.
+Below the join, each record becomes rows; above it, each pair of rows becomes results. Spark does
+not pair the rows, as they arrive at different times.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ _SUMS = ("TimestampAddInterval", "TimeAdd")
 class JoinedQuery:
     """An analyzed query that joins two inputs.
 
-    `above` are the operators from the result down to the `join`. `rdd_ids` are those of the inputs,
-    left and right, and `spec` says how they meet. `others` is what the condition demands in
-    addition to the keys and the bounds, and `kept` has the columns of each side that this and
-    `above` use.
+    `above` are the operators from the result down to the `join`. `rdd_ids` are the ids of the left
+    and the right input, and `spec` describes how they meet. `others` are the conditions besides the
+    keys and the bounds, and `kept` the columns of each side that `others` and `above` use.
     """
 
     above: list[PlanStep]
@@ -181,7 +180,7 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
 
 
 def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeComparison], list[Any]]:
-    """Return what a condition demands of times, and what else but that the keys are equal.
+    """Return the comparisons of times in a condition, and all others but the equality of keys.
 
     Raises `QueryError` unless the keys of both records must be equal.
     """

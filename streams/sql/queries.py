@@ -1,6 +1,6 @@
-"""Runs queries on a Spark session, batch by batch; each is planned only once, if possible.
+"""Runs queries on a Spark session, batch by batch; opens the tables that they may read.
 
-A plan that depends on a random number or the time is made for each batch.
+A query is planned once, unless its plan depends on a random number or the time.
 """
 
 from __future__ import annotations
@@ -166,6 +166,11 @@ def opened_tables(
 def _require_readable(
     session: SparkSession, settings: TableSettings, name: str, location: Location
 ) -> None:
+    """Raise `QueryError` if a file of this host must not be read.
+
+    Patterns and folders may lead to links, and links anywhere. So each file is checked right before
+    a table is read. Remote file systems have no links that a command could use.
+    """
     if not location.is_on_host:
         return
     with translated():

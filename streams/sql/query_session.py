@@ -1,4 +1,4 @@
-"""A Spark session of a query's own: its settings, its views, and plans that run on tables.
+"""A Spark session of a query's own: its settings, functions, views, and plans over tables.
 
 A batch is a table in Spark's memory, with one partition; see `CompiledPlan`.
 """
@@ -91,7 +91,7 @@ Spark calls `schema_of_xml` while it analyzes `from_xml`, before its options can
 """
 
 TABLE_FUNCTIONS = ("python_worker_logs",)
-"""Functions that give rows which are not the query's own."""
+"""Functions whose rows belong to other queries."""
 
 _FORMATS_OF_FUNCTIONS = {
     "JsonToStructs": "json",
@@ -109,9 +109,9 @@ _FORMATS_OF_FUNCTIONS = {
 class Analyzed:
     """The analyzed plan of a query, without aliases.
 
-    `rdd_id` is the id of the RDD `input`, and `tables` has those of tables that follow topics, with
-    their names. `versioned` are the ids of those with a history. If there are several inputs,
-    `inputs` likewise has those of the single ones.
+    `rdd_id` is the id of the RDD of `input`. `tables` maps the RDD ids of tables that follow topics
+    to their names; `versioned` lists the ids of the tables with a history. `inputs` maps the RDD
+    ids of single inputs to their names, if there are several inputs.
     """
 
     plan: Any
@@ -198,7 +198,7 @@ class QuerySession:
         return Analyzed(analyzed, rdd_id, tables, versioned, inputs)
 
     def _view_of_records(self, *names: str) -> tuple[int, DataFrame]:
-        """Make a view of records, under each of these names; return the id of its RDD, and it."""
+        """Make a view of records under each of these names; return its RDD's id and DataFrame."""
         raw = self.empty(self.records)
         records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
         schema = self.spec.schemas.get(names[0], self.spec.schema)
@@ -221,7 +221,7 @@ class QuerySession:
         return _rdd_id(raw)
 
     def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
-        """Return the leaves of a query whose rows each batch replaces; see `compiled`."""
+        """Return the leaves that get new rows with each batch; see `compiled`."""
         tables = {id_: (name, self._rows_of_topic(name)) for id_, name in query.tables.items()}
         return {query.rdd_id: (INPUT, self.records), **tables}
 
@@ -231,7 +231,7 @@ class QuerySession:
         return (versions_schema if is_versioned else lookup_schema)(self.spec.format)
 
     def is_reusable(self, analyzed: Any) -> bool:
-        """Whether a plan gives the same for the same records, always."""
+        """Whether a plan always gives the same output for the same records."""
         pattern = self.make.catalyst.trees.TreePattern.CURRENT_LIKE()
         return (
             analyzed.deterministic()
@@ -258,9 +258,9 @@ class QuerySession:
     ) -> CompiledPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
-        The plan is as Spark's planner gives it. `leaves` has the names and types of the RDDs that
-        it scans, by their ids; one is `INPUT`. Raises `QueryError` if an operator on the way to
-        that one does not work row by row, and is not of the kinds `others`.
+        `plan` is the output of Spark's planner. `leaves` maps the ids of the RDDs that it scans to
+        their names and types; one is `INPUT`. Raises `QueryError` for an operator above that one
+        which neither works row by row nor is of the kinds `others`.
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
@@ -426,9 +426,10 @@ def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
 
 
 def forbid_functions(java: Any, jvm: Any, *, is_text: bool) -> None:
-    """Remove functions from a Spark session, which then does not know them.
+    """Remove the functions that reach Java, files, logs or the network from a Spark session.
 
-    Those that only a query must not call remain for the code of `type: dataframe`.
+    Code of `type: dataframe` keeps those that only the text of a query must not call. The tests
+    list all functions of this Spark in `reviewed_functions.txt`, and fail for a new one.
     """
     option = jvm.scala.Option.apply
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier

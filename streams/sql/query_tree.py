@@ -1,4 +1,4 @@
-"""The groups of a query, found in the syntax tree that sqlglot makes of its text.
+"""The groups and calendar windows of a query, found by sqlglot in its text.
 
 It is imported late, and only for queries that may group records or join inputs: loading sqlglot
 takes a quarter of a second.
@@ -432,7 +432,8 @@ def _star_gives(star: exp.Expr, name: str, wanted: str, scope: Scope) -> bool:
 def with_plain_windows(query: str) -> str:
     """Return a query with `window(…, '1 day')` in place of each `calendar_window(…, …, …)`.
 
-    The query must be one that `read_groups` can read.
+    Spark, which has no calendars, so finds the place of the window; `window_plan.py` then puts the
+    periods there. The query must be one that `read_groups` can read.
     """
     made, at = "", 0
     for name, comma, end in _calls(Spark().tokenize(query)):

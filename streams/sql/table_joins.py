@@ -1,9 +1,9 @@
 """Decides which joins with tables that follow topics can run batch by batch, and how.
 
-A task has the rows of its partitions of such a topic, and Spark gets those with the keys of a
-batch. So only a join by the key of the records finds all rows that it needs. Of a table with a
-history, a batch has all versions that its records may see, each with the times at which they may.
-These are hidden columns, which this module brings to the join, with the time of the records.
+A task holds the rows of its own partitions of the topic, and sends Spark those with the keys of a
+batch. So only a join by the record key finds all its rows. Of a table with a history, a batch gets
+every version that its records may see. Hidden columns say from when to when a version is visible;
+this module carries them, and the time of the records, to the join.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROW_BY_ROW = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
 def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> None:
     """Raise `QueryError` unless an analyzed plan looks up `tables` by the key of the records only.
 
-    `rdd_id` is the id of the RDD `input`, and `tables` has those of the tables with their names.
+    `rdd_id` is the id of the RDD of `input`; `tables` maps the RDD ids of tables to their names.
     """
     for subquery in items(plan.subqueriesAll()):
         for name in names_read(subquery, tables):
@@ -80,10 +80,9 @@ def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> No
 
 
 def joined_in_place(join: Any, make: Catalyst) -> Any:
-    """Return a `HASH_JOIN` that takes its two sides as they are: one partition each.
+    """Return a `HASH_JOIN` without a shuffle: both sides have one partition.
 
-    Otherwise, Spark would move the rows of both by a hash of their keys. It does not if told that
-    it has moved them already, to deal with keys that have many rows.
+    Spark skips the shuffle of a join that is marked as skewed, since it has been shuffled already.
     """
     keys = join.leftKeys(), join.rightKeys()
     made = make.spark.execution.joins.ShuffledHashJoinExec(

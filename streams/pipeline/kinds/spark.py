@@ -370,14 +370,14 @@ def _with_groups(
 
 
 def _kept_groups(rows: str, grouping: GroupingSpec) -> str:
-    """Return which rows a query with groups keeps, and for how long."""
+    """Return the rows that a query with groups keeps, and for how long, in words."""
     if grouping.window is None:
         return rows
     return f"{rows}, until {spoken(grouping.grace_ms)} after the window"
 
 
 def _kept_tables(tables: Mapping[str, TopicTableSpec]) -> Iterator[str]:
-    """Yield what is kept of tables that follow topics, of each task's partitions."""
+    """Yield what tasks keep of tables that follow topics, in words."""
     for name, table in tables.items():
         past = "" if table.history_ms is None else f", with a history of {spoken(table.history_ms)}"
         yield f"the last record of each key of {table.topic}{past}, as table {name}"

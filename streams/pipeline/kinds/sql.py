@@ -284,6 +284,6 @@ def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Probl
 
 
 def _kept_sides(join: JoinSpec) -> str:
-    """Return which records a join of two inputs keeps, and for how long."""
+    """Return the records that a join keeps, and for how long, in words."""
     span_ms = max(join.before_ms + join.after_ms, 0) + join.grace_ms
     return f"the records of {join.left} and {join.right}, for {spoken(span_ms)}"
