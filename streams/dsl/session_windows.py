@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.closing import Closing
@@ -16,8 +16,6 @@ from kafka_pipeline.streams.event_time.step_time import SPLIT_SESSION
 from kafka_pipeline.streams.processor import Processor
 from kafka_pipeline.streams.record import Headers, Record
 from kafka_pipeline.streams.stores import SessionStore, ValueAndTimestamp, Window, Windowed
-
-K = TypeVar("K")
 
 
 class SessionAggregator(WindowAggregator, Processor):
@@ -35,7 +33,11 @@ class SessionAggregator(WindowAggregator, Processor):
         self._merge = aggregate.functions.merger
         self._gap_ms = windows.gap_ms
         self._delay_ms = windows.gap_ms + windows.grace_ms
-        self._closing = Closing(self._ending, aggregate.serdes.key, self._delay_ms // 8)
+        self._closing = Closing(
+            lambda first, last: sessions_ending(self._store, first, last),
+            aggregate.serdes.key,
+            self._delay_ms // 8,
+        )
 
     def open_store(self, store: SessionStore[Any, Any]) -> None:
         self._store = store
@@ -104,14 +106,11 @@ class SessionAggregator(WindowAggregator, Processor):
             if value is not None:
                 yield session, value, session.window.end
 
-    def _ending(self, first: int, last: int) -> list[Windowed[Any]]:
-        return sessions_ending(self._store, first, last)
-
     def all_closed_at(self, closed: int) -> int | None:
         return last_close(self._store, closed, self._delay_ms)
 
 
-def sessions_ending(store: SessionStore[K, Any], first: int, last: int) -> list[Windowed[K]]:
+def sessions_ending(store: SessionStore[Any, Any], first: int, last: int) -> list[Windowed[Any]]:
     """Return the sessions that end between two times, both included."""
     with store.find_sessions_by_end(first, last) as found:
         return [session for session, _ in found]
