@@ -1,4 +1,4 @@
-"""Reads history from Parquet and CSV files: checks their columns, puts their records into runs."""
+"""Reads history from Parquet and CSV files into runs, and writes results to Parquet files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.backfill.outputs import SortedRuns
 from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
-from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA
+from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, merged
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace
 from kafka_pipeline.streams.sql.columns import HEADERS
 
@@ -32,6 +32,17 @@ _PARQUET_BUFFER_BYTES = 1024 * 1024
 _CSV_BLOCK_BYTES = 32 * 1024 * 1024
 _FILE_BITS = 40
 """Without an offset, a record's position is its file's number shifted by this, plus its row."""
+_RESULTS = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.timestamp("ms", tz="UTC")),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("headers", HEADERS),
+    ]
+)
+"""A backfill can read this schema too: the result of one can be the input of another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +309,46 @@ def _headers(table: pa.Table, path: Path) -> pa.ChunkedArray | pa.Array:
             f'{path}: column "headers" is of the type {table["headers"].type}, and must be a list '
             "of structs with a key, a string, and a value, binary"
         ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class WriteFile:
+    """Writes runs of a partition to the file `target`, atomically; creates its folder."""
+
+    folder: Path
+    runs: tuple[Path, ...]
+    topic: str
+    partition: int
+    target: Path
+
+    def work(self, workspace: Workspace) -> Done:
+        """See `BackfillTask.work`."""
+        written = 0
+        self.target.parent.mkdir(parents=True, exist_ok=True)
+        for rubbish in self.target.parent.glob(f".{self.target.name}.*"):
+            rubbish.unlink(missing_ok=True)
+        unfinished = self.target.with_name(f".{self.target.name}.{workspace.path.name}")
+        try:
+            # Only keys repeat often: most values, times and offsets differ.
+            with pq.ParquetWriter(unfinished, _RESULTS, use_dictionary=["key"]) as file:
+                for table in merged(self.runs, workspace.path):
+                    file.write_table(self._rows(table, written))
+                    written += len(table)
+                    workspace.progress(len(table))
+            unfinished.replace(self.target)
+        finally:
+            unfinished.unlink(missing_ok=True)
+        return Done(written={self.topic: written})
+
+    def _rows(self, table: pa.Table, first: int) -> pa.Table:
+        return pa.Table.from_arrays(
+            [
+                table["key"],
+                table["value"],
+                table["timestamp"].cast(_RESULTS.field("timestamp").type),
+                pa.repeat(pa.scalar(self.partition, pa.int32()), len(table)),
+                pa.array(np.arange(first, first + len(table))),
+                table["headers"],
+            ],
+            schema=_RESULTS,
+        )

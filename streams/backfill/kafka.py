@@ -19,11 +19,10 @@ from kafka_pipeline.common.kafka.bulk import read_range
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch, parts
+from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.streams.backfill.outputs import SortedRuns
-from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, batches
+from kafka_pipeline.streams.backfill.sorted_runs import batches, run_table
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace
-from kafka_pipeline.streams.sql.columns import HEADERS, header_array
 
 _TIMEOUT_S = 60.0
 _RECORDS_PER_TRANSACTION = 20_000
@@ -57,27 +56,13 @@ class ReadPartition:
                 at = f"{batch.topic}[{batch.partition}]@{batch.offsets[0]}"
                 raise PipelineError(f"record {at} cannot be taken along: {batch.error}")
             partitions = np.full(len(batch), self.partition, np.int32)
-            runs.write(self.topic, _table(batch), partitions)
+            keys = pa.array(batch.keys, pa.binary())
+            columns = keys, batch.values, batch.timestamps, batch.headers, batch.offsets
+            runs.write(self.topic, run_table(*columns), partitions)
             done.records_in += len(batch)
             workspace.progress(len(batch))
         done.count_written(runs.close())
         return done
-
-
-def _table(batch: RecordBatch) -> pa.Table:
-    headers = (
-        pa.nulls(len(batch), HEADERS) if batch.headers is None else header_array(batch.headers)
-    )
-    return pa.Table.from_arrays(
-        [
-            pa.array(batch.keys, pa.binary()),
-            pa.array(batch.values, pa.binary()),
-            pa.array(batch.timestamps, pa.int64()),
-            headers,
-            pa.array(batch.offsets, pa.int64()),
-        ],
-        schema=SCHEMA,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ import pyarrow as pa
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
 from kafka_pipeline.streams.backfill.partitions import partitions_of
-from kafka_pipeline.streams.backfill.sorted_runs import SCHEMA, RunWriter
+from kafka_pipeline.streams.backfill.sorted_runs import RunWriter, run_table
 from kafka_pipeline.streams.engine.outputs import OutputColumns
-from kafka_pipeline.streams.sql.columns import HEADERS, header_array
 
 _RUNS = "runs"
 
@@ -128,14 +127,5 @@ class OutputWriter:
             chosen = partitions == partition
             first = self._runs.next_position(topic, int(partition))
             positions[chosen] = np.arange(first, first + np.count_nonzero(chosen))
-        table = pa.Table.from_arrays(
-            [
-                keys,
-                pa.array(values, pa.binary()),
-                pa.array(timestamps, pa.int64()),
-                pa.nulls(size, HEADERS) if headers is None else header_array(headers),
-                pa.array(positions),
-            ],
-            schema=SCHEMA,
-        )
+        table = run_table(keys, values, timestamps, headers, positions)
         self._runs.write(topic, table, partitions)

@@ -29,12 +29,11 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.topic_limits import TopicLimits
 from kafka_pipeline.streams.backfill import tasks as bounded
-from kafka_pipeline.streams.backfill.files import ReadFile, chunks_of
+from kafka_pipeline.streams.backfill.files import ReadFile, WriteFile, chunks_of
 from kafka_pipeline.streams.backfill.kafka import ReadPartition, WritePartition
 from kafka_pipeline.streams.backfill.outputs import runs_of, topics_of
 from kafka_pipeline.streams.backfill.places import Files, TopicRange, are_nested, offsets_of
 from kafka_pipeline.streams.backfill.plan import BackfillPlan, target_specs
-from kafka_pipeline.streams.backfill.results import WriteFile
 from kafka_pipeline.streams.backfill.stage import Input, StageTask, Topics
 from kafka_pipeline.streams.backfill.tasks import BackfillTask, Done, Failed, Workspace
 from kafka_pipeline.streams.backfill.work import Work, opened

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.streams.sql.columns import HEADERS, binary_items, header_items
+from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.streams.sql.columns import HEADERS, binary_items, header_array, header_items
 
 SCHEMA = pa.schema(
     [
@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("position", pa.int64()),
     ]
 )
+"""The columns of a run."""
 BATCH_RECORDS = 100_000
 TASK_BATCH_RECORDS = 20_000
 """How many records a task takes at once: a rejection costs time for all that come after it."""
@@ -38,6 +39,24 @@ _RUN_BATCH_BYTES = 4 * 1024 * 1024
 """A merge holds one batch of each run in memory."""
 _MOST_AT_ONCE = 100
 """How many runs are merged at once."""
+
+
+def run_table(
+    keys: pa.Array,
+    values: Sequence[bytes | None],
+    timestamps: Sequence[int],
+    headers: Sequence[KafkaHeaders] | None,
+    positions: Sequence[int] | npt.NDArray[np.int64],
+) -> pa.Table:
+    """Return records as a table of `SCHEMA`."""
+    columns = [
+        keys,
+        pa.array(values, pa.binary()),
+        pa.array(timestamps, pa.int64()),
+        pa.nulls(len(keys), HEADERS) if headers is None else header_array(headers),
+        pa.array(positions, pa.int64()),
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 class RunWriter:

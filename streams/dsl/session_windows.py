@@ -33,7 +33,11 @@ class SessionAggregator(WindowAggregator, Processor):
         self._merge = aggregate.functions.merger
         self._gap_ms = windows.gap_ms
         self._delay_ms = windows.gap_ms + windows.grace_ms
-        self._closing = Closing(self._ending, aggregate.serdes.key, self._delay_ms // 8)
+        self._closing = Closing(
+            lambda first, last: sessions_ending(self._store, first, last),
+            aggregate.serdes.key,
+            self._delay_ms // 8,
+        )
 
     def open_store(self, store: SessionStore[Any, Any]) -> None:
         self._store = store
@@ -102,16 +106,23 @@ class SessionAggregator(WindowAggregator, Processor):
             if value is not None:
                 yield session, value, session.window.end
 
-    def _ending(self, first: int, last: int) -> list[Windowed[Any]]:
-        """Return the sessions that end between two times, both included."""
-        with self._store.find_sessions_by_end(first, last) as found:
-            return [session for session, _ in found]
-
     def all_closed_at(self, closed: int) -> int | None:
-        first = max(0, closed - self._delay_ms)
-        with self._store.find_sessions_by_end(first, 2**63 - 1) as found:
-            last = max((session.window.end for session, _ in found), default=None)
-        return None if last is None else last + self._delay_ms + 1
+        return last_close(self._store, closed, self._delay_ms)
+
+
+def sessions_ending(store: SessionStore[Any, Any], first: int, last: int) -> list[Windowed[Any]]:
+    """Return the sessions that end between two times, both included."""
+    with store.find_sessions_by_end(first, last) as found:
+        return [session for session, _ in found]
+
+
+def last_close(store: SessionStore[Any, Any], closed: int, delay_ms: int) -> int | None:
+    """Return when the last of the open sessions closes; `None` if all have closed by `closed`.
+
+    A session closes once time is later than its end by more than `delay_ms`.
+    """
+    open_ = sessions_ending(store, max(0, closed - delay_ms), 2**63 - 1)
+    return max((session.window.end + delay_ms + 1 for session in open_), default=None)
 
 
 def look_up_session(store: SessionStore[Any, Any], key: Windowed[Any]) -> Found:

@@ -16,13 +16,14 @@ from kafka_pipeline.streams.dsl.unmatched import Lone, Unmatched
 from kafka_pipeline.streams.dsl.waiting import waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
 from kafka_pipeline.streams.errors import SerializationError
-from kafka_pipeline.streams.event_time.join_time import JoinTime, join_time_store
 from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,
     EXPIRED,
     EXPIRED_AFTER_IDLE,
     NO_TIME,
     FollowsTime,
+    JoinTime,
+    join_time_store,
 )
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
 from kafka_pipeline.streams.record import Record

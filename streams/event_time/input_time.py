@@ -1,4 +1,4 @@
-"""The event time of a task, from what is known of each of its inputs."""
+"""The event time of a task, from the progress of each of its inputs."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _END_OF_TIME = 2**63
 
 
 class Mark(NamedTuple):
-    """What is known of an internal input once all its records before `offset` were taken in.
+    """The progress of an internal input once all its records before `offset` are processed.
 
-    `foreign` is the same without what may depend on records of the task itself.
+    `foreign` is the same without writers whose records may depend on the task itself.
     """
 
     offset: int
@@ -30,9 +30,9 @@ class Mark(NamedTuple):
 
 
 class Origins(NamedTuple):
-    """The processors that took the records of an input out of sources; see `PartProgress`.
+    """The processors that read the records of an input from sources; see `PartProgress`.
 
-    `foreign` are those of what does not depend on records of the task itself.
+    `foreign` leaves out those whose records may depend on the task itself.
     """
 
     all: frozenset[str]
@@ -47,25 +47,25 @@ class _Input:
     origins: Origins
     progress: Progress
     marks: deque[Mark] = field(default_factory=deque)
-    """Those that the task has not passed: it has not processed all records before them."""
+    """The marks with unprocessed records before them."""
     unread: deque[Mark] = field(default_factory=deque)
-    """The marks that the task has not read up to."""
+    """The marks with unread records before them."""
     read: Progress = field(default_factory=Progress)
-    """What is known of the foreign records to come that the task has not even read."""
+    """The progress of the unread records that do not depend on the task."""
     read_mark: int = 0
-    """The offset of the last mark that the task has read up to."""
+    """The offset of the last mark whose records are all read."""
     is_covered: bool = False
     """Whether the task has read nothing beyond that mark."""
     empty_since_ms: int | None = None
 
 
 class InputTime:
-    """How far the time of a task is, as far as its inputs are known to be.
+    """The event time of a task, from the progress of its inputs.
 
-    Of a source partition, the task itself knows how far it is: as far as the largest timestamp
-    processed, and idle once nothing was there to read for `idle_after_ms`. Of a partition of an
-    internal topic, somebody else finds out how far the writers were and which offset their records
-    end before: a `Mark`. It counts once the task has processed what is before that offset.
+    The task itself knows the progress of a source partition: the largest timestamp processed, idle
+    once there was nothing to read for `idle_after_ms`. For a partition of an internal topic, the
+    caller supplies the progress of the writers and the offset at which their records end: a `Mark`.
+    It counts once the task has processed the records before that offset.
 
     Any thread may call `learn`, and read `time_ms`; all else is for one thread at a time.
     """
@@ -81,10 +81,10 @@ class InputTime:
     ) -> None:
         """`writers` has their number by partition; `known` is what was committed.
 
-        The origins of a partition that is not in `origins` are no others'.
+        A partition without `origins` shares them with no other.
 
-        With `passes_sources_on`, time goes on with the records of a single source partition too,
-        also with those that no step gets: results that are held back must not wait for others.
+        With `passes_sources_on`, the records of source partitions advance time too, even those that
+        reach no step: results that are held back must not wait for further records.
         """
         self._passes_sources_on = passes_sources_on
         self._idle_after_ms = idle_after_ms
@@ -107,7 +107,7 @@ class InputTime:
         self._newest: dict[Partition, Mark] = {}
 
     def learn(self, marks: Mapping[Partition, Mark]) -> None:
-        """Take in how far writers of internal inputs are, all as of one moment."""
+        """Take in the progress of the writers of internal inputs, all as of one moment."""
         new = {each: mark for each, mark in marks.items() if self._newest.get(each) != mark}
         if new:
             self._newest |= new
@@ -119,7 +119,7 @@ class InputTime:
         return self._time_ms
 
     def known(self, partition: Partition) -> Progress:
-        """Return how far an internal input is, for the commit."""
+        """Return the progress of an internal input, for the commit."""
         return self._inputs[partition].progress
 
     def writers(self, partition: Partition) -> int:
@@ -139,7 +139,7 @@ class InputTime:
     def complete_until(self, partition: Partition) -> int:
         """Return the time before which all records of an internal input were read.
 
-        Those that may depend on records of the task itself do not count.
+        Records that may depend on the task itself do not count.
         """
         asked = self._inputs[partition]
         if asked.read.is_idle and all(
@@ -221,7 +221,7 @@ class InputTime:
 
 
 def _add(marks: deque[Mark], mark: Mark) -> None:
-    """Append a mark; of many, some are enough to go on."""
+    """Append a mark; drops every other one when there are too many."""
     if len(marks) >= _MOST_MARKS:
         kept = [*marks][::2]
         marks.clear()
@@ -230,9 +230,9 @@ def _add(marks: deque[Mark], mark: Mark) -> None:
 
 
 def _later(before: Progress, found: Progress, *, is_last: bool) -> Progress:
-    """Return what is known after one more mark. Time never goes back.
+    """Return the progress after one more mark. Time never goes back.
 
-    Unless it is the last one, something may be ahead of the next.
+    An input is idle only after its last mark: records may follow before the next one.
     """
     return Progress(
         max(before.time_ms, found.time_ms),
@@ -242,6 +242,6 @@ def _later(before: Progress, found: Progress, *, is_last: bool) -> Progress:
 
 
 def _knows_as_much(asked: _Input, other: _Input) -> bool:
-    """Return whether an idle input has learned of all that has come of another one."""
+    """Return whether another input is idle, and knows of no later progress of the sources."""
     known = other.read
     return known.is_idle and other.is_covered and known.sources_ms <= asked.read.sources_ms

@@ -1,4 +1,4 @@
-"""How far something is in event time, and what several together are."""
+"""Progress in event time: of one input, and of several combined."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ UNKNOWN = -1
 
 
 class Progress(NamedTuple):
-    """Every record to come has a clock of `time_ms` or later, in ms; -1 while unknown.
+    """Every future record has a clock of `time_ms` or later, in ms; -1 while unknown.
 
-    What `is_idle` has nothing to come for now, and holds nobody back. `sources_ms` is how far the
-    sources of it were, as far as it knows, whatever is held back on the way.
+    An input that `is_idle` expects no records for now, and holds nothing back. `sources_ms` is the
+    last known progress of its sources, without the delays of operators that hold records back.
     """
 
     time_ms: int = UNKNOWN
@@ -20,15 +20,15 @@ class Progress(NamedTuple):
     sources_ms: int = UNKNOWN
 
     def held_back(self, hold_ms: int) -> Progress:
-        """Return the progress behind a node that holds records back for that long."""
+        """Return the progress downstream of a node that holds records back for that long."""
         return self._replace(time_ms=max(self.time_ms - hold_ms, UNKNOWN)) if hold_ms else self
 
 
 class PartProgress(NamedTuple):
     """The progress of one of several inputs.
 
-    `origins` are the processors that took its records out of sources. If it `has_all`, it gets what
-    all tasks of these have read; otherwise it is one of those tasks.
+    `origins` are the processors that read its records from sources. With `has_all`, it receives the
+    records of all tasks of these processors; otherwise it is one of those tasks.
     """
 
     progress: Progress
@@ -37,9 +37,9 @@ class PartProgress(NamedTuple):
 
 
 def combined(parts: Iterable[PartProgress]) -> Progress:
-    """Return the progress of what comes from several: the least of those that hold others back.
+    """Return the progress of several inputs: the least of those that hold time back.
 
-    If all are idle, it is as far as the first of them, and idle.
+    If all are idle, the result is idle, with the progress of the most advanced one.
     """
     found = list(parts)
     live = [each.progress for each in holding(found)]
@@ -55,10 +55,10 @@ def combined(parts: Iterable[PartProgress]) -> Progress:
 
 
 def holding(parts: Sequence[PartProgress]) -> list[PartProgress]:
-    """Return those that hold others back, in their order: they are not idle, or have yet to learn.
+    """Return the inputs that hold time back, in order: active ones, and idle ones that lag.
 
-    The latter know less of the sources than another part that has nothing but records of these. So
-    they were idle only before these records came, and will go on with them.
+    An idle input lags if one whose origins it shares knows of later progress of the sources: it was
+    idle before those records, and will receive what they lead to.
     """
     idle = {each.origins for each in parts if each.has_all and each.progress.is_idle}
     newest_ms = {

@@ -1,4 +1,4 @@
-"""The time of a step with windows or joins: how far it is, and which windows have been closed."""
+"""The event time of steps with windows or joins, and the windows that they have closed."""
 
 from __future__ import annotations
 
@@ -24,26 +24,32 @@ _TIMES: Serde[tuple[int, int]] = Serde(
 NO_TIME = -1
 _KEY = "time"
 
+_JOIN_TIME: Serde[int] = Serde(
+    "times", lambda now: _LAYOUT.pack(now, NO_TIME), lambda data: int(_LAYOUT.unpack(data)[0])
+)
+"""The second number is unused: it was the earliest time of a waiting record."""
+_JOIN_KEY = "join"
+
 _LEAST_STEP_MS = 60_000
 """A time that no record depends on yet is written only this often, in event time."""
 
 ENDS_MS = 2
-"""How much later than the step the stores that follow it are, in event time: bounds of time that
-steps look for may include their ends."""
+"""How far, in event time, stores stay behind the step that they follow: its ranges of time may
+include their ends."""
 
 EXPIRED = "expired"
 """The reason under which late records are counted, as stores count late entries."""
 
 EXPIRED_AFTER_IDLE = "expired after idle"
-"""The reason for records that are not behind their own clock, but behind what has closed while
-their source partition was idle."""
+"""The reason for records in time by their own clock, for windows that closed while their source
+partition was idle."""
 
 SENT_ON = {reason: f"{reason} (late_to)" for reason in (EXPIRED, EXPIRED_AFTER_IDLE)}
-"""The reason under which a late record counts that went to the topic of late ones instead."""
+"""The reasons for late records that were sent to the topic of late records."""
 
 SPLIT_SESSION = f"{EXPIRED} (split session)"
-"""The reason for records that are in the results, but too late for a session next to them. That
-has closed and does not change any more, so they are in another one, at most the gap apart."""
+"""The reason for records in the results that are late for the session next to them. That session
+has closed, so they are in another one, although the gap between both is not exceeded."""
 
 LATE = frozenset((*SENT_ON, *SENT_ON.values(), SPLIT_SESSION))
 """All reasons of late records."""
@@ -63,11 +69,11 @@ def times_store(name: str) -> StoreBuilder[Any, Any]:
 
 
 def merged_times(found: Sequence[bytes]) -> bytes:
-    """Return the times of a task that takes the place of several, of those that they had.
+    """Return the times of a task that replaces several, from the former tasks' times.
 
-    The earliest time counts, as records may be on the way that the task of this time still waits
-    for. Those of the others are late by their own clocks. The earliest time of closing counts, too:
-    what only others have emitted must no longer be in the store, and all else is yet to be emitted.
+    The earliest time counts: records that its task still waits for may be under way, and the late
+    records of the other tasks are late by their own clocks. The earliest closing time counts too:
+    windows that other tasks have emitted must be gone from the store, and all others are due.
     """
     nows, closed = zip(*map(_LAYOUT.unpack, found), strict=True)
     return _LAYOUT.pack(min(nows), min(closed))
@@ -87,32 +93,32 @@ def times_store_name(name: str) -> str:
 def late_reason(own: int, closes_at: int, *, follows_records: bool) -> str:
     """Return the reason to count for a late record, whose own clock is `own`.
 
-    What it belongs to closes at `closes_at`. If its own clock is not there yet, the step has gone
-    on without it because its source partition was idle.
+    Its window closes at `closes_at`. If its own clock is earlier, the step advanced without it
+    because its source partition was idle.
     """
     is_behind = follows_records or own >= closes_at
     return EXPIRED if is_behind else EXPIRED_AFTER_IDLE
 
 
 class FollowsTime(ABC):
-    """A processor that has something to do when event time goes on without a record."""
+    """A processor with work to do when event time advances without a record."""
 
     @abstractmethod
     def time_passed(self, time: int) -> None:
-        """Do what is due: no record with a clock before `time` can come any more.
+        """Do the work due: every future record has a clock of `time` or later.
 
-        `time` is that of the task. A step subtracts for how long the ones ahead of it hold back.
+        `time` is that of the task. A step subtracts the delay of the steps upstream that hold
+        records back.
         """
 
 
 class StepTime:
     """The times of one processor, as its store has them.
 
-    `now` is how far the step is. If the records of its task come from one writer, each record that
-    reaches the step moves it on, as in Kafka Streams. Otherwise it moves only as far as all inputs
-    of the task are known to be, so that it does not depend on which of them is faster. All windows
-    that end before `closed`, or at it if their end is exclusive, were emitted. Both are -1 in the
-    beginning.
+    `now` is the step's time. If the records of its task come from one writer, each record advances
+    it, as in Kafka Streams. Otherwise it advances with the least progress of the task's inputs, so
+    that their relative speed does not matter. All windows that end before `closed`, or at it if
+    their end is exclusive, were emitted. Both are -1 at first.
     """
 
     def __init__(
@@ -125,7 +131,7 @@ class StepTime:
     ) -> None:
         """`is_shared` says that other processors of the task have the same time.
 
-        `on_undo` is called when the engine has undone what the processor did, and in the beginning.
+        `on_undo` is called after the engine has rolled the processor's changes back, and at first.
         """
         self._task = context.task_time
         self._hold_ms = context.hold_ms
@@ -135,7 +141,7 @@ class StepTime:
         self._generation: int | None = None
         self._now = self._closed = NO_TIME
         self._passed = NO_TIME
-        """How far all inputs were known to be; the store has it once something depends on it."""
+        """The progress of all inputs; stored once a result depends on it."""
 
     @property
     def follows_records(self) -> bool:
@@ -204,9 +210,9 @@ class StepTime:
 
     @contextmanager
     def own_clocks(self) -> Iterator[None]:
-        """Forward what was held back: its clocks are its own times, not that of the record in hand.
+        """Forward held-back records with their own times as clocks, not the current record's clock.
 
-        Whether it is late further on does not hang on which record, or none, has let it go.
+        So the record that releases them does not decide whether they are late downstream.
         """
         clock, self._task.clock = self._task.clock, NO_CLOCK
         try:
@@ -220,7 +226,7 @@ class StepTime:
         return self._task.clock
 
     def after_hold(self, time: int) -> int:
-        """Return what a time of the task is for this step: those ahead of it hold records back."""
+        """Return the step's time for a time of the task: upstream steps hold records back."""
         return time - self._hold_ms
 
     def _reach(self, timestamp: int) -> None:
@@ -234,3 +240,52 @@ class StepTime:
         self._now, self._closed = self._store.get(_KEY) or (NO_TIME, NO_TIME)
         self._generation = self._store.generation
         self._on_undo()
+
+
+def join_time_store(name: str) -> StoreBuilder[str, int]:
+    """Return the definition of the store for `JoinTime`.
+
+    Results depend on the time, so it is state, and survives a restart.
+    """
+    return key_value(name, serdes.string, _JOIN_TIME).spread("join_times")
+
+
+def merged_join_times(found: Sequence[bytes]) -> bytes:
+    """Return the time of a task that replaces several: the earliest, as in `merged_times`."""
+    return _LAYOUT.pack(min(_LAYOUT.unpack(data)[0] for data in found), NO_TIME)
+
+
+class JoinTime:
+    """The time of a join; `StepTime` says what moves it."""
+
+    def __init__(self, context: ProcessorContext, store: KeyValueStore[str, int]) -> None:
+        self._task = context.task_time
+        self._store = store
+        self._generation: int | None = None
+        self._now = self._passed = NO_TIME
+
+    def see(self, timestamp: int) -> int:
+        """Take the record in hand into account; return the time."""
+        self._read()
+        now = max(self._passed, timestamp if self._task.follows_records else NO_TIME)
+        if now > self._now:
+            self._store.put(_JOIN_KEY, now)
+            self._now = now
+        return self._now
+
+    @property
+    def now(self) -> int:
+        """The time, in ms."""
+        self._read()
+        return max(self._now, self._passed)
+
+    def move(self, time: int) -> None:
+        """Go on to a time, as all inputs are known to be there."""
+        self._passed = max(self._passed, time)
+
+    def _read(self) -> None:
+        if self._store.generation != self._generation:
+            # What the engine has undone since must be forgotten here too.
+            found = self._store.get(_JOIN_KEY)
+            self._now = NO_TIME if found is None else found
+            self._generation = self._store.generation

@@ -1,4 +1,4 @@
-"""How far the writers of a topic are, from what they have committed and what is unread."""
+"""The progress of the writers of a topic, from their commits and their unread input."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Partition = tuple[str, int]
 
 
 class Answers(NamedTuple):
-    """What the brokers said: first the committed positions by processor, then offsets.
+    """The brokers' answers: committed positions by processor, and offsets by partition.
 
-    `ends` are the high watermarks of what the writers read, and `starts` the oldest offsets of what
-    they have never committed. Partitions of which nothing is known are left out.
+    `ends` are the high watermarks of the writers' inputs, and `starts` the oldest offsets of inputs
+    without a commit. Unknown partitions are left out.
     """
 
     committed: Mapping[str, Mapping[Partition, Committed]]
@@ -35,10 +35,10 @@ class Answers(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A task that holds event time back, as it has not passed on everything yet.
+    """A task that holds event time back, as part of its input is not processed yet.
 
-    `unread` is how many offsets are left of its input, 0 if that is held back itself, and None
-    while nobody knows.
+    `unread` is the number of unread offsets, 0 if its input is held back itself, `None` while
+    unknown.
     """
 
     task: TaskId
@@ -47,15 +47,15 @@ class Holder(NamedTuple):
 
 
 class TopicProgress:
-    """How far a topic is that some processors write: what comes has a later clock."""
+    """The progress of a topic that some processors write: a bound for the clocks of new records."""
 
     def __init__(self, inputs: Sequence[_TaskInput], answers: Answers) -> None:
         self._inputs = inputs
         self._answers = answers
         self.progress = combined([each.part for each in inputs])
-        """The least of the tasks' that hold others back."""
+        """The least progress of the tasks that hold it back."""
         self.foreign = self.progress
-        """The same without what may depend on records of the one who asks."""
+        """The same without inputs that may depend on the reader's own records."""
         foreign = [each.part for each in inputs if not each.is_feedback]
         if len(foreign) < len(inputs):
             self.foreign = combined(foreign)
@@ -69,7 +69,7 @@ class TopicProgress:
 
     @cached_property
     def holders(self) -> list[Holder]:
-        """The tasks that hold the topic back, those that are least far first."""
+        """The tasks that hold the topic back, least progress first."""
         held = set(map(id, holding([each.part for each in self._inputs])))
         found: dict[TaskId, Holder] = {}
         for each in self._inputs:
@@ -94,7 +94,7 @@ class TopicProgress:
 
 
 class _TaskInput(NamedTuple):
-    """How far a task that writes a topic is with one of its inputs, as seen behind it."""
+    """The progress of a writing task with one of its inputs, as seen downstream of the task."""
 
     writer: Writer
     number: int
@@ -103,24 +103,23 @@ class _TaskInput(NamedTuple):
 
 
 class WriterProgress:
-    """Finds out how far the writers of topics are. For one thread at a time.
+    """Finds the progress of the writers of topics. For one thread at a time.
 
-    A task that writes is as far as the least of its inputs that still have something unread, or had
-    until a short while ago: once nothing was unread of a source partition for `idle_after_ms`, it
-    holds nobody back. Of a task with several inputs, or one that other tasks write, only the task
-    can say whether they are idle: its own results hang on that. If it says nothing for ten times as
-    long, although nothing is unread, it does not run.
+    A writing task has the least progress of its active inputs. A source partition becomes idle once
+    nothing is unread for `idle_after_ms`. If a task has several inputs, or one that other tasks
+    write, only the task itself can tell which are idle, as its results depend on that. A task that
+    says nothing for ten times as long, with nothing unread, is not running.
     """
 
     def __init__(self, idle_after_ms: int) -> None:
         self._idle_after_ms = idle_after_ms
         self._read_since_ms: dict[tuple[str, Partition], int] = {}
-        """Since when nothing is unread of an input, by processor and partition."""
+        """Since when an input is fully read, by processor and partition."""
 
     def of(
         self, topic: str, writers: Sequence[Writer], answers: Answers, now_ms: int
     ) -> TopicProgress:
-        """Return how far a topic is that these processors write.
+        """Return the progress of a topic that these processors write.
 
         `now_ms` comes from a clock that only goes forward.
         """
@@ -187,7 +186,7 @@ def _inputs(writer: Writer, number: int) -> list[Partition]:
 
 
 def _progress(committed: Committed | None, *, is_internal: bool) -> InputProgress:
-    """Return how far a task was with an input; unknown if it has not said so."""
+    """Return the committed progress of a task with an input; unknown if there is none."""
     if committed is None:
         return InputProgress(0)
     if committed.progress is not None:

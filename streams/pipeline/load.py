@@ -18,7 +18,6 @@ from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import check_given_counts
 from kafka_pipeline.streams.pipeline.topics import Made, check_topics
-from kafka_pipeline.streams.pipeline.updates import check_updates
 from kafka_pipeline.streams.sql.spec import Queries
 
 StartProblem = Callable[[PipelineProcessor], str]
@@ -44,7 +43,6 @@ def load_pipeline(
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    check_updates(file, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):
@@ -99,7 +97,6 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    check_updates(file, problems)
     problems.raise_if_any()
 
 

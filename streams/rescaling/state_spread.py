@@ -14,8 +14,12 @@ from kafka_pipeline.common.specs import SHAPE_STORE
 from kafka_pipeline.common.spreading import Rule, Spreading
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.partitions import partitions_of
-from kafka_pipeline.streams.event_time.join_time import merged_join_times
-from kafka_pipeline.streams.event_time.step_time import closed_until, merged_times, times_store_name
+from kafka_pipeline.streams.event_time.step_time import (
+    closed_until,
+    merged_join_times,
+    merged_times,
+    times_store_name,
+)
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.open_windows import OpenWindows
 from kafka_pipeline.streams.rescaling.saved import SavedRow, SavedState, SpreadRow

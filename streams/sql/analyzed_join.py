@@ -1,7 +1,7 @@
 """Recognises the queries that join two inputs, on Spark's analyzed plans, and cuts them there.
 
-Below the join, records of each side become rows, one by one. Above it, pairs of rows become
-results, one by one too. Which rows meet is not Spark's task: they come at different times.
+Below the join, each record becomes rows; above it, each pair of rows becomes results. Spark does
+not pair the rows, as they arrive at different times.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, SEVERAL_JOINS, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
@@ -25,6 +25,7 @@ from kafka_pipeline.streams.sql.plan import (
     is_input,
     items,
     kind,
+    names_read,
     reads_input,
     refusal,
     require_narrow,
@@ -46,10 +47,9 @@ _SUMS = ("TimestampAddInterval", "TimeAdd")
 class JoinedQuery:
     """An analyzed query that joins two inputs.
 
-    `above` are the operators from the result down to the `join`. `rdd_ids` are those of the inputs,
-    left and right, and `spec` says how they meet. `others` is what the condition demands in
-    addition to the keys and the bounds, and `kept` has the columns of each side that this and
-    `above` use.
+    `above` are the operators from the result down to the `join`. `rdd_ids` are the ids of the left
+    and the right input, and `spec` describes how they meet. `others` are the conditions besides the
+    keys and the bounds, and `kept` the columns of each side that `others` and `above` use.
     """
 
     above: list[PlanStep]
@@ -114,7 +114,7 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
     if any(is_input(node, view_id) for node in all_nodes(analyzed)):
         raise QueryError("a query that joins two inputs cannot also read input: name the two")
     for subquery in items(analyzed.subqueriesAll()):
-        for name in _names(subquery, inputs):
+        for name in names_read(subquery, inputs):
             raise QueryError(f"a subquery reads {name}: join the two inputs in FROM")
     above, join = _way_to_join(analyzed, inputs)
     keeps = _KEEPS.get(str(join.joinType().toString()))
@@ -146,15 +146,11 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
     )
 
 
-def _names(plan: Any, inputs: Mapping[int, str]) -> list[str]:
-    return [name for rdd_id, name in inputs.items() if reads_input(plan, rdd_id)]
-
-
 def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], Any]:
     above: list[PlanStep] = []
     while True:
         children = items(plan.children())
-        reading = [index for index, child in enumerate(children) if _names(child, inputs)]
+        reading = [index for index, child in enumerate(children) if names_read(child, inputs)]
         if not reading:
             raise QueryError("the query does not join two inputs")
         if len(reading) > 1:
@@ -176,10 +172,7 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
         for child in items(join.children())
     ]
     if len(sides[0]) > 1 or len(sides[1]) > 1:
-        raise QueryError(
-            "the query joins inputs more than once: use a processor for each join, which reads the "
-            "results of the one before it and one more input"
-        )
+        raise QueryError(SEVERAL_JOINS)
     (left,), (right,) = sides
     if left == right:
         raise QueryError(f"{inputs[left]} is joined with itself")
@@ -187,7 +180,7 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
 
 
 def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeComparison], list[Any]]:
-    """Return what a condition demands of times, and what else but that the keys are equal.
+    """Return the comparisons of times in a condition, and all others but the equality of keys.
 
     Raises `QueryError` unless the keys of both records must be equal.
     """

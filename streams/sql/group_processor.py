@@ -26,12 +26,12 @@ from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, R
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import table_of
+from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
 from kafka_pipeline.streams.sql.kept_shape import KeptShape, kept_content
 from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows
-from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.state_shape import (

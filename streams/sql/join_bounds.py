@@ -14,6 +14,10 @@ EXAMPLE = (
     "FROM orders o JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN o.timestamp - INTERVAL "
     "5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES"
 )
+SEVERAL_JOINS = (
+    "the query joins inputs more than once: use a processor for each join, which reads the results "
+    "of the one before it and one more input"
+)
 _MIRRORED: dict[str, Comparing] = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
 
 

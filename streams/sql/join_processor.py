@@ -1,9 +1,9 @@
-"""`type: sql` with a join of two inputs: records become rows, which meet those that were kept.
+"""`type: sql` with a join of two inputs: records become rows, which meet the stored rows.
 
-Spark turns the records of a batch into rows, and pairs of rows into results. A row whose side has
-results without a partner goes through Spark alone when it comes. What that gives is kept until a
-partner comes, or until none can come any more. So an error in SELECT rejects the record that the
-row stems from, and not the one that moves time on.
+Spark turns the records of a batch into rows, and pairs of rows into results. In an outer join, it
+also computes the result of each new row without a partner. That is stored until a partner arrives,
+or sent once partners would be late. So an error in SELECT rejects the record of the row, not the
+record that advances time.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def _said(join: JoinSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """Records of a batch that are looked at: those before `stop`, as tables for both sides.
+    """The records of a batch before `stop`, as a table for each side.
 
-    `now` has the time at each record, `late_by` the one that it may be late by, and `late` and
-    `keyless` the records that are left out.
-    `wrong` says what is wrong with the record at `stop`, if anything is.
+    `now` is stream time at each record, and `late_by` the time that decides whether it is late.
+    `late` and `keyless` are the indexes of records that are left out. `wrong` is the reason to
+    reject the record at `stop`, or "".
     """
 
     tables: list[pa.Table]
@@ -94,7 +94,7 @@ class _Taken:
 
 
 class _Result(NamedTuple):
-    """When a result comes: with which record, and where among those that come with it."""
+    """The place of a result in the output: its record, and its place among the results of that."""
 
     record: int
     phase: int
@@ -138,7 +138,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         self._late = LateRecords(self._join.late_to, context)
 
     def process(self, batch: Batch) -> None:
-        """Do all for the records before the first that is not text, and reject that one."""
+        """Process the records before the first malformed one, and reject that one."""
         assert isinstance(batch, MixedBatch)
         sides = [int(topic == self._right_topic) for topic in batch.topics]
         taken = self._taken(batch, sides)
@@ -245,7 +245,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
     def _ordered(
         self, pairs: Pairs, results: pa.Table, now: Times, keyless: Sequence[bool]
     ) -> pa.Table:
-        """Return the results that come now, in order, and keep those of rows that wait."""
+        """Return the results to send now, in order; store those of waiting rows."""
         results = completed(results, _RESULTS_OF_PAIRS)
         encoded = self._codec.encode(results)
         matched = {row for pair in pairs.matched() for row in pair}

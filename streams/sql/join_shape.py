@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.streams.sql.prepared import Prepared
+from kafka_pipeline.streams.sql.spec import Prepared
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 RECORD = "__record"

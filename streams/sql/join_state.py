@@ -1,8 +1,8 @@
-"""What a task keeps of a join of two inputs, and how rows find their partners.
+"""The state of a join of two inputs, and how rows find their partners.
 
-All times are in ms. A row of one side meets those of the other one that came before it, with the
-same key and a time in its reach. It has no partner any more once stream time has passed the end of
-its reach by the grace period: a partner would be late.
+All times are in ms. A new row meets the earlier rows of the other side with the same key and a time
+within its reach. It stops waiting for partners once stream time exceeds the end of its reach by the
+grace period: later partners would be late.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNKNOWN = -1
 
 
 class Row(NamedTuple):
-    """A row of a record in hand: the number of the record, the side, and the row as bytes."""
+    """A new row: the index of its record in the batch, its side, and its bytes."""
 
     record: int
     side: int
@@ -44,9 +44,9 @@ class Row(NamedTuple):
 
 
 class WaitingRow(NamedTuple):
-    """A row that has no partner yet; `due` is the last time that a partner may have.
+    """A row without a partner so far; `due` is the latest time of a possible partner.
 
-    `number` is that of the row, in the order in which rows came.
+    `number` counts the rows of the task in order of arrival.
     """
 
     due: int
@@ -58,10 +58,9 @@ class WaitingRow(NamedTuple):
 class Pairs:
     """Pairs of rows, and rows without a partner, as columns of one length.
 
-    Each has a row of the left side and one of the right side, as an index in `rows`, or `None`. It
-    came with `records`, and has the later one of the `times` of its rows. `waiting` has what the
-    rows of a pair are for the store of those without a partner, if their side has results without
-    one.
+    `left` and `right` are indexes in `rows`, `None` for the missing partner. `records` is the index
+    of the record that completed each pair, and `times` the later time of its rows. `waiting` holds
+    the rows of each pair whose side also gives results without a partner, as the store knows them.
     """
 
     rows: tuple[list[bytes], list[bytes]] = field(default_factory=lambda: ([], []))
@@ -76,7 +75,7 @@ class Pairs:
         return len(self.times)
 
     def row(self, side: int, number: int, data: bytes) -> int:
-        """Return the index of a row, which is added the first time."""
+        """Return the index of a row in `rows`; adds the row the first time."""
         index = self._known.get(number)
         if index is None:
             index = self._known[number] = len(self.rows[side])
@@ -98,7 +97,7 @@ class Pairs:
         self.waiting.append(waiting)
 
     def alone(self, pair: int) -> WaitingRow | None:
-        """Return the row that is there alone; `None` for a pair of two rows."""
+        """Return the only row of an entry without a partner; `None` for a pair."""
         if self.left[pair] is not None and self.right[pair] is not None:
             return None
         return self.waiting[pair][0]
@@ -108,7 +107,7 @@ class Pairs:
         return (self.waiting[pair] for pair in range(len(self)) if self.alone(pair) is None)
 
     def drop(self, pairs: Sequence[int]) -> None:
-        """Take pairs of two rows for no pairs. The others keep their numbers."""
+        """Discard pairs whose condition fails; the others keep their numbers."""
         for pair in pairs:
             self.waiting[pair] = ()
 
@@ -165,8 +164,8 @@ class JoinState:
     ) -> Pairs:
         """Keep rows, in the order of their records, and return the pairs that they make.
 
-        `keys` and `times` are those of all records, and `now` is the time after them. If the
-        side of a row has results without a partner, the row is also there alone.
+        `keys` and `times` are those of all records, and `now` is stream time after them. A row
+        also gets an entry without a partner if its side gives such results.
         """
         self._shape.keep()
         _, number = self._times.get(_TIME) or (-1, 0)
@@ -229,7 +228,7 @@ class JoinState:
                 self._waiting.put(place, None)
 
     def released(self, now: int) -> list[tuple[WaitingRow, Items]]:
-        """Return the results of rows for which no partner can come any more, and forget them."""
+        """Remove and return the results of rows whose partners would be late now."""
         if self._waiting.generation != self._generation:
             # What the engine has undone since must be forgotten here too.
             self._generation, self._first_due = self._waiting.generation, _UNKNOWN
@@ -252,9 +251,9 @@ class JoinState:
 
 
 class Renumbering:
-    """Numbers the rows of a task that takes the place of several, so that each has its own.
+    """Gives the rows of a former task numbers that are unique in the task that replaces several.
 
-    It is the task with this `rank` of `tasks` that become one.
+    The former task is number `rank` of `tasks`.
     """
 
     def __init__(self, tasks: int, rank: int) -> None:
@@ -262,7 +261,7 @@ class Renumbering:
         self._rank = rank
 
     def number(self, number: int) -> int:
-        """Return what a row's number becomes. Raises `OverflowError`."""
+        """Return the new number of a row. Raises `OverflowError`."""
         found = number * self._tasks + self._rank
         if found > MAX_TIME:
             raise OverflowError("the numbers of its rows become too large")
@@ -273,7 +272,7 @@ class Renumbering:
         return _NUMBER.pack(self.number(number_of_row(value))) + value[_NUMBER.size :]
 
     def place(self, place: bytes) -> bytes:
-        """Return the place of the results of a row without a partner, with its new number."""
+        """Return the key of the results of a row without a partner, with its new number."""
         due, side, number = _PLACE.unpack(place)
         return _PLACE.pack(due, side, self.number(number))
 
@@ -290,9 +289,9 @@ def number_of_place(place: bytes) -> int:
 
 
 def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
-    """Return the time and the next number of a task that takes the place of `tasks`.
+    """Return the time and the next row number of a task that replaces `tasks` former ones.
 
-    `found` are those that they had; some may have none. Raises `OverflowError`.
+    `found` holds the stored times of the former tasks, which some may lack. Raises `OverflowError`.
     """
     times, numbers = zip(*map(_TIMES.unpack, found), strict=True)
     return _TIMES.pack(min(times), Renumbering(tasks, 0).number(max(numbers)))

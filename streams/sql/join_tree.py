@@ -12,7 +12,13 @@ from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from kafka_pipeline.common.specs import JoinSide, JoinSpec
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, Comparing, TimeComparison, bounds_of
+from kafka_pipeline.streams.sql.join_bounds import (
+    EXAMPLE,
+    SEVERAL_JOINS,
+    Comparing,
+    TimeComparison,
+    bounds_of,
+)
 from kafka_pipeline.streams.sql.query_tree import (
     is_column_of_records,
     is_input,
@@ -52,10 +58,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     except (SqlglotError, RecursionError):
         return None
     if len(found) > 1:
-        raise QueryError(
-            "the query joins inputs more than once: use a processor for each join, which reads the "
-            "results of the one before it and one more input"
-        )
+        raise QueryError(SEVERAL_JOINS)
     if not found:
         return None
     scope, join, left, right = found[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 from kafka_pipeline.common.specs import GroupingSpec
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.dsl.session_windows import last_close, sessions_ending
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
@@ -22,7 +24,6 @@ from kafka_pipeline.streams.sql.session_merging import Session, SessionsOfKey
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import SESSIONS, sessions_of
 from kafka_pipeline.streams.stores import SessionStore
-from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.windowed import Window, Windowed
 
 _Id = Windowed[bytes]
@@ -34,21 +35,21 @@ _Kept = list[tuple[_Id, bytes]]
 class Placed:
     """Where the rows of a batch belong.
 
-    `kept` are the sessions that were kept near them. The parts of `changed`, the sessions that rows
-    were added to, are numbers of `kept`, or of rows plus the length of `kept`. `late` are the
-    numbers of the rows that belong to no open session.
+    `kept` are the stored sessions near them, and `changed` the sessions with new rows. The parts of
+    a changed session number first `kept`, then the rows. `late` are the numbers of rows without an
+    open session.
     """
 
     kept: _Kept = field(default_factory=list)
     changed: list[tuple[bytes, Session]] = field(default_factory=list)
     late: list[int] = field(default_factory=list)
     split: list[int] = field(default_factory=list)
-    """The rows next to a session that has closed, which are therefore in another one."""
+    """The rows in a session of their own because the session next to them has closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A session with rows of this batch; its `former` parts were kept."""
+    """A session with rows of this batch; `former` are the stored sessions in it."""
 
     id: _Id
     parts: Sequence[int]
@@ -67,7 +68,8 @@ class KeptSessions(KeptGroups):
         self._sessions = sessions_of(grouping)
         self.delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
         """How long after its last record a session closes, less 1 ms."""
-        self._closing = Closing(self._ending, serdes.bytes, self.delay_ms // 8)
+        scan = partial(sessions_ending, self._store)
+        self._closing = Closing(scan, serdes.bytes, self.delay_ms // 8)
         times = context.get_state_store(times_store_name(SESSIONS))
         self.time = StepTime(context, times, on_undo=self._closing.forget)
         if not self.time.follows_records:
@@ -76,7 +78,7 @@ class KeptSessions(KeptGroups):
     def place(self, groups: Groups, late_by: npt.NDArray[np.int64]) -> Placed:
         """Find the sessions of rows, in this order.
 
-        `late_by` has the time that each of them may be late by.
+        `late_by` holds for each row the stream time that may make it late.
         """
         by_key: dict[bytes, list[int]] = {}
         for row, key in enumerate(groups.keys):
@@ -137,9 +139,7 @@ class KeptSessions(KeptGroups):
     @property
     def all_closed_at(self) -> int | None:
         """The time at which the last open session closes; `None` if none is open."""
-        first = max(0, self.time.closed - self.delay_ms)
-        last = max((id_.window.end for id_ in self._ending(first, MAX_TIME)), default=None)
-        return None if last is None else last + self.delay_ms + 1
+        return last_close(self._store, self.time.closed, self.delay_ms)
 
     def pass_time(self, time: int, merge: Merge) -> list[Batch]:
         """Go on to a time, as all inputs are known to be there; return the results of sessions."""
@@ -155,7 +155,7 @@ class KeptSessions(KeptGroups):
         return self._closed(merged, list(values), time)
 
     def _near(self, key: bytes, times: Sequence[int]) -> _Kept:
-        """Return the sessions of a key that were kept, and that one of these times may be in."""
+        """Return the stored sessions of a key within the gap of any of these times."""
         gap_ms = self._sessions.gap_ms
         earliest_end = max(0, min(times) - gap_ms)
         with self._store.find_sessions(key, earliest_end, max(times) + gap_ms) as found:
@@ -166,7 +166,7 @@ class KeptSessions(KeptGroups):
         return self._store.has_expired(key, time - gap_ms, time + gap_ms)
 
     def _due(self, closed: int, now: int, changes: Sequence[_Change]) -> _Kept:
-        """Return the sessions that close, except those that are part of changed ones."""
+        """Return the sessions that close, except those inside changed sessions."""
         changed = {id_ for change in changes for id_, _ in change.former}
         due = self._closing.due(closed - self.delay_ms, now - self.delay_ms - 1)
         values = [(id_, self._store.fetch_session(id_.key, *id_.window)) for id_ in due]
@@ -176,9 +176,9 @@ class KeptSessions(KeptGroups):
         return found
 
     def _outgrown(self, changes: Sequence[_Change], placed: Placed) -> _Kept:
-        """Return the sessions with results that are part of larger ones now.
+        """Return the former sessions, now inside larger ones, whose results must be deleted.
 
-        Their keys are needed, to delete them. Without a column `key`, there are none.
+        Without a column `key`, no result can be deleted.
         """
         if "key" not in self.shape.output.names:
             return []
@@ -188,11 +188,6 @@ class KeptSessions(KeptGroups):
             for id_, value in change.former
             if id_ != change.id and self.had_result(value)
         ]
-
-    def _ending(self, first: int, last: int) -> list[Windowed[bytes]]:
-        """Return the sessions that end between two times, both included."""
-        with self._store.find_sessions_by_end(first, last) as found:
-            return [session for session, _ in found]
 
     def _decoded(self, kept: _Kept) -> pa.Table:
         keys, starts = [id_.key for id_, _ in kept], [id_.window.start for id_, _ in kept]
@@ -208,8 +203,8 @@ class KeptSessions(KeptGroups):
     ) -> tuple[Merged, dict[_Id, bytes]]:
         """Merge rows of a table, given by their numbers, into sessions.
 
-        The second value has the sessions in the order of the merged rows, with their values. `kept`
-        has those that they had.
+        The second value maps the sessions, in the order of the merged rows, to their new values.
+        `kept` holds the former values.
         """
         picks = [number for _, parts in wanted for number in parts]
         windows = [id_.window for id_, parts in wanted for _ in parts]
@@ -222,7 +217,7 @@ class KeptSessions(KeptGroups):
         return merged, dict(zip(ids, values, strict=True))
 
     def _put(self, changes: Sequence[_Change], values: Mapping[_Id, bytes], now: int) -> None:
-        """Replace sessions by those that they are part of now; closed ones do not change again."""
+        """Replace stored sessions by the larger ones that contain them; drop those that closed."""
         for change in changes:
             is_open = change.id.window.end + self.delay_ms >= now
             for id_, _ in change.former:
@@ -251,7 +246,7 @@ class KeptSessions(KeptGroups):
         changes: Sequence[_Change],
         outgrown: _Kept,
     ) -> list[Batch]:
-        """Return deletions of the keys of outgrown sessions that their larger ones do not have."""
+        """Return deletions for outgrown sessions whose key differs from the larger session's."""
         if not outgrown:
             return []
         keys, has_result = merged.results["key"].to_pylist(), merged.has_result.to_pylist()
@@ -278,7 +273,7 @@ def _change(key: bytes, session: Session, placed: Placed) -> _Change:
 
 
 def _taken(merged: Merged, places: Sequence[int]) -> Merged:
-    """Return these rows of what was merged."""
+    """Return a selection of merged rows."""
     order = np.asarray(places, np.int64)
     taken = pa.array(order)
     return Merged(

@@ -1,4 +1,4 @@
-"""Which records of a query come too late, and what becomes of them."""
+"""Finds the late records of a query, and counts them or sends them on."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class LateRecords:
         self._context = context
 
     def take(self, batch: Batch, index: int, window: Window, late_by: int, closes_at: int) -> None:
-        """Take a record that comes too late for a window, which closes at `closes_at`.
+        """Take a late record of a window, which closes at `closes_at`.
 
-        `late_by` is the time by which it is late.
+        `late_by` is the stream time that made it late.
         """
         own = (batch.clocks or batch.timestamps)[index]
         follows_records = self._context.task_time.follows_records
@@ -49,7 +49,7 @@ class LateRecords:
     def take_session(
         self, batch: Batch, index: int, sessions: SessionWindows, late_by: int
     ) -> None:
-        """Take a record that comes too late for a session of its own."""
+        """Take a record that is late even for a session of its own."""
         time = batch.timestamps[index]
         window = Window(time, time + sessions.gap_ms)
         self.take(batch, index, window, late_by, window.end + sessions.grace_ms + 1)
@@ -66,7 +66,7 @@ class QueryWindows:
     def columns(self, batch: Batch, times: Times, late_by: Times) -> dict[str, pa.Array]:
         """Return `OPEN_FROM` of records with these times, and `PERIOD` with a calendar.
 
-        Counts or sends on what is late. `late_by` has the time that each record may be late by.
+        Takes the late ones. `late_by` holds for each record the time that may make it late.
         """
         windows, found = self._windows, dict[str, pa.Array]()
         if isinstance(windows, CalendarWindows):

@@ -33,7 +33,7 @@ class _SharedAggregation:
     """An aggregation that several tasks of a `LocalQueries` use, one at a time."""
 
     def __init__(self, query: RunningAggregation, last_closed: Callable[[], None]) -> None:
-        """Take a query that nobody uses, and what to do once nobody uses it any more."""
+        """Take an unused query, and a callback for when its last user has closed it."""
         self.users = 0
         self._last_closed = last_closed
         self._query = query
@@ -50,21 +50,21 @@ class _SharedAggregation:
         return self._query.shape
 
     def close(self) -> None:
-        """Release what the query holds, once nobody uses it."""
+        """Close the query with its last user."""
         self.users -= 1
         if not self.users:
             self._last_closed()
 
 
 class IdleAggregations:
-    """Planned aggregations of this process that nothing uses now, for the next test driver.
+    """Planned aggregations of this process without a user, for the next test driver.
 
-    To plan one takes most of the time that a driver needs. Only those stay whose plan depends on
-    nothing but their text: no user code, no rows of tables.
+    Planning takes most of a driver's start. An aggregation stays only if its plan depends on its
+    text alone: no user code, no rows of tables.
     """
 
     def __init__(self, most: int = 16) -> None:
-        """Keep so many; those that are idle for longest are closed first."""
+        """Keep up to `most`; the least recently used are closed first."""
         self._most = most
         self._queries: dict[tuple[str, str], RunningAggregation] = {}
 

@@ -111,6 +111,11 @@ def reads_input(node: Any, rdd_id: int) -> bool:
     )
 
 
+def names_read(plan: Any, names: Mapping[int, str]) -> list[str]:
+    """Return the names of the RDDs below a node, of those with these ids and names."""
+    return [name for rdd_id, name in names.items() if reads_input(plan, rdd_id)]
+
+
 def require_narrow(plan: Any, rdd_id: int) -> None:
     """Raise `QueryError` unless an analyzed plan turns each input record into its own rows."""
     require_one_input(plan, rdd_id)

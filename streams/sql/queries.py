@@ -1,23 +1,28 @@
-"""Runs queries on a Spark session, batch by batch; each is planned only once, if possible.
+"""Runs queries on a Spark session, batch by batch; opens the tables that they may read.
 
-A plan that depends on a random number or the time is made for each batch.
+A query is planned once, unless its plan depends on a random number or the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.common.config.table_paths import Location, location_of
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import TIME_ZONE
-from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
-from kafka_pipeline.streams.sql.kept_plan import KeptPlan
+from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
+from kafka_pipeline.streams.sql.declared_groups import undeclared
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
     items,
@@ -25,13 +30,11 @@ from kafka_pipeline.streams.sql.plan import (
     require_narrow,
     with_column,
 )
-from kafka_pipeline.streams.sql.planned_groups import undeclared
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
-from kafka_pipeline.streams.sql.table_files import opened_tables
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
 
@@ -88,7 +91,7 @@ class SparkQueries:
 class _Plan:
     """A planned query, and the rows of the tables that it was planned with."""
 
-    kept: KeptPlan
+    compiled: CompiledPlan
     rows: Rows
     is_reusable: bool
 
@@ -99,11 +102,11 @@ class RunningQuery(Running[_Plan]):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns of records that the query needs."""
-        return self.plan.kept.columns
+        return self.plan.compiled.columns
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery.run`."""
-        return self.run_kept(lambda plan: plan.kept, table, lookups)
+        return self.run_compiled(lambda plan: plan.compiled, table, lookups)
 
     def newest_plan(self) -> _Plan:
         """See `Running`; a plan that cannot be used twice is made again."""
@@ -120,7 +123,7 @@ class RunningQuery(Running[_Plan]):
     def tried_out(self, rows: Rows) -> _Plan:
         """See `Running`."""
         plan = self._make_plan(rows)
-        plan.kept.run(self.work.records.empty_table())
+        plan.compiled.run(self.work.records.empty_table())
         return plan
 
     def _make_plan(self, rows: Rows) -> _Plan:
@@ -142,7 +145,67 @@ class RunningQuery(Running[_Plan]):
         frame = shaped(work.frame(analyzed), work.spec.format)
         execution = frame._jdf.queryExecution()
         return _Plan(
-            work.kept(frame, execution.sparkPlan(), work.leaves(query)),
+            work.compiled(frame, execution.sparkPlan(), work.leaves(query)),
             rows,
             work.is_reusable(execution.analyzed()),
         )
+
+
+def opened_tables(
+    session: SparkSession, readable: Readable, tables: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return tables as `Readable.opened` does, whose files of this host may be read right now."""
+    found = readable.opened(tables)
+    for name, table in found.items():
+        if is_of_files(table["format"]):
+            location = location_of(tables[name]["path"], readable.tables.folder)
+            _require_readable(session, readable.tables, name, location)
+    return found
+
+
+def _require_readable(
+    session: SparkSession, settings: TableSettings, name: str, location: Location
+) -> None:
+    """Raise `QueryError` if a file of this host must not be read.
+
+    Patterns and folders may lead to links, and links anywhere. So each file is checked right before
+    a table is read. Remote file systems have no links that a command could use.
+    """
+    if not location.is_on_host:
+        return
+    with translated():
+        files = list(_files(session, location))
+    for file in files:
+        # A link is followed here, and a wildcard in the name of a file stays what it is.
+        names = os.path.realpath(file).split("/")
+        wrong = settings.path_problem(Location("file", "", tuple(filter(None, names))))
+        if wrong:
+            raise QueryError(f'table "{name}": the file {file}, to which its path leads, {wrong}')
+
+
+def _files(session: SparkSession, location: Location) -> Iterator[str]:
+    """Yield the files and folders that a location leads to, with all in them but hidden ones."""
+    seen: set[str] = set()
+    for root in _roots(session, location):
+        yield root
+        for folder, folders, files in os.walk(root, followlinks=True):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            for name in [*folders, *files]:
+                if not name.startswith("."):
+                    yield os.path.join(folder, name)
+            real = os.path.realpath(folder)
+            if real in seen:
+                folders[:] = []
+            seen.add(real)
+
+
+def _roots(session: SparkSession, location: Location) -> Iterator[str]:
+    """Yield the files and folders that a location names, as Hadoop understands its wildcards."""
+    if not location.pattern:
+        yield str(location.path)
+        return
+    jvm: Any = session._jvm
+    java: Any = session._jsparkSession
+    path = jvm.org.apache.hadoop.fs.Path(location.uri)
+    for status in path.getFileSystem(java.sessionState().newHadoopConf()).globStatus(path) or ():
+        yield str(Path(status.getPath().toUri().getPath()))

@@ -1,6 +1,6 @@
-"""A Spark session of a query's own: its settings, its views, and plans that run on tables.
+"""A Spark session of a query's own: its settings, functions, views, and plans over tables.
 
-A batch is a table in Spark's memory, with one partition; see `KeptPlan`.
+A batch is a table in Spark's memory, with one partition; see `CompiledPlan`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.common.user_frames import place_of
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
+from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
 from kafka_pipeline.streams.sql.messages import (
     how_process_ended,
     may_be_a_records_fault,
@@ -39,13 +40,14 @@ from kafka_pipeline.streams.sql.messages import (
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
+    all_nodes,
+    expressions,
     items,
     kind,
     reads_input,
     require_given,
     way_to_input,
 )
-from kafka_pipeline.streams.sql.query_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
     EndedQueryError,
@@ -92,14 +94,37 @@ for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
+CALLS_JAVA = ("reflect", "java_method", "try_reflect")
+"""Functions by which a query could call any Java method."""
+
+OF_FILES = ("from_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "schema_of_xml")
+"""Functions that read a schema from any file or URL, or load a class.
+
+Spark calls `schema_of_xml` while it analyzes `from_xml`, before its options can be checked.
+"""
+
+TABLE_FUNCTIONS = ("python_worker_logs",)
+"""Functions whose rows belong to other queries."""
+
+_FORMATS_OF_FUNCTIONS = {
+    "JsonToStructs": "json",
+    "StructsToJson": "json",
+    "SchemaOfJson": "json",
+    "CsvToStructs": "csv",
+    "StructsToCsv": "csv",
+    "SchemaOfCsv": "csv",
+    "XmlToStructs": "xml",
+    "StructsToXml": "xml",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Analyzed:
     """The analyzed plan of a query, without aliases.
 
-    `rdd_id` is the id of the RDD `input`, and `tables` has those of tables that follow topics, with
-    their names. `versioned` are the ids of those with a history. If there are several inputs,
-    `inputs` likewise has those of the single ones.
+    `rdd_id` is the id of the RDD of `input`. `tables` maps the RDD ids of tables that follow topics
+    to their names; `versioned` lists the ids of the tables with a history. `inputs` maps the RDD
+    ids of single inputs to their names, if there are several inputs.
     """
 
     plan: Any
@@ -186,7 +211,7 @@ class QuerySession:
         return Analyzed(analyzed, rdd_id, tables, versioned, inputs)
 
     def _view_of_records(self, *names: str) -> tuple[int, DataFrame]:
-        """Make a view of records, under each of these names; return the id of its RDD, and it."""
+        """Make a view of records under each of these names; return its RDD's id and DataFrame."""
         raw = self.empty(self.records)
         records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
         schema = self.spec.schemas.get(names[0], self.spec.schema)
@@ -209,7 +234,7 @@ class QuerySession:
         return _rdd_id(raw)
 
     def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
-        """Return the leaves of a query whose rows each batch replaces; see `kept`."""
+        """Return the leaves that get new rows with each batch; see `compiled`."""
         tables = {id_: (name, self._rows_of_topic(name)) for id_, name in query.tables.items()}
         return {query.rdd_id: (INPUT, self.records), **tables}
 
@@ -219,7 +244,7 @@ class QuerySession:
         return (versions_schema if is_versioned else lookup_schema)(self.spec.format)
 
     def is_reusable(self, analyzed: Any) -> bool:
-        """Whether a plan gives the same for the same records, always."""
+        """Whether a plan always gives the same output for the same records."""
         pattern = self.make.catalyst.trees.TreePattern.CURRENT_LIKE()
         return (
             analyzed.deterministic()
@@ -237,18 +262,18 @@ class QuerySession:
         types = from_arrow_schema(schema)
         return self._session.createDataFrame(self._session.sparkContext.emptyRDD(), types)
 
-    def kept(
+    def compiled(
         self,
         frame: DataFrame,
         plan: Any,
         leaves: Mapping[int, tuple[str, pa.Schema]],
         others: Sequence[str] = (),
-    ) -> KeptPlan:
+    ) -> CompiledPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
-        The plan is as Spark's planner gives it. `leaves` has the names and types of the RDDs that
-        it scans, by their ids; one is `INPUT`. Raises `QueryError` if an operator on the way to
-        that one does not work row by row, and is not of the kinds `others`.
+        `plan` is the output of Spark's planner. `leaves` maps the ids of the RDDs that it scans to
+        their names and types; one is `INPUT`. Raises `QueryError` for an operator above that one
+        which neither works row by row nor is of the kinds `others`.
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
@@ -257,7 +282,7 @@ class QuerySession:
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         results = frame._jdf.toArrowBatchRdd(node)
-        return KeptPlan(
+        return CompiledPlan(
             _used(way, scan),
             {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
@@ -370,7 +395,7 @@ def _as_spark_reads(spec: QuerySpec) -> str:
     if not spec.calendar:
         return spec.query
     # Imported late: sqlglot takes a quarter of a second to import, and few queries need it here.
-    from kafka_pipeline.streams.sql.calendar_text import with_plain_windows
+    from kafka_pipeline.streams.sql.query_tree import with_plain_windows
 
     return with_plain_windows(spec.query)
 
@@ -422,3 +447,42 @@ def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
     }
     names = tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
     return names or ("timestamp",)
+
+
+def forbid_functions(java: Any, jvm: Any, *, is_text: bool) -> None:
+    """Remove the functions that reach Java, files, logs or the network from a Spark session.
+
+    Code of `type: dataframe` keeps those that only the text of a query must not call. The tests
+    list all functions of this Spark in `reviewed_functions.txt`, and fail for a new one.
+    """
+    option = jvm.scala.Option.apply
+    identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
+    state = java.sessionState()
+    for name in (*CALLS_JAVA, *(OF_FILES if is_text else ())):
+        state.functionRegistry().dropFunction(identifier(name, option("builtin"), option("system")))
+    for name in TABLE_FUNCTIONS if is_text else ():
+        registry = state.tableFunctionRegistry()
+        registry.dropFunction(identifier(name, option("builtin"), option("system")))
+
+
+def require_known_options(plan: Any) -> None:
+    """Raise `QueryError` if a function in an analyzed plan has an option that is not known.
+
+    `rowValidationXSDPath` of `from_xml` would be a file.
+    """
+    for node in all_nodes(plan):
+        for expression in expressions(items(node.expressions())):
+            format_ = _FORMATS_OF_FUNCTIONS.get(kind(expression))
+            if format_ is not None:
+                _require_known(expression, format_)
+
+
+def _require_known(expression: Any, format_: str) -> None:
+    names = expression.options().keySet().toSeq()
+    given = {str(names.apply(index)): "" for index in range(names.size())}
+    option = unknown_option(given, FUNCTION_OPTIONS[format_])
+    if option is not None:
+        raise QueryError(
+            f'{expression.prettyName()} takes no option "{option}" in a query, as some of those '
+            "that Spark knows read files or load classes"
+        )

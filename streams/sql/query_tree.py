@@ -1,4 +1,4 @@
-"""The groups of a query, found in the syntax tree that sqlglot makes of its text.
+"""The groups and calendar windows of a query, found by sqlglot in its text.
 
 It is imported late, and only for queries that may group records or join inputs: loading sqlglot
 takes a quarter of a second.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from sqlglot import TokenType, exp
+from sqlglot import Token, TokenType, exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ParseError, SqlglotError, TokenError
 from sqlglot.optimizer.normalize_identifiers import normalize_identifiers
@@ -46,6 +46,9 @@ _UNITS_US = {
 }
 _PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+)\s*")
 _HOW = "write its times as text, such as window(timestamp, '1 hour')"
+
+_OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 _Time = str | int | None
 """An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
@@ -424,3 +427,31 @@ def _star_gives(star: exp.Expr, name: str, wanted: str, scope: Scope) -> bool:
     if name in [each.name for each in left_out]:
         return False
     return is_column_of_records(exp.column(name, table), wanted, scope)
+
+
+def with_plain_windows(query: str) -> str:
+    """Return a query with `window(…, '1 day')` in place of each `calendar_window(…, …, …)`.
+
+    Spark, which has no calendars, so finds the place of the window; `window_plan.py` then puts the
+    periods there. The query must be one that `read_groups` can read.
+    """
+    made, at = "", 0
+    for name, comma, end in _calls(Spark().tokenize(query)):
+        made += f"{query[at : name.start]}window{query[name.end + 1 : comma.start]}, '1 day'"
+        at = end.start
+    return made + query[at:]
+
+
+def _calls(tokens: Sequence[Token]) -> Iterator[tuple[Token, Token, Token]]:
+    """Yield the name of each call, its first comma, and its closing parenthesis."""
+    for index, (name, following) in enumerate(pairwise(tokens)):
+        if name.text.lower() != CALENDAR_WINDOW or following.token_type != TokenType.L_PAREN:
+            continue
+        depth, commas = 0, list[Token]()
+        for token in tokens[index + 1 :]:
+            depth += (token.token_type in _OPENING) - (token.token_type in _CLOSING)
+            if depth == 0:
+                yield name, commas[0], token
+                break
+            if depth == 1 and token.token_type == TokenType.COMMA:
+                commas.append(token)

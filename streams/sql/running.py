@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import new_session
-from kafka_pipeline.streams.sql.kept_plan import KeptPlan
+from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
 from kafka_pipeline.streams.sql.query_session import QuerySession, ends_found, translated
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.tables import GlobalRows, Rows, SharedTables, Tables
@@ -71,20 +71,20 @@ class Running(ABC, Generic[P]):
                 logger.warning("query keeps the old rows of its tables", reason=error.shown)
         return self.plan
 
-    def run_kept(
+    def run_compiled(
         self,
-        chosen: Callable[[P], KeptPlan],
+        chosen: Callable[[P], CompiledPlan],
         table: pa.Table,
         lookups: Mapping[str, pa.Table] = {},
     ) -> pa.Table:
         """Run a part of the newest plan. Raises `QueryError` and `SparkLostError`."""
         with translated():
             self.work.enter_thread()
-            kept = chosen(self.newest_plan())
-            if not set(table.column_names).issuperset(kept.columns):
+            compiled = chosen(self.newest_plan())
+            if not set(table.column_names).issuperset(compiled.columns):
                 raise SparkLostError("a table has changed, and the query needs other columns now")
             with ends_found():
-                return kept.run(table, lookups)
+                return compiled.run(table, lookups)
 
     def replace(self, name: str, rows: pa.Table) -> None:
         """See `SparkQuery.replace`."""

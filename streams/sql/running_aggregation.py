@@ -19,7 +19,7 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
 from kafka_pipeline.streams.sql.columns import MOMENT
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
 from kafka_pipeline.streams.sql.query_session import translated
@@ -49,8 +49,8 @@ from kafka_pipeline.streams.sql.tables import Rows
 @dataclass(frozen=True, slots=True)
 class _Plan:
     shape: StateShape
-    partial: KeptPlan
-    merge: KeptPlan
+    partial: CompiledPlan
+    merge: CompiledPlan
 
 
 class RunningAggregation(Running[_Plan]):
@@ -74,7 +74,7 @@ class RunningAggregation(Running[_Plan]):
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `Aggregation`."""
-        return self.run_kept(lambda plan: plan.partial, table, lookups)
+        return self.run_compiled(lambda plan: plan.partial, table, lookups)
 
     def merge(self, rows: pa.Table) -> pa.Table:
         """See `Aggregation`."""
@@ -120,11 +120,13 @@ class RunningAggregation(Running[_Plan]):
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version))
         empty = work.empty(shape.rows)
-        partial = work.kept(empty, partial_plan(parts, work.make), work.leaves(found), AGGREGATES)
+        partial = work.compiled(
+            empty, partial_plan(parts, work.make), work.leaves(found), AGGREGATES
+        )
         given = empty._jdf.queryExecution().sparkPlan()
         leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
-        merge = work.kept(
+        merge = work.compiled(
             work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
             merging_plan(parts, leaf, query.time_id, work.make),
             {int(given.rdd().id()): (INPUT, shape.rows)},

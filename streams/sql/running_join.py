@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.join_shape import PAIR, RECORD, JoinShape
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -25,9 +25,9 @@ from kafka_pipeline.streams.sql.tables import Rows
 @dataclass(frozen=True, slots=True)
 class _Plan:
     shape: JoinShape
-    sides: tuple[KeptPlan, KeptPlan]
-    matches: KeptPlan
-    results: KeptPlan
+    sides: tuple[CompiledPlan, CompiledPlan]
+    matches: CompiledPlan
+    results: CompiledPlan
 
 
 class RunningJoin(Running[_Plan]):
@@ -48,19 +48,19 @@ class RunningJoin(Running[_Plan]):
 
     def left(self, records: pa.Table) -> pa.Table:
         """See `StreamJoin`."""
-        return self.run_kept(lambda plan: plan.sides[0], records)
+        return self.run_compiled(lambda plan: plan.sides[0], records)
 
     def right(self, records: pa.Table) -> pa.Table:
         """See `StreamJoin`."""
-        return self.run_kept(lambda plan: plan.sides[1], records)
+        return self.run_compiled(lambda plan: plan.sides[1], records)
 
     def matches(self, pairs: pa.Table) -> pa.Table:
         """See `StreamJoin`."""
-        return self.run_kept(lambda plan: plan.matches, pairs)
+        return self.run_compiled(lambda plan: plan.matches, pairs)
 
     def results(self, pairs: pa.Table) -> pa.Table:
         """See `StreamJoin`."""
-        return self.run_kept(lambda plan: plan.results, pairs)
+        return self.run_compiled(lambda plan: plan.results, pairs)
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""
@@ -109,18 +109,18 @@ class RunningJoin(Running[_Plan]):
         return _Plan(
             shape,
             (left, right),
-            work.kept(matches, matches._jdf.queryExecution().sparkPlan(), leaves),
-            work.kept(results, results._jdf.queryExecution().sparkPlan(), leaves),
+            work.compiled(matches, matches._jdf.queryExecution().sparkPlan(), leaves),
+            work.compiled(results, results._jdf.queryExecution().sparkPlan(), leaves),
         )
 
-    def _side(self, query: JoinedQuery, side: int) -> KeptPlan:
+    def _side(self, query: JoinedQuery, side: int) -> CompiledPlan:
         work = self.work
         frame = work.frame(query.rows(side, work.make))
         leaves: Mapping[int, tuple[str, pa.Schema]] = {query.rdd_ids[side]: (INPUT, work.records)}
-        return work.kept(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
+        return work.compiled(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
 
 
-def _rows_of(side: KeptPlan) -> pa.Schema:
+def _rows_of(side: CompiledPlan) -> pa.Schema:
     """Return the types of a side's rows, without `RECORD`."""
     # A row without a partner has nulls on the other side.
     rows = pa.schema([f.with_nullable(True) for f in side.output if f.name != RECORD])

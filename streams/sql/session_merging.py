@@ -1,8 +1,8 @@
 """Merges records into sessions, one after the other. Times are in ms.
 
-As in Spark and in the DSL, a record that comes exactly the gap after the last one of a session
-belongs to it. A session closes once stream time is later than this by more than the grace period.
-It no longer changes then, so it makes no difference in which batches records come.
+As in Spark and in the DSL, a record exactly one gap after the last record of a session belongs to
+it. A session closes once stream time exceeds the end of this gap by more than the grace period. It
+no longer changes then, so the division of records into batches makes no difference.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _Times = npt.NDArray[np.int64]
 class Session:
     """A session from its first to its last record.
 
-    `parts` are numbers of rows in the order in which they are merged. Where a row connects
-    sessions, the parts of the one that began first come first, and the row comes last.
+    `parts` are row numbers in merge order. If a row connects sessions, the parts of the oldest
+    session come first, and the row comes last.
     """
 
     start: int
@@ -40,10 +40,9 @@ class SessionsOfKey:
     def __init__(
         self, windows: SessionWindows, kept: Iterable[Session], *, judges_alone: bool = False
     ) -> None:
-        """Begin with the sessions that were kept.
+        """Begin with the stored sessions.
 
-        With `judges_alone`, whether a record is late depends on it alone, and not on what others
-        have added to the session that it would be in.
+        With `judges_alone`, a record is late by its own time, whatever session it would join.
         """
         self._judges_alone = judges_alone
         self._gap_ms = windows.gap_ms
@@ -56,9 +55,9 @@ class SessionsOfKey:
         return self._found
 
     def add(self, time: int, now: int, row: int) -> bool:
-        """Add a row of records with this time, which may be late by the time `now`.
+        """Add a row of records with this time; `now` is the stream time that may make it late.
 
-        Returns false if they are late: they belong to no session that is open.
+        Returns false if the row is late: it belongs to no open session.
         """
         if self._judges_alone and time + self._delay_ms < now:
             return False
@@ -80,7 +79,7 @@ class SessionsOfKey:
         return True
 
     def is_next_to_closed(self, time: int, now: int) -> bool:
-        """Whether a record that was added is not in a session next to it, as that has closed."""
+        """Whether a closed session within the gap of an added record could not take it."""
         for session in reversed(self._found):
             if session.last + self._gap_ms < time:
                 break
@@ -89,7 +88,7 @@ class SessionsOfKey:
         return False
 
     def _near(self, time: int, now: int) -> list[int]:
-        """Return the places of the open sessions that a record belongs to, the last ones first."""
+        """Return the indexes of the open sessions within the gap of a record, latest first."""
         near = []
         for index in range(len(self._found) - 1, -1, -1):
             session = self._found[index]
@@ -103,15 +102,15 @@ class SessionsOfKey:
 
 @dataclass(frozen=True, slots=True)
 class RecordOrder:
-    """The `ORDER` of the records of a batch, and the time that each of them may be late by.
+    """The `ORDER` of the records of a batch, and the stream time that may make each of them late.
 
-    A number is the place of a record in the batch. Records in a row that are not behind any clock
-    have the number of the first of them: so they may be in one row for each time.
+    The number of a record is its index in the batch. Consecutive records in order share the number
+    of the first one, so that those with the same time can share a row.
     """
 
     order: _Times
     least: _Times
-    """The time that the records with a number may be late by, unless their own one is later."""
+    """The stream time for the records with a number, at least; their own time may be later."""
 
     @classmethod
     def of(
@@ -123,10 +122,10 @@ class RecordOrder:
         if not follows_records:
             in_order = np.full(len(times), True) if clocks is None else in_order
             nows = np.where(in_order, now, nows)
-        # One that is not in order is alone, and another row of records begins after it.
+        # A record that is out of order stands alone, and the next run of records begins after it.
         begins = np.concatenate([[True], ~in_order[1:] | ~in_order[:-1]])
         return cls(np.maximum.accumulate(np.where(begins, np.arange(len(times)), 0)), nows)
 
     def late_by(self, order: _Times, times: _Times) -> _Times:
-        """Return the time that rows of records with these numbers and times may be late by."""
+        """Return the stream time that may make each row late, by its number and time."""
         return np.maximum(self.least[order], times)

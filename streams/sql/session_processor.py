@@ -1,7 +1,7 @@
-"""Queries with sessions: what `group_processor.py` does, one record after the other.
+"""Queries with sessions: the work of `group_processor.py`, record by record.
 
-Which session a record belongs to, and whether it is late, depends on the sessions that are open at
-that moment. So rows are those of single times, and not those of whole batches.
+The session of a record, and whether the record is late, depend on the sessions open at its time. So
+there is a row for each time rather than for each batch.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from kafka_pipeline.streams.sql.state_stores import sessions_of
 class _Rows:
     """Rows of a batch in the order of its records, also as bytes.
 
-    `indexes` are the places of the records in the batch: that of the first of some. `late_by` has
-    the time that each row may be late by.
+    `indexes` are positions in the batch; a row of several records has that of the first one.
+    `late_by` holds for each row the time that decides whether it is late.
     """
 
     rows: pa.Table
@@ -51,7 +51,7 @@ class SessionProcessor(GroupProcessor):
             self._send_records(batch, table, times)
 
     def _keep_records(self, batch: Batch, table: pa.Table, times: Times) -> None:
-        """As in the DSL, whether a record is late is judged by the session that it would be in."""
+        """Keep records that are in time for the session they would join, as the DSL does."""
         found = self._in_order(batch, table, times, np.full(len(times), True))
         placed = self._kept.place(found.groups, found.late_by)
         sessions = sessions_of(self.grouping)
@@ -63,7 +63,7 @@ class SessionProcessor(GroupProcessor):
         self.keep(batch, self._kept.add, found.rows, placed)
 
     def _send_records(self, batch: Batch, table: pa.Table, times: Times) -> None:
-        """The sessions are not known here, so a record is late if it is for one of its own."""
+        """Send records that are in time for a session of their own: others are unknown here."""
         sessions = sessions_of(self.grouping)
         late_by = self.late_by(batch)
         is_late = times + sessions.gap_ms + sessions.grace_ms < late_by
@@ -87,7 +87,7 @@ class SessionProcessor(GroupProcessor):
     def _in_order(
         self, batch: Batch, table: pa.Table, times: Times, is_taken: npt.NDArray[np.bool_]
     ) -> _Rows:
-        """Return the rows of the records that are taken."""
+        """Return the rows of the chosen records."""
         follows_records = self.context.task_time.follows_records
         order = RecordOrder.of(times, batch.clocks, self.now, follows_records=follows_records)
         table = table.append_column(ORDER, pa.array(order.order)).filter(pa.array(is_taken))

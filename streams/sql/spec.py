@@ -11,7 +11,6 @@ from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
-from kafka_pipeline.streams.sql.prepared import Prepared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,17 +21,15 @@ if TYPE_CHECKING:
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 VISIBLE_FROM, VISIBLE_UNTIL = "__visible_from", "__visible_until"
-"""Hidden columns of tables with a history: records see a row from the one time to before the other.
-
-The latter is null if there is no later row.
-"""
+"""Hidden columns of tables with a history: when a row becomes visible to records, and when the next
+row replaces it, exclusive; null for the newest row."""
 
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
 
 
 class QueryError(StreamsError):
-    """Spark cannot run a query; if a single record is to blame, `on_error` decides."""
+    """Spark cannot run a query; if one record is the cause, `on_error` decides about it."""
 
 
 class EndedQueryError(QueryError, EndedProcessError):
@@ -44,7 +41,7 @@ class SparkLostError(EngineError):
 
 
 CALENDAR_WINDOW = "calendar_window"
-"""The function of a query that gives the period of a calendar which a record is in."""
+"""The SQL function that returns the calendar period of a record."""
 
 NO_NUMBERED_SESSIONS = (
     "session_window(…) in PARTITION BY would be a session for each record: Spark merges sessions "
@@ -53,7 +50,7 @@ NO_NUMBERED_SESSIONS = (
 
 
 def no_rank(function: str) -> str:
-    """Return why rows are not numbered by a function such as `rank`."""
+    """Return the reason to refuse a numbering function such as `rank`."""
     return (
         f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
         "use row_number(), for which the earlier record comes first"
@@ -77,18 +74,19 @@ class GroupBy:
 class QuerySpec:
     """A query over the view `input`, or a function `package.module:name` of its DataFrame.
 
-    `inputs` are the names of the inputs. A query may read the only one by its name. `schemas` has
-    the schemas of single inputs, in place of `schema`.
+    `schema` is Spark's DDL for the values of `format: json`; with `is_lenient`, values need not
+    follow RFC 8259. `inputs` are the names of the inputs; a query may read a single input by its
+    name. `schemas` maps inputs to their own schemas, in place of `schema`.
 
-    `schema` is Spark's DDL for the values of `format: json`; with `is_lenient`, they need not be
-    JSON as RFC 8259 has it. `tables` are `TableSpec`s as JSON
-    values. `topic_tables` has the schemas of tables that follow topics and of which each batch has
-    the rows with its keys; one without columns of its own has "". `versioned_tables` are the names
-    of those with a history. `global_tables` has the schemas of tables that follow topics as a
-    whole. `config` has the keyword arguments of the function. `max_collected` is how many
-    values a collection of a group may have. `least_best` is how many best rows of a group are kept
-    at least, whatever the query says. `calendar` has the period and the zone of the calls of
-    `CALENDAR_WINDOW`, if there are any. `processor` names the processor in errors about references.
+    `tables` are `TableSpec`s as JSON values. `topic_tables` maps the tables that follow a topic
+    partition by partition to their schemas ("" for one without columns of its own), and
+    `versioned_tables` names those with a history. `global_tables` does the same for tables that
+    follow a whole topic.
+
+    `config` holds the keyword arguments of the function. `max_collected` limits the values in a
+    group's collection. `least_best` is how many best rows of a group are kept at
+    least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
+    the query calls it. `processor` names the processor in errors about references.
     """
 
     query: str = ""
@@ -117,6 +115,20 @@ class QuerySpec:
         """Read what `to_json` wrote."""
         found: QuerySpec = from_json(cls, json.loads(text), "the query")
         return found
+
+
+class Prepared(Protocol):
+    """A query that is ready to run. One thread at a time."""
+
+    def replace(self, name: str, rows: pa.Table) -> None:
+        """Use these rows of a global table from the next call on; raises as the calls do.
+
+        They have the columns key, value and timestamp. The query is planned again, which takes
+        tenths of a second. At first, such a table is empty.
+        """
+
+    def close(self) -> None:
+        """Release what the query holds."""
 
 
 class SparkQuery(Prepared, Protocol):

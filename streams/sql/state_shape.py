@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafka_pipeline.common.specs import WindowsSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.streams.sql.prepared import Prepared
+from kafka_pipeline.streams.sql.spec import Prepared
 
 HAS_RESULT = "has_result"
 """The column of a merge that says whether HAVING keeps a group, or WHERE one of its best rows."""

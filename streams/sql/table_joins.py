@@ -1,9 +1,9 @@
 """Decides which joins with tables that follow topics can run batch by batch, and how.
 
-A task has the rows of its partitions of such a topic, and Spark gets those with the keys of a
-batch. So only a join by the key of the records finds all rows that it needs. Of a table with a
-history, a batch has all versions that its records may see, each with the times at which they may.
-These are hidden columns, which this module brings to the join, with the time of the records.
+A task holds the rows of its own partitions of the topic, and sends Spark those with the keys of a
+batch. So only a join by the record key finds all its rows. Of a table with a history, a batch gets
+every version that its records may see. Hidden columns say from when to when a version is visible;
+this module carries them, and the time of the records, to the join.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from kafka_pipeline.streams.sql.plan import (
     is_input,
     items,
     kind,
+    names_read,
     reads_input,
     step_to_input,
     with_column,
@@ -37,10 +38,10 @@ _ROW_BY_ROW = ("Project", "Filter", "View", "SubqueryAlias", "ResolvedHint")
 def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> None:
     """Raise `QueryError` unless an analyzed plan looks up `tables` by the key of the records only.
 
-    `rdd_id` is the id of the RDD `input`, and `tables` has those of the tables with their names.
+    `rdd_id` is the id of the RDD of `input`; `tables` maps the RDD ids of tables to their names.
     """
     for subquery in items(plan.subqueriesAll()):
-        for name in _names(subquery, tables):
+        for name in names_read(subquery, tables):
             raise QueryError(
                 f"a subquery reads {name}, of which a batch has only the rows with the keys of its "
                 f"records: use {_example(name)}, LEFT SEMI JOIN or LEFT ANTI JOIN"
@@ -50,7 +51,7 @@ def require_keyed_joins(plan: Any, rdd_id: int, tables: Mapping[int, str]) -> No
         assert step is not None, "the query reads input"
         child = step.children[step.index]
         for index, other in enumerate(step.children):
-            if index != step.index and _names(other, tables):
+            if index != step.index and names_read(other, tables):
                 _require_by_key(plan, child, other, rdd_id, tables)
         plan = child
 
@@ -79,10 +80,9 @@ def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> No
 
 
 def joined_in_place(join: Any, make: Catalyst) -> Any:
-    """Return a `HASH_JOIN` that takes its two sides as they are: one partition each.
+    """Return a `HASH_JOIN` without a shuffle: both sides have one partition.
 
-    Otherwise, Spark would move the rows of both by a hash of their keys. It does not if told that
-    it has moved them already, to deal with keys that have many rows.
+    Spark skips the shuffle of a join that is marked as skewed, since it has been shuffled already.
     """
     keys = join.leftKeys(), join.rightKeys()
     made = make.spark.execution.joins.ShuffledHashJoinExec(
@@ -140,7 +140,7 @@ def _require_by_key(
     join: Any, input_side: Any, side: Any, rdd_id: int, tables: Mapping[int, str]
 ) -> None:
     """Raise `QueryError` unless a join is one of `input` with one table, by the key of both."""
-    names = _names(side, tables)
+    names = names_read(side, tables)
     leaf = side
     while kind(leaf) in _ROW_BY_ROW:
         (leaf,) = items(leaf.children())
@@ -167,11 +167,6 @@ def _require_by_key(
 
 def _example(name: str) -> str:
     return f"LEFT JOIN {name} ON input.key = {name}.key"
-
-
-def _names(plan: Any, tables: Mapping[int, str]) -> list[str]:
-    """Return the names of the tables that a plan reads."""
-    return [name for rdd_id, name in tables.items() if reads_input(plan, rdd_id)]
 
 
 def _equal_columns(join: Any) -> Iterator[tuple[Any, Any]]:

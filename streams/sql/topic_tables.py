@@ -13,8 +13,7 @@ from kafka_pipeline.streams.dsl.tables import TableFiller
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments
-from kafka_pipeline.streams.sql.prepared import Prepared
-from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, QuerySpec
+from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL, Prepared, QuerySpec
 from kafka_pipeline.streams.sql.strict_json import problem
 from kafka_pipeline.streams.stores import TimestampedKeyValueStore, VersionedKeyValueStore
 

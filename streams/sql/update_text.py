@@ -1,4 +1,4 @@
-"""What the text of a query says about updates: whether it gives them, and whether it can take them.
+"""Reads from the text of a query whether it sends updates, and whether it can take them.
 
 A query with GROUP BY that sends a result with each change sends the same group again and again. A
 query that aggregates those results would count each of them as one more record.
@@ -15,11 +15,11 @@ from sqlglot import exp
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet
 
 _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
-"""The functions whose result for a group never becomes smaller, whatever records come."""
+"""The functions whose result for a group never decreases."""
 
 
 class Direction(Enum):
-    """Where values go from one result of a group to the next one, if they go one way only."""
+    """The direction in which the results of a group change, if they are monotonic."""
 
     UP = exp.Max
     DOWN = exp.Min
@@ -27,12 +27,12 @@ class Direction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """How a query gives and takes updates.
+    """How a query sends and takes updates.
 
-    `replaces` says that a later result of a group stands for the former ones; that of SELECT
-    DISTINCT comes once. `gives` is where its aggregates go, which have the names `moving`. `takes`
-    is where the values that it aggregates may go without harm: a maximum is the same with former
-    values that were smaller. Then `groups` are the columns that it groups by.
+    `replaces` says that a later result of a group replaces the former ones; SELECT DISTINCT sends
+    one result only. `gives` is the direction of the aggregates, which are the columns `moving`.
+    `takes` is the direction in which its input may change without harm, since a maximum ignores
+    former, smaller values; `groups` are the grouping columns in that case.
     """
 
     replaces: bool
@@ -42,7 +42,7 @@ class Updates:
     groups: frozenset[str] = frozenset()
 
     def may_follow(self, before: Updates) -> bool:
-        """Return whether the results are right with the updates of another query as records."""
+        """Return whether the results are right if the input is the updates of another query."""
         if not (before.replaces and self.replaces):
             return True
         is_one_way = self.takes is not None and self.takes is before.gives

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -10,11 +10,14 @@ from typing import Any, ClassVar, TypeVar
 from msgspec import structs
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
 from kafka_pipeline.common.specs import (
+    GROUPS_TOPIC,
     CalendarSpec,
     Format,
     GroupingSpec,
@@ -23,12 +26,12 @@ from kafka_pipeline.common.specs import (
     TopicTableSpec,
     WindowSpec,
 )
+from kafka_pipeline.common.suggest import did_you_mean
+from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES
-from kafka_pipeline.streams.pipeline.kinds.groups import check_late, with_groups
-from kafka_pipeline.streams.pipeline.kinds.kept_state import kept_groups, kept_tables
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     MAX_TASK_IDLE,
     Kind,
@@ -125,10 +128,10 @@ class Spark(Kind[Q]):
 
     def keeps(self, spec: Q) -> Sequence[str]:
         """See `Kind`."""
-        tables = tuple(kept_tables(_keyed(spec)))
+        tables = tuple(_kept_tables(_keyed(spec)))
         if spec.grouping is None or spec.grouping.stage == "rows":
             return tables
-        groups = kept_groups(self.rows_of_groups(spec), spec.grouping)
+        groups = _kept_groups(self.rows_of_groups(spec), spec.grouping)
         return (groups,) if spec.grouping.stage == "groups" else (*tables, groups)
 
     def holds_ms(self, spec: Q) -> int:
@@ -169,7 +172,7 @@ class Spark(Kind[Q]):
         if spec.grouping is None:
             return [found]
         names, front_stores = config.topic_names, logged(_table_stores(spec))
-        return with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
+        return _with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
 
     def check_code(
         self, entry: Entry, spec: Q, file: PipelineFile, means: Means, problems: Problems
@@ -197,7 +200,7 @@ class Spark(Kind[Q]):
         if spec.grouping is None:
             queries.open(query).close()
             return
-        from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+        from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 
         opened = queries.open_aggregation(query)
         try:
@@ -299,3 +302,82 @@ def _topic_table(store: str, format_: Format, has_columns: bool) -> BatchProcess
     from kafka_pipeline.streams.sql.topic_tables import TopicTable
 
     return TopicTable(store, format_, has_columns)
+
+
+def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: Problems) -> None:
+    """Report a `late_to` that is not a sink, or that gets the results too."""
+    if late_to is None:
+        return
+    sinks = (SINK, *file.sinks)
+    if late_to not in sinks:
+        hint = did_you_mean(late_to, sinks)
+        problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
+    elif late_to in {target.id for target in entry.targets}:
+        problems.add(
+            entry.at,
+            f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '
+            "of their own",
+        )
+
+
+def with_late(
+    processor: PipelineProcessor, late_to: str | None, file: PipelineFile
+) -> PipelineProcessor:
+    """Return a processor that also sends to `late_to`, if it is given."""
+    if late_to is None:
+        return processor
+    topics = {name: file.topics[name] for name in (late_to,) if name in file.topics}
+    return replace(processor, to=(*processor.to, late_to), topics={**processor.topics, **topics})
+
+
+def _with_groups(
+    processor: PipelineProcessor,
+    grouping: GroupingSpec,
+    file: PipelineFile,
+    names: TopicNames,
+    front_stores: tuple[LoggedStore, ...],
+    problems: Problems,
+    entry: Entry,
+) -> list[PipelineProcessor]:
+    """Return the processors of a query: one, or two with an internal topic in between.
+
+    The first one of two has the `front_stores`, whose rows it looks up by the keys of records.
+    """
+    if grouping.stage == "whole":
+        return [with_late(processor, grouping.late_to, file)]
+    late = () if grouping.late_to is None else (grouping.late_to,)
+    late_topics = {name: file.topics[name] for name in late if name in file.topics}
+    assert isinstance(processor.spec, SparkSpec)
+    between = {GROUPS_TOPIC: names.internal(processor.id, GROUPS_TOPIC)}
+    id_ = f"{processor.id}-rows"
+    if wrong := name_problem(id_):
+        problems.add(entry.at, f'the id "{id_}" of the processor in front of the groups {wrong}')
+    senders = {other.id for other in file.entries}
+    arcs = {name: names.arc(name, processor.id) for name in processor.from_ if name in senders}
+    read = {name: topic for name, topic in processor.topics.items() if name in processor.from_}
+    front = replace(
+        processor,
+        id=id_,
+        spec=structs.replace(processor.spec, grouping=structs.replace(grouping, stage="rows")),
+        to=(GROUPS_TOPIC, *late),
+        topics={**read, **arcs, **late_topics, **between},
+        stores=front_stores,
+        meetings=None if front_stores else (),
+    )
+    written = {name: topic for name, topic in processor.topics.items() if name in processor.to}
+    back = replace(processor, from_=(GROUPS_TOPIC,), topics={**written, **between}, sources={})
+    return [front, back]
+
+
+def _kept_groups(rows: str, grouping: GroupingSpec) -> str:
+    """Return the rows that a query with groups keeps, and for how long, in words."""
+    if grouping.window is None:
+        return rows
+    return f"{rows}, until {spoken(grouping.grace_ms)} after the window"
+
+
+def _kept_tables(tables: Mapping[str, TopicTableSpec]) -> Iterator[str]:
+    """Yield what tasks keep of tables that follow topics, in words."""
+    for name, table in tables.items():
+        past = "" if table.history_ms is None else f", with a history of {spoken(table.history_ms)}"
+        yield f"the last record of each key of {table.topic}{past}, as table {name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,23 +10,23 @@ from typing import Any
 from msgspec import structs
 
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Text
-from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.config.keys import Free, Text
+from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
 from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import SqlSpec
+from kafka_pipeline.common.specs import JoinSpec, SqlSpec
 from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
-from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query
-from kafka_pipeline.streams.pipeline.kinds.groups import check_late, with_late
-from kafka_pipeline.streams.pipeline.kinds.joins import (
-    SCHEMAS,
-    check_join,
-    read_joining,
-    read_schemas,
+from kafka_pipeline.streams.pipeline.kinds.group_keys import (
+    DEFAULT_GRACE_MS,
+    EMIT,
+    GRACE,
+    GROUP_KEYS,
+    LATE_TO,
+    grouping_of_query,
 )
-from kafka_pipeline.streams.pipeline.kinds.kept_state import kept_sides
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
@@ -37,14 +37,17 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
 from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
     LENIENT,
+    SCHEMA,
     Spark,
+    check_late,
     query_of,
     read_lenient,
     read_schema,
+    with_late,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.query_text import read_groups
-from kafka_pipeline.streams.sql.spec import Queries, QuerySpec
+from kafka_pipeline.streams.sql.query_text import read_groups, read_join
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
@@ -54,6 +57,22 @@ _QUERY = Text(
     about=f"a SELECT over the view {VIEW}, or over the name of the input",
     required=True,
 )
+_SCHEMAS = Free(
+    name="schema",
+    doc=f"{SCHEMA.doc}. In a join, a map may have those of each input",
+    about=SCHEMA.about,
+    of={
+        "anyOf": [
+            {"type": "string", "pattern": r"\S"},
+            {
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": {"type": "string", "pattern": r"\S"},
+            },
+        ]
+    },
+    says="string or map",
+)
 
 
 class Sql(Spark[SqlSpec]):
@@ -62,7 +81,7 @@ class Sql(Spark[SqlSpec]):
     spec = SqlSpec
     doc = "a query on Spark"
     own_keys = (
-        *(_QUERY, FORMAT, SCHEMAS, LENIENT, TABLES),
+        *(_QUERY, FORMAT, _SCHEMAS, LENIENT, TABLES),
         *(*GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME),
     )
 
@@ -72,8 +91,8 @@ class Sql(Spark[SqlSpec]):
         format_ = fields.choice(FORMAT)
         query = fields.text(_QUERY)
         tables = read_tables(fields, problems)
-        join = read_joining(fields, query, tables.names, problems)
-        schemas = read_schemas(fields, problems)
+        join = _read_joining(fields, query, tables.names, problems)
+        schemas = _read_schemas(fields, problems)
         return SqlSpec(
             query=query,
             grouping=None if join else grouping_of_query(fields, query, tables.names, problems),
@@ -93,7 +112,7 @@ class Sql(Spark[SqlSpec]):
         super().check(entry, spec, file, problems)
         if spec.join is not None:
             check_late(entry, spec.join.late_to, file, problems)
-        check_join(entry, spec, file, problems)
+        _check_join(entry, spec, file, problems)
         inputs = {name.lower(): name for name in file.inputs(entry)}
         for name in (*spec.tables, *spec.topic_tables):
             if name.lower() in inputs:
@@ -131,7 +150,7 @@ class Sql(Spark[SqlSpec]):
 
     def keeps(self, spec: SqlSpec) -> Sequence[str]:
         """See `Kind`."""
-        return super().keeps(spec) if spec.join is None else (kept_sides(spec.join),)
+        return super().keeps(spec) if spec.join is None else (_kept_sides(spec.join),)
 
     def holds_ms(self, spec: SqlSpec) -> int:
         """See `Kind`: rows without a partner wait."""
@@ -180,3 +199,91 @@ class Sql(Spark[SqlSpec]):
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""
         return replace(query_of(spec), query=spec.query, inputs=spec.inputs, schemas=spec.schemas)
+
+
+def _read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:
+    """Return the schemas of the inputs by name; none if there is one for all."""
+    value = fields.get(_SCHEMAS.name)
+    if not isinstance(value, Map):
+        return {}
+    schemas = {}
+    for pair in value.pairs:
+        schema = plain(pair.value)
+        if not isinstance(schema, str) or not schema.strip():
+            problems.add(pair.value, f"the schema of {pair.key} must be a string")
+        schemas[pair.key] = str(schema)
+    return schemas
+
+
+def _read_joining(
+    fields: Fields, query: str, tables: Collection[str], problems: Problems
+) -> JoinSpec | None:
+    """Return the join of two inputs of a query with these lookup tables, or None without one."""
+    try:
+        join = read_join(query, tables)
+        if join is None:
+            return None
+        if read_groups(query, tables) is not None:
+            raise QueryError(
+                "GROUP BY, DISTINCT and row_number() cannot follow a join of two inputs in the "
+                "same query: put them into a sql processor after this one"
+            )
+    except QueryError as error:
+        problems.add(fields.at("query"), str(error))
+        return None
+    if fields.get(EMIT.name) is not None:
+        problems.add(
+            fields.at(EMIT.name), "emit belongs to a query with GROUP BY: leave it out in a join"
+        )
+    grace_ms = fields.duration(GRACE)
+    if grace_ms is None and join.keeps:
+        fields.require(replace(GRACE, required=True))
+    return structs.replace(
+        join,
+        grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
+        late_to=fields.text(LATE_TO) or None,
+    )
+
+
+def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+    """Report inputs other than the two that are joined, and tables that a join cannot look up."""
+    join, inputs = spec.join, file.inputs(entry)
+    if join is None:
+        if spec.schemas:
+            problems.add(
+                entry.at,
+                f'"{entry.id}": schema is a map, which belongs to a join of two inputs: give one '
+                "schema for all of them",
+            )
+        return
+    if spec.schemas and set(spec.schemas) != set(inputs):
+        problems.add(
+            entry.at,
+            f'"{entry.id}": schema has {" and ".join(spec.schemas)}, but the inputs are '
+            f"{' and '.join(inputs)}",
+        )
+    where = f'"{entry.id}": the query joins {join.left} and {join.right}'
+    if VIEW in (join.left, join.right):
+        problems.add(
+            entry.at, f"{where}, but {VIEW} has the records of all inputs: join two of them by name"
+        )
+    elif sorted(name.lower() for name in inputs) != sorted((join.left, join.right)):
+        problems.add(
+            entry.at,
+            f"{where}, but the processor reads {' and '.join(inputs)}: its inputs must be the two "
+            "that are joined, and everything else that the query reads is named under tables",
+        )
+    for name, table in spec.topic_tables.items():
+        if not table.is_global:
+            problems.add(
+                entry.at,
+                f'"{entry.id}": table "{name}" follows a topic, which is not possible in a join of '
+                "two inputs: say global: true, or look it up in a processor before or after this "
+                "one",
+            )
+
+
+def _kept_sides(join: JoinSpec) -> str:
+    """Return the records that a join keeps, and for how long, in words."""
+    span_ms = max(join.before_ms + join.after_ms, 0) + join.grace_ms
+    return f"the records of {join.left} and {join.right}, for {spoken(span_ms)}"

@@ -11,8 +11,11 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
 from kafka_pipeline.streams.engine.topology import Topology
-from kafka_pipeline.streams.event_time.join_time import join_time_store, merged_join_times
-from kafka_pipeline.streams.event_time.step_time import merged_times
+from kafka_pipeline.streams.event_time.step_time import (
+    join_time_store,
+    merged_join_times,
+    merged_times,
+)
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.kinds.kind import logged
 from kafka_pipeline.streams.rescaling.saved import SavedRow

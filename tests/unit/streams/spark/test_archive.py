@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from kafka_pipeline.streams.spark.archive import write_archive
+from kafka_pipeline.streams.spark.start import write_archive
 
 
 def make(folder: Path, *names: str) -> None:

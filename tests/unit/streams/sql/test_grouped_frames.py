@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.local import LocalQueries
-from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from tests.unit.streams.sql.folding import SCHEMA
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row

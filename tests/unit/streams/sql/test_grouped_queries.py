@@ -7,7 +7,7 @@ import pytest
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.specs import GroupingSpec
-from kafka_pipeline.streams.sql.planned_groups import require_as_planned
+from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.local import LocalQueries
-from kafka_pipeline.streams.sql.planned_groups import require_as_planned
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from tests.unit.streams.sql.folding import opened

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_pipeline.streams.sql.kept_plan import INPUT, KeptPlan, Leaf
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
 
 SECRET = b"secret"
 ROWS = pa.table({"n": pa.array(range(1000))})
@@ -53,7 +53,7 @@ def run(share: float) -> pa.Table:
             return None
 
     leaf = Leaf(ROWS.schema, None, lambda rows: None)
-    plan = KeptPlan(
+    plan = CompiledPlan(
         ("n",), {INPUT: leaf}, ROWS.schema, lambda table: Iterator(), None, server.served
     )
     return plan.run(ROWS)

@@ -35,7 +35,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptPlan:
+class CompiledPlan:
     """A planned query as an RDD of Arrow batches, which is computed again for each table.
 
     `columns` are the names of the columns of `INPUT` that the operators use. `output` are the types

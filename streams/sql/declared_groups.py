@@ -1,4 +1,4 @@
-"""Compares the groups that Spark finds in a query with those that pipeline.yaml says it has.
+"""Compares the groups that Spark finds in a query with those that pipeline.yaml declares.
 
 The JobManager has no Spark. It takes the groups from the text of a query, or from the key
 `group_by` of a function.
@@ -23,7 +23,7 @@ from kafka_pipeline.streams.sql.state_shape import StateShape
 
 
 def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str = "") -> None:
-    """Raise `QueryError` if Spark finds other groups than pipeline.yaml says.
+    """Raise `QueryError` if Spark finds other groups than pipeline.yaml declares.
 
     The query is a `function` of a DataFrame, or the text of a query.
     """
@@ -57,7 +57,7 @@ def _require_as_in_keys(shape: StateShape, grouping: GroupingSpec, function: str
 
 
 def _started_in_time(window: WindowsSpec | None) -> WindowsSpec | None:
-    """Return a window as pipeline.yaml says it: it is the same if it begins a slide earlier."""
+    """Return a window with its start below one slide, as pipeline.yaml declares it."""
     if not isinstance(window, WindowSpec):
         return window
     return structs.replace(window, start_ms=window.start_ms % window.slide_ms)
