@@ -12,6 +12,7 @@ from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.folding import Fold
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
+from kafka_pipeline.streams.dsl.table_steps import Materialized
 from kafka_pipeline.streams.dsl.table_values import (
     Serdes,
     TableReader,
@@ -19,7 +20,6 @@ from kafka_pipeline.streams.dsl.table_values import (
     open_table_store,
     unwritable,
 )
-from kafka_pipeline.streams.dsl.tables import Materialized
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.processor import Processor, ProcessorContext

@@ -25,8 +25,8 @@ from kafka_pipeline.streams.dsl.foreign_key_right import (
     Subscriptions,
 )
 from kafka_pipeline.streams.dsl.graph import Graph, Step
+from kafka_pipeline.streams.dsl.table_steps import FillTable
 from kafka_pipeline.streams.dsl.table_values import TableValues
-from kafka_pipeline.streams.dsl.tables import FillTable
 from kafka_pipeline.streams.dsl.topics import Repartition, repartition_topic
 from kafka_pipeline.streams.partitioning import ColumnPartitioner
 from kafka_pipeline.streams.serdes import Serde
