@@ -96,12 +96,12 @@ def default_partition(key: bytes, num_partitions: int) -> int:
 
 
 def crc32_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition of a key as librdkafka chooses it unless it is told otherwise."""
+    """Return the partition of a key as librdkafka does by default (`consistent_random`)."""
     return crc32(key) % num_partitions
 
 
 def fnv1a_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition of a key as Sarama (Go) chooses it, and librdkafka if it is told to."""
+    """Return the partition of a key as Sarama (Go) does, and librdkafka with `fnv1a_random`."""
     digest = _FNV_BASIS
     for byte in key:
         digest = (digest ^ byte) * _FNV_PRIME & _32_BITS

@@ -4,16 +4,17 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.streams import schema_registry, serdes, stores
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings
-from kafka_pipeline.streams.dsl.expression_makers import (
+from kafka_pipeline.streams.dsl.expressions import (
+    Expression,
     coalesce,
     col,
     key,
+    lit,
     struct,
     timestamp,
     value,
     when,
 )
-from kafka_pipeline.streams.dsl.expressions import Expression, lit
 from kafka_pipeline.streams.dsl.global_table import GlobalTable
 from kafka_pipeline.streams.dsl.grouped_stream import (
     CogroupedStream,

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, Fold, counting
 from kafka_pipeline.streams.dsl.change import Change
-from kafka_pipeline.streams.dsl.folding import Fold
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.dsl.table_steps import Materialized
@@ -35,7 +34,6 @@ class AggregateStream(Materialized):
     functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
-        """Return the function that makes the processor."""
         return partial(
             StreamAggregator,
             self.store,
@@ -130,7 +128,6 @@ class AggregateTable(Materialized):
     functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
-        """Return the function that makes the processor."""
         return partial(
             TableAggregator,
             self.store,

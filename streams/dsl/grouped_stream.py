@@ -361,7 +361,6 @@ class AddToTable(Operation):
     store: StoreBuilder[Any, Any]
 
     def stores(self) -> tuple[str, ...]:
-        """Return the name of the store."""
         return (self.store.name,)
 
     def compile(self, step: Step, compiler: Compiling) -> None:

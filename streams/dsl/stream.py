@@ -9,9 +9,6 @@ from typing import Any, Generic, overload
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl import stateless
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings, is_async, map_values_async
-from kafka_pipeline.streams.dsl.branches import Split, branch
-from kafka_pipeline.streams.dsl.chains import Part
-from kafka_pipeline.streams.dsl.delayed_lookup import Delay, JoinTableLater
 from kafka_pipeline.streams.dsl.expression_calls import (
     OF_BOTH,
     OF_VALUE,
@@ -33,10 +30,23 @@ from kafka_pipeline.streams.dsl.repeats import (
     identities,
     lags,
 )
-from kafka_pipeline.streams.dsl.stateless import SelectKeyPart, Stateless, drop_null_keys
+from kafka_pipeline.streams.dsl.stateless import (
+    Part,
+    SelectKeyPart,
+    Split,
+    Stateless,
+    branch,
+    drop_null_keys,
+)
 from kafka_pipeline.streams.dsl.stream_joins import JoinStreams, JoinWithSelf, StreamJoin
 from kafka_pipeline.streams.dsl.table import Table, fill_table
-from kafka_pipeline.streams.dsl.table_lookup import JoinTable, KeyFunction, Lookup
+from kafka_pipeline.streams.dsl.table_lookup import (
+    Delay,
+    JoinTable,
+    JoinTableLater,
+    KeyFunction,
+    Lookup,
+)
 from kafka_pipeline.streams.dsl.table_steps import Materialized
 from kafka_pipeline.streams.dsl.topics import Repartition, WriteTopic
 from kafka_pipeline.streams.dsl.user_processors import Process, ProcessValues
@@ -379,7 +389,7 @@ class Stream(Generic[K, V]):
             operation = Stateless("group_by", SelectKeyPart, selector, name)
         serde = key_serde or self.graph.key_serde
         keyed = self.next(operation, None, key_serde=serde, key_changed=True)
-        return GroupedStream(keyed, Table, name, None, value_serde)
+        return GroupedStream(keyed, name, None, value_serde)
 
     def to_table(
         self,

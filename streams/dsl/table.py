@@ -18,8 +18,13 @@ from kafka_pipeline.streams.dsl.foreign_key_join import RightTable, add_foreign_
 from kafka_pipeline.streams.dsl.foreign_key_left import ForeignKeyJoin
 from kafka_pipeline.streams.dsl.graph import Graph, Step, call
 from kafka_pipeline.streams.dsl.joining import Joiner, JoinFunction, JoinKind, called, check_builder
-from kafka_pipeline.streams.dsl.suppress import Suppress, close_delay_ms, window_ms
-from kafka_pipeline.streams.dsl.suppressor import SuppressedValues, SuppressTable
+from kafka_pipeline.streams.dsl.suppress import (
+    Suppress,
+    SuppressedValues,
+    SuppressTable,
+    close_delay_ms,
+    window_ms,
+)
 from kafka_pipeline.streams.dsl.table_joins import JoinedValues, JoinTables, TableSide
 from kafka_pipeline.streams.dsl.table_steps import (
     FillTable,

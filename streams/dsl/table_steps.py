@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.chains import Part
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
-from kafka_pipeline.streams.dsl.same_key import same_by
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Stateless, unused, with_keys
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Part, Stateless, unused, with_keys
 from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
@@ -39,11 +37,9 @@ class Materialized(Operation):
         return self.method
 
     def stores(self) -> tuple[str, ...]:
-        """Return the name of the store."""
         return (self.store,)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the store, and the processor that fills it."""
         compiler.add_store(
             table_store(
                 self.store,
@@ -77,7 +73,6 @@ class FillTable(Materialized):
     __slots__ = ()
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
-        """Return the function that makes the processor."""
         return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
 
 
@@ -206,7 +201,6 @@ class ViewTable(Operation):
         return self.method
 
     def stores(self) -> tuple[str, ...]:
-        """Return the name of the store, if there is one."""
         return () if self.store is None else (self.store,)
 
     def needs_old_values(self, sends_old_values: bool) -> bool:
@@ -346,7 +340,6 @@ class MapToGroups(Operation):
         return True
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the processor."""
         compiler.builder.add_processor(
             step.name,
             partial(
@@ -365,3 +358,24 @@ def _make_grouping(
     name: str, function: Compute, is_versioned: bool, key_serde: Serde[Any]
 ) -> GroupTableProcessor:
     return GroupTableProcessor(GroupTable(name, function), is_versioned, key_serde)
+
+
+Same = Callable[[Any, Any], bool]
+
+
+def same_by(write: Callable[[Any], bytes]) -> Same:
+    """Return a function that compares two keys by their bytes, as topics and stores do.
+
+    Python's `==` differs: `1 == True == 1.0`, `0.0 == -0.0`, and NaN does not equal itself. The
+    function raises what `write` raises.
+    """
+
+    def is_same(a: Any, b: Any) -> bool:
+        if a is b:
+            return True
+        # Equal strings have equal bytes, and need not be written.
+        if a.__class__ is str and b.__class__ is str and a == b:
+            return True
+        return write(a) == write(b)
+
+    return is_same

@@ -110,7 +110,6 @@ class WindowKind:
                 return made.with_options(lingering=gap)
 
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
-        """Return the function that makes the processor."""
         match self.windows:
             case TimeWindows() | CalendarWindows() as windows:
                 return partial(TimeWindowAggregator, windows=windows)
