@@ -174,21 +174,5 @@ def choose(
     return tuple(sorted(answer))
 
 
-def require_single(chosen: tuple[int, ...] | None, topic: str, purpose: str) -> int | None:
-    """Return the one partition that `choose` returned, or `None` for the default partitioner.
-
-    Use it if a record must go to exactly one partition, as in a foreign-key join or a query.
-    Raises `PartitionError` with the `purpose` if there are none or several (KIP-837).
-    """
-    if chosen is None:
-        return None
-    if len(chosen) != 1:
-        raise PartitionError(
-            f"for {purpose}, the partitioner of topic {topic} must return exactly one partition, "
-            f"but it returned {len(chosen)}"
-        )
-    return chosen[0]
-
-
 def _type_name(value: object) -> str:
     return type(value).__name__
