@@ -473,8 +473,9 @@ class Stream(Generic[K, V]):
         If the key was changed upstream, a repartition topic comes first. A join of two streams, one
         after a change of the key, and one with `grace_ms` need a name.
 
-        Records without a value are dropped and counted. So are records without a key, except in
-        left and outer joins, where they have results without a partner (KIP-962).
+        Records without a value are dropped and counted. So are records without a key, except on a
+        side that has results without a partner: the left one of `left_join`, both of `outer_join`
+        (KIP-962).
         """
         kind = JoinKind.INNER
         return self._join(kind, other, joiner, windows, key, grace_ms, name, value_serde)
@@ -566,6 +567,9 @@ class Stream(Generic[K, V]):
         as "expired", even if it repeats none: what it may repeat is forgotten by then. By default,
         that is `within_ms`, but at least a minute. The state keeps one entry per record that was
         passed on, for `within_ms` and `grace_ms`.
+
+        Records without a key are dropped and counted. If the key was changed upstream, a
+        repartition topic `<name>-by-key-repartition` comes first.
         """
         within = whole_ms("deduplicate", "within_ms", within_ms, 1)
         grace = max(within, _GRACE_MS)
@@ -618,6 +622,7 @@ class Stream(Generic[K, V]):
         with the order of the stream. The state keeps the last `n` values of each key, forever;
         they are written as the stream's values are. `value_serde` writes the results; by default,
         that is the builder's.
+        Records without a key are treated as by `deduplicate`.
         """
         if type(n) is not int or n < 1:
             raise TopologyError(f"lag goes back by 1 record or more, not {n!r}")
