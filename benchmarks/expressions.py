@@ -18,7 +18,7 @@ from statistics import median
 from benchmarks.lone_task import lone_task, results_of
 from kafka_pipeline import StreamsBuilder, col, serdes, struct
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.group_task import GroupTask
 
 BATCH_RECORDS = 10_000

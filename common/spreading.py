@@ -1,4 +1,4 @@
-"""How the state of a store is spread over another number of tasks, as a value."""
+"""A store's rule for spreading its state over another number of tasks."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Spreading(Strict, frozen=True, kw_only=True):
     | `unmatched` | under numbers of rows, which are in the stores `left` and `right` |
     | `subscriptions` | as `key`; values have the task of the row, which reads `answers` |
 
-    A key in the store is `before` bytes, the record's key, `after` bytes, and the entry's `time`.
-    If it `has_length`, the 4 bytes ahead of the record's key and of what is `after` it have their
-    length, and anything may follow. `after_row_key` is what `after` is, of the key of the row that
-    a subscription is for.
+    A key in the store is a prefix of `before` bytes, the record's key, a suffix of `after` bytes,
+    and the entry's `time`. With `has_length`, a 4-byte length of the record's key and its suffix
+    precedes them, and any bytes may follow. `after_row_key` is the length of the suffix of the row
+    key in a subscription.
 
     A window that is emitted when it closes does so `closes_ms` after its time, and is kept for
     `kept_ms`; otherwise both are None. With a `calendar`, the period and the zone of `Calendar`, it

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from kafka_pipeline.streams.record import Batch, Record
 
 CLOCK_HEADER = "__streams.clock"
-"""The last header of a record in an internal topic that is behind its clock: decimal digits."""
+"""The last header of an out-of-order record in an internal topic: its clock, in decimal digits."""
 
 NO_CLOCK = -1
 """In the place of a clock, says that the record is in order."""
 
 
 class TaskClock(Protocol):
-    """What steps must know of the task that runs them."""
+    """The event time of a task, for its steps."""
 
     follows_records: bool
     """Whether each record moves event time on; see `InputTime.follows_records`."""
@@ -54,10 +54,10 @@ def clocks_of(timestamps: Sequence[int], known_ms: int) -> list[int] | None:
 
 
 def clocks_by_time(batch: Batch, timestamps: Any) -> list[int] | None:
-    """Return the clocks of what was made of a batch by somebody who knows nothing of clocks.
+    """Return the clocks of results that code without clocks has computed from a batch.
 
-    They are those of the records with the same timestamps; of several, the least. A result with a
-    time of its own is in order.
+    A result gets the clock of the record with its timestamp, the least of several. A result with a
+    new timestamp is in order.
     """
     if batch.clocks is None:
         return None
@@ -68,14 +68,14 @@ def clocks_by_time(batch: Batch, timestamps: Any) -> list[int] | None:
 
 
 def with_clock(headers: KafkaHeaders, clock: int) -> list[tuple[str, bytes | None]]:
-    """Return headers with the clock of a record that is behind it."""
+    """Return the headers of an out-of-order record, with its clock."""
     return [*(headers or ()), (CLOCK_HEADER, b"%d" % clock)]
 
 
 def with_clocks(
     headers: Sequence[KafkaHeaders] | None, timestamps: Sequence[int], clocks: Sequence[int]
 ) -> list[KafkaHeaders] | None:
-    """Return the headers of records, with their clocks where they are behind them."""
+    """Return the headers of records, with the clocks of out-of-order ones."""
     given = headers or [None] * len(timestamps)
     columns = zip(given, timestamps, clocks, strict=True)
     found = [

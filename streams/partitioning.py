@@ -96,12 +96,12 @@ def default_partition(key: bytes, num_partitions: int) -> int:
 
 
 def crc32_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition of a key as librdkafka chooses it unless it is told otherwise."""
+    """Return the partition of a key as librdkafka does by default (`consistent_random`)."""
     return crc32(key) % num_partitions
 
 
 def fnv1a_partition(key: bytes, num_partitions: int) -> int:
-    """Return the partition of a key as Sarama (Go) chooses it, and librdkafka if it is told to."""
+    """Return the partition of a key as Sarama (Go) does, and librdkafka with `fnv1a_random`."""
     digest = _FNV_BASIS
     for byte in key:
         digest = (digest ^ byte) * _FNV_PRIME & _32_BITS
@@ -172,22 +172,6 @@ def choose(
                 f"the topic has {num_partitions}, numbered from 0",
             )
     return tuple(sorted(answer))
-
-
-def require_single(chosen: tuple[int, ...] | None, topic: str, purpose: str) -> int | None:
-    """Return the one partition that `choose` returned, or `None` for the default partitioner.
-
-    Use it if a record must go to exactly one partition, as in a foreign-key join or a query.
-    Raises `PartitionError` with the `purpose` if there are none or several (KIP-837).
-    """
-    if chosen is None:
-        return None
-    if len(chosen) != 1:
-        raise PartitionError(
-            f"for {purpose}, the partitioner of topic {topic} must return exactly one partition, "
-            f"but it returned {len(chosen)}"
-        )
-    return chosen[0]
 
 
 def _type_name(value: object) -> str:

@@ -381,8 +381,9 @@ def test_no_folders_import_each_other_in_a_circle() -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    """Except for type checkers: a stream's methods return tables, and those of tables streams."""
+    """Except for type checkers, and once: `Stream` has tables, and `Table.to_stream` a stream."""
     graph = {path: files(path, for_types=False) for path in sources()}
+    graph[ROOT / "streams/dsl/table.py"].remove(ROOT / "streams/dsl/stream.py")
     tuple(TopologicalSorter(graph).static_order())
 
 

@@ -13,6 +13,9 @@ from tests.folders import FOLDERS, parsed
 
 ROOT = Path(__file__).parent.parent
 MAX_FILE_LINES = 600
+LONG_FILES = {"streams/dsl/stream.py": "`Stream`, the public class that users read as a whole"}
+"""The files that may be longer, and why."""
+
 MAX_FUNCTION_LINES = 70
 
 PRODUCTION = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -30,8 +33,12 @@ def found(paths: Iterable[Path], faults: Callable[[Path], Iterable[str]]) -> lis
 
 def too_long(path: Path) -> Iterator[str]:
     lines = len(path.read_text(encoding="utf-8").splitlines())
-    if lines > MAX_FILE_LINES:
+    if lines > MAX_FILE_LINES and not _may_be_long(path):
         yield f"{lines} lines"
+
+
+def _may_be_long(path: Path) -> bool:
+    return path.is_relative_to(ROOT) and str(path.relative_to(ROOT)) in LONG_FILES
 
 
 def promises(path: Path) -> Iterator[str]:
@@ -57,6 +64,11 @@ def silent_beginning(path: Path) -> Iterator[str]:
 
 def test_files_are_not_too_long() -> None:
     assert found([*PRODUCTION, *TESTS], too_long) == []
+
+
+def test_files_that_may_be_long_are() -> None:
+    lengths = {file: len((ROOT / file).read_text().splitlines()) for file in LONG_FILES}
+    assert {file: lines for file, lines in lengths.items() if lines <= MAX_FILE_LINES} == {}
 
 
 def test_nothing_is_left_for_later() -> None:

@@ -4,23 +4,27 @@ from kafka_pipeline.common.processors import OnError
 from kafka_pipeline.streams import schema_registry, serdes, stores
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings
-from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
-from kafka_pipeline.streams.dsl.expression_makers import (
+from kafka_pipeline.streams.dsl.expressions import (
+    Expression,
     coalesce,
     col,
     key,
+    lit,
     struct,
     timestamp,
     value,
     when,
 )
-from kafka_pipeline.streams.dsl.expressions import Expression, lit
 from kafka_pipeline.streams.dsl.global_table import GlobalTable
-from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
-from kafka_pipeline.streams.dsl.grouped_table import GroupedTable
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.grouped_stream import (
+    CogroupedStream,
+    GroupedStream,
+    WindowedCogroupedStream,
+)
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.dsl.suppress import Suppress
+from kafka_pipeline.streams.dsl.table import GroupedTable, Table
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.topology import Topology

@@ -1,15 +1,19 @@
-"""The functions that make aggregates.
+"""The functions of aggregates, and a fold that applies them to a batch.
 
-The functions of the user may change an aggregate and return it, instead of making a new one: each
-one that they get was read for this call. Where the old aggregate is sent on as well, it is read
-once more before they are called.
+User functions may change an aggregate in place and return it: each call gets a copy that was read
+for it. If the old aggregate is forwarded too, it is read a second time before the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.stores.key_value import with_time
 
 Initializer = Callable[[], Any]
 Adder = Callable[[Any, Any, Any], Any]
@@ -73,3 +77,90 @@ def _minus_one(key: Any, value: Any, count: int) -> int:
 
 def _sum(key: Any, a: int, b: int) -> int:
     return a + b
+
+
+_SAME_WHEN_READ: tuple[tuple[Serde[Any], type], ...] = (
+    (serdes.integer, int),
+    (serdes.json, int),
+    (serdes.json, str),
+    (serdes.string, str),
+    (serdes.bytes, bytes),
+)
+"""Serdes and types whose values survive a round trip unchanged and are immutable."""
+
+
+@dataclass(slots=True)
+class Folded:
+    """The result of a batch: the new and the old aggregate for each record.
+
+    The old ones are all `None` unless a child needs them. `times` are the aggregates' timestamps,
+    and `changes` the writes to the store.
+    """
+
+    new: list[Any]
+    old: Sequence[Any]
+    times: list[int]
+    changes: Changes
+
+
+class Fold:
+    """Adds values to aggregates; each call of a function gets an aggregate of its own."""
+
+    def __init__(
+        self, functions: AggregateFunctions, value_serde: Serde[Any], sends_old: bool
+    ) -> None:
+        self._functions = functions
+        self._write, self._read = value_serde.serialize, value_serde.deserialize
+        self._sends_old = sends_old
+        self._reused = frozenset(kind for serde, kind in _SAME_WHEN_READ if serde is value_serde)
+
+    def add(
+        self,
+        places: Sequence[bytes],
+        records: Iterable[tuple[Any, Any, int]],
+        found: Iterable[tuple[bytes, int] | None],
+    ) -> Folded:
+        """Add records, each given as key, value and time, to the aggregates at their places.
+
+        A place is the key of an aggregate in the store. `found` has the stored aggregates as bytes
+        with their times, in the order of `dict.fromkeys(places)`. Raises `SerializationError`, and
+        whatever user functions raise.
+        """
+        first, adder = self._functions.first, self._functions.adder
+        write, read, reused, sends_old = self._write, self._read, self._reused, self._sends_old
+        content: dict[bytes, tuple[bytes, int] | None] = dict(
+            zip(dict.fromkeys(places), found, strict=True)
+        )
+        known: dict[bytes, Any] = {}
+        """Deserialized aggregates that are safe to reuse."""
+        news, times = list[Any](), list[int]()
+        olds: list[Any] = []
+        for place, (key, value, time) in zip(places, records, strict=True):
+            entry = content[place]
+            if entry is None:
+                new = first(key, value)
+                if sends_old:
+                    olds.append(None)
+            else:
+                data, former_time = entry
+                aggregate = known.get(place)
+                if aggregate is None:
+                    aggregate = read(data)
+                if sends_old:
+                    olds.append(aggregate if aggregate.__class__ in reused else read(data))
+                new = adder(key, value, aggregate)
+                if former_time > time:
+                    time = former_time
+            if new is None:
+                content[place] = None
+                known.pop(place, None)
+            else:
+                content[place] = write(new), time
+                if new.__class__ in reused:
+                    known[place] = new
+                elif place in known:
+                    del known[place]
+            news.append(new)
+            times.append(time)
+        changes = {place: with_time(entry) for place, entry in content.items()}
+        return Folded(news, olds if sends_old else [None] * len(news), times, changes)

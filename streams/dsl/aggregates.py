@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting
+from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, Fold, counting
 from kafka_pipeline.streams.dsl.change import Change
-from kafka_pipeline.streams.dsl.folding import Fold
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
+from kafka_pipeline.streams.dsl.table_steps import Materialized
 from kafka_pipeline.streams.dsl.table_values import (
     Serdes,
     TableReader,
@@ -19,7 +19,6 @@ from kafka_pipeline.streams.dsl.table_values import (
     open_table_store,
     unwritable,
 )
-from kafka_pipeline.streams.dsl.tables import Materialized
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
@@ -35,7 +34,6 @@ class AggregateStream(Materialized):
     functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
-        """Return the function that makes the processor."""
         return partial(
             StreamAggregator,
             self.store,
@@ -130,7 +128,6 @@ class AggregateTable(Materialized):
     functions: AggregateFunctions = field(default_factory=counting)
 
     def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
-        """Return the function that makes the processor."""
         return partial(
             TableAggregator,
             self.store,

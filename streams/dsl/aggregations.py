@@ -38,7 +38,7 @@ class Kind(ABC):
 
     @abstractmethod
     def merge(self, a: Any, b: Any) -> Any:
-        """Return the state of two states, of which the first comes first; neither is `None`."""
+        """Return the state of both, `a` before `b` in the order of records; neither is `None`."""
 
     def result(self, state: Any) -> Any:
         """Return what the aggregation gives."""

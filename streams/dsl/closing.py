@@ -1,4 +1,4 @@
-"""Finds windows in the order in which they close, without a scan of the store for each record."""
+"""A queue of windows by closing time, which avoids a scan of the store for each record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ _Place = tuple[int, int, bytes]
 class Closing:
     """The windows that end soon, in memory; all others are only in the store.
 
-    Each time that runs out, a scan of the store fetches the windows that end in the next `ahead_ms`
-    of stream time. So a window is in memory only for that long. It may have been removed from the
-    store since.
+    When stream time passes the fetched range, a scan of the store fetches the windows of the next
+    `ahead_ms`, so a window is in memory no longer than that. It may have left the store since.
     """
 
     def __init__(self, scan: Scan, key_serde: Serde[Any], ahead_ms: int) -> None:
@@ -31,12 +30,12 @@ class Closing:
         self._ahead_ms = ahead_ms
         self._heap: list[_Place] = []
         self._windows: dict[_Place, Windowed[Any]] = {}
-        """The windows of the heap, each of which is there once."""
+        """The windows in the heap, by place."""
         self._until: int | None = None
         """All windows that end before this time are in the heap; `None` before the first scan."""
 
     def forget(self) -> None:
-        """Scan again the next time: the store is not what it was."""
+        """Scan again at the next call: the store has changed."""
         self._heap = []
         self._windows = {}
         self._until = None

@@ -1,10 +1,10 @@
 """Joins of tables that one change may reach from both sides, such as a table with a view of itself.
 
-A change goes down one way after the other. When it comes to the join on the first one, the store of
-the other side may be ahead of what the join has heard of that side: after a deletion, neither side
-would find a partner, and the result would stay forever (KAFKA-6687). So the join is told when a
-change of a common origin begins and when all its ways have ended, and makes one result of what has
-come in between.
+A change takes one path after the other. When it reaches the join by the first path, the store of
+the other side may already hold a change that has not reached the join yet: after a deletion,
+neither side would find a partner, and the result would stay forever (KAFKA-6687). So marks tell the
+join when a change of a common origin begins and ends, and it forwards one result for all changes
+between them.
 
     table -> begin -> join          the first child of the table
           -> ...   -> left side  -> join
@@ -27,8 +27,8 @@ BEGIN, END = 2, 3
 def common_origins(left: Step, right: Step, tables: Collection[Step]) -> tuple[Step, ...]:
     """Return the tables whose changes may reach a step from both of its parents at once.
 
-    Behind a topic, a change is another record. Of tables of which one leads to the other, the
-    nearest ones are returned: those from which a way to a parent leads past no other of them.
+    The search ends at topics, after which a change is another record. If one common table leads to
+    another, only the nearest is returned: the one with a path to a parent that passes no other.
     """
     common = {*_ways_up(left, ())} & {*_ways_up(right, ())} & {*tables}
     nearest = [each for parent in (left, right) for each in _ways_up(parent, common)]
@@ -50,13 +50,13 @@ def _ways_up(step: Step, until: Collection[Step]) -> Iterator[Step]:
 
 
 def add_begin(compiler: Compiling, join: Step, origin: Step) -> None:
-    """Add the node that tells a join of the begin of each change of an origin."""
+    """Add the node that marks for a join the beginning of each change of an origin."""
     number = join.operation.common_origins.index(origin)
     _add(compiler, join, origin, BEGIN, number)
 
 
 def add_ends(compiler: Compiling, join: Step) -> list[str]:
-    """Add the nodes that tell a join of the ends; return all nodes of its marks.
+    """Add the nodes that mark the ends for a join; return all nodes with marks for it.
 
     All steps on the ways to the join must have been compiled.
     """

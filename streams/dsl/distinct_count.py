@@ -19,7 +19,7 @@ _RANKS = 64 - _PRECISION + 1
 """The largest value of a register."""
 
 EXACT = 256
-"""Up to so many values, their hashes are kept instead of registers."""
+"""The largest number of hashes to keep before a sketch switches to registers."""
 
 _HASH_BYTES = 8
 _ALPHA = 1 / (2 * math.log(2))

@@ -1,7 +1,7 @@
 """Computes column expressions for a batch with the kernels of Arrow, as `expression_rows` does.
 
-Whatever a kernel would compute otherwise than Python does is left to Python: for one function if
-that is enough, else for the expression and the batch. So there is no way by column for errors.
+Where a kernel and Python differ, Python computes the function or, if that is not enough, the whole
+expression for the batch. So errors are always raised by row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.streams.dsl.columns import Column, UnsuitableError, column_of
+from kafka_pipeline.streams.dsl.columns import Column, StructColumn, UnsuitableError, column_of
 from kafka_pipeline.streams.dsl.expression_kernels import KERNELS
 from kafka_pipeline.streams.dsl.expression_rows import UnfitError, scalar_function
 from kafka_pipeline.streams.dsl.expressions import (
@@ -29,7 +29,6 @@ from kafka_pipeline.streams.dsl.expressions import (
     Timestamp,
     Value,
 )
-from kafka_pipeline.streams.dsl.struct_columns import StructColumn
 from kafka_pipeline.streams.record import Batch
 
 
@@ -46,14 +45,12 @@ class BatchColumns:
 
     @property
     def keys(self) -> Column:
-        """The keys."""
         if self._keys is None:
             self._keys = column_of(self.batch.keys)
         return self._keys
 
     @property
     def values(self) -> Column:
-        """The values."""
         if self._values is None:
             self._values = column_of(self.batch.values)
         return self._values

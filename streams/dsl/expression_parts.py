@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafka_pipeline.streams.dsl.chains import Fields, Part
 from kafka_pipeline.streams.dsl.expression_rows import RowFunction, predicate, row_function
 from kafka_pipeline.streams.dsl.expressions import Expression, Field, fields_of
 from kafka_pipeline.streams.dsl.stateless import (
+    Fields,
     FilterNotPart,
     FilterPart,
     MapValuesPart,
+    Part,
     SelectKeyPart,
     selected,
 )

@@ -28,7 +28,7 @@ NULL_FOREIGN_KEY = "null foreign key"
 
 @dataclass(frozen=True, slots=True)
 class ForeignKeyJoin:
-    """What the processors of a foreign-key join need to know. `name` is that of the step.
+    """The parameters of a foreign-key join's processors. `name` is that of the step.
 
     `foreign_key(key, value)` returns the key in the right table.
     """
@@ -44,7 +44,7 @@ class ForeignKeyJoin:
 
     @property
     def where(self) -> str:
-        """How messages call the join."""
+        """The join's name in messages."""
         return f'{self.kind.value} "{self.name}"'
 
 
@@ -63,7 +63,6 @@ class Subscribe(Operation):
         return True
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the processor."""
         compiler.builder.add_processor(
             step.name, partial(Subscriber, self.join), compiler.parents(step)
         )
@@ -183,7 +182,6 @@ class ResolveAnswers(Operation):
         return self.join.left.stores
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the processor."""
         compiler.builder.add_processor(
             step.name,
             partial(Resolver, self.join),

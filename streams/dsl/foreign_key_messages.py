@@ -1,7 +1,7 @@
 """What the two sides of a foreign-key join send each other (KIP-213, KIP-775).
 
 Both messages stay bytes on their way, with the layout of `streams.dsl.packing`: the right side
-takes from a subscription what it needs for the answer, and reads neither keys nor values of rows.
+copies the head of an answer from its subscription, and deserializes no keys or values of rows.
 
 | message | parts |
 | --- | --- |
@@ -51,7 +51,7 @@ class Instruction(IntEnum):
 
 
 def value_hash(data: bytes) -> bytes:
-    """Return 16 bytes by which answers for a former value of a row are recognised."""
+    """Return 16 bytes that tell answers for a row's current value from outdated ones."""
     return blake2b(data, digest_size=_HASH_BYTES).digest()
 
 
@@ -70,7 +70,7 @@ def subscription(
 
 
 def parts_of_subscription(data: bytes) -> tuple[int, bytes, bytes]:
-    """Return the instruction of a subscription, the key of the row, and what an answer begins with.
+    """Return the instruction of a subscription, the row key, and the head of its answer.
 
     Raises `SerializationError` for other bytes.
     """
@@ -87,7 +87,7 @@ def partition_of_subscription(data: bytes) -> int:
 
 
 def with_partition(data: bytes, partition: int) -> bytes:
-    """Return a subscription of a row that has changed its partition."""
+    """Return a subscription with another partition of its row."""
     return data[:_PARTITION] + _LENGTH.pack(partition) + data[_HASH:]
 
 
@@ -121,5 +121,5 @@ def hash_and_value(data: bytes) -> tuple[bytes | None, bytes | None]:
 
 
 def foreign_key_prefix(foreign_key: bytes) -> bytes:
-    """Return what the stored subscriptions of a foreign key begin with."""
+    """Return the common prefix of the stored subscriptions of a foreign key."""
     return _LENGTH.pack(len(foreign_key)) + foreign_key

@@ -1,4 +1,4 @@
-"""Tables of which every task has all keys."""
+"""Tables that every task holds in full."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -200,6 +200,22 @@ class Graph:
         self._anchors[step] = step.name if name or first is None else self._anchors[first]
         return step
 
+    def add_stateful(
+        self,
+        verb: str,
+        name: str | None,
+        parent: Step,
+        operation: Callable[[str], Operation],
+        *,
+        key_serde: Serde[Any] | None = None,
+        value_serde: Serde[Any] | None = None,
+    ) -> Step:
+        """Add a step with a store; `operation` takes the store's name, which is the step's."""
+        store = self.state_name(verb, name, parent, "its store")
+        return self.add(
+            operation(store), [parent], store, key_serde=key_serde, value_serde=value_serde
+        )
+
     def take_name(self, verb: str, name: str | None, parent: Step | None) -> str:
         """Reserve the name of a step, or make one for it."""
         if self.is_built:
@@ -231,6 +247,10 @@ class Graph:
                 "generated names change when steps are added, and state is lost then"
             )
         return name
+
+    def state_name(self, verb: str, name: str | None, parent: Step, why: str) -> str:
+        """Return `required_name`, or a generated one if names may be generated."""
+        return self.required_name(verb, name, parent, why) or self.generated_name(verb, parent)
 
     def generated_name(self, verb: str, parent: Step | None) -> str:
         """Return a free name after the nearest named ancestor: `Flights.filter-2`."""

@@ -1,34 +1,50 @@
-"""Streams whose records are grouped by key, and their aggregates."""
+"""Streams grouped by key, and the aggregates of one or of several of them (KIP-150)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
 
 from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, counting, reducing
-from kafka_pipeline.streams.dsl.aggregates import AggregateStream
+from kafka_pipeline.streams.dsl.aggregates import AggregateStream, StreamAggregator
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
-from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream
 from kafka_pipeline.streams.dsl.expressions import Expression
-from kafka_pipeline.streams.dsl.graph import call
-from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker, add_stateful
-from kafka_pipeline.streams.dsl.stream_steps import StreamSteps
-from kafka_pipeline.streams.dsl.table_values import StoredValues
-from kafka_pipeline.streams.dsl.tables import history_ms
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step, call
+from kafka_pipeline.streams.dsl.stateless import PassPart, Stateless, unused
+from kafka_pipeline.streams.dsl.table import Table
+from kafka_pipeline.streams.dsl.table_steps import history_ms
+from kafka_pipeline.streams.dsl.table_values import Serdes, StoredValues, table_store
 from kafka_pipeline.streams.dsl.top_n import TopN
-from kafka_pipeline.streams.dsl.window_aggregates import Windows
-from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream, check_windows
+from kafka_pipeline.streams.dsl.window_aggregates import (
+    AggregateWindows,
+    WindowedAggregate,
+    Windows,
+)
+from kafka_pipeline.streams.dsl.windowed_stream import (
+    WindowedStream,
+    WindowKind,
+    check_merger,
+    check_windows,
+)
 from kafka_pipeline.streams.durations import Milliseconds
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.event_time.step_time import times_store
 from kafka_pipeline.streams.serdes import Serde
-from kafka_pipeline.streams.type_variables import K, R, V
+from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.type_variables import V2, K, R, V
+from kafka_pipeline.streams.windowed import Windowed
 
 if TYPE_CHECKING:
-    from kafka_pipeline.streams.dsl.streams_and_tables import Table
+    from kafka_pipeline.streams.dsl.stream import Stream
+
+Adder = Callable[[Any, Any, Any], Any]
 
 
-class GroupedStream(Grouped[K, V]):
+class GroupedStream(Generic[K, V]):
     """A stream by key, ready to be aggregated; `group_by_key` and `group_by` make it.
 
     Records without a key or a value are dropped, and counted.
@@ -39,15 +55,17 @@ class GroupedStream(Grouped[K, V]):
 
     def __init__(
         self,
-        stream: StreamSteps[K, V],
-        table: TableMaker,
+        stream: Stream[K, V],
         name: str | None,
         key_serde: Serde[Any] | None,
         value_serde: Serde[Any] | None,
     ) -> None:
         """For the DSL itself; `name` is that of the repartition, if there is one."""
-        super().__init__(stream, name, key_serde, value_serde)
-        self.table = table
+        self.graph = stream.graph
+        self.key_serde = key_serde or stream.step.key_serde
+        self.value_serde = value_serde or stream.step.value_serde
+        self._stream = stream
+        self._name = name
 
     def count(
         self,
@@ -152,14 +170,20 @@ class GroupedStream(Grouped[K, V]):
         they are dropped and counted.
         """
         check_windows(windows, emit, late_to)
-        return WindowedStream(self, self.table, windows, emit, late_to)
+        return WindowedStream(self, windows, emit, late_to)
 
     def cogroup(self, adder: Callable[[K, V, R], R | None]) -> CogroupedStream[K, R]:
         """Begin to aggregate several grouped streams into one table (KIP-150).
 
         `adder(key, value, aggregate)` adds the records of this stream.
         """
-        return CogroupedStream(self.table, [(self, adder)])
+        return CogroupedStream([(self, adder)])
+
+    def keyed(self) -> Step:
+        """Return the step whose records are in the partitions of their keys."""
+        return self._stream.keyed(
+            self._name, key_serde=self.key_serde, value_serde=self.value_serde
+        )
 
     def _derived(
         self,
@@ -184,8 +208,7 @@ class GroupedStream(Grouped[K, V]):
         history_retention_ms: Milliseconds | None,
     ) -> Table:
         graph = self.graph
-        step = add_stateful(
-            graph,
+        step = graph.add_stateful(
             verb,
             name,
             self.keyed(),
@@ -196,4 +219,179 @@ class GroupedStream(Grouped[K, V]):
             value_serde=value_serde,
         )
         values = StoredValues(step.name, verb)
-        return self.table(graph, step, values, history_retention_ms is not None)
+        return Table(graph, step, values, history_retention_ms is not None)
+
+
+class CogroupedStream(Generic[K, V]):
+    """Grouped streams, each with a function that adds its records to a common aggregate.
+
+    `GroupedStream.cogroup` makes the first one. Records without a key or a value are dropped, and
+    counted. All streams need keys that are written alike, in topics with as many partitions.
+    """
+
+    def __init__(self, groups: Sequence[tuple[GroupedStream[Any, Any], Adder]]) -> None:
+        """For the DSL itself."""
+        self._groups = groups
+        call(groups[-1][1], "cogroup", "a function of key, value and aggregate")
+
+    def cogroup(
+        self, grouped: GroupedStream[K, V2], adder: Callable[[K, V2, V], V | None]
+    ) -> CogroupedStream[K, V]:
+        """Add a grouped stream; `adder(key, value, aggregate)` adds its records."""
+        if not isinstance(grouped, GroupedStream):
+            raise TopologyError(f"cogroup takes a grouped stream, not {grouped!r}")
+        return CogroupedStream([*self._groups, (grouped, adder)])
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V],
+        *,
+        name: str | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> Table[K, V]:
+        """Return the table of the common aggregate of each key.
+
+        The first aggregate is what `initializer()` returns.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        first = self._groups[0][0]
+        serde = value_serde or first.graph.value_serde
+        steps, name = _parents(self._groups, name)
+        after_key = steps[0][0].after_key
+        store = table_store(name, first.key_serde, serde, after_key=after_key)
+        parts = [
+            first.graph.add(
+                AddToTable(AggregateFunctions(initializer, adder), store),
+                [step],
+                f"{name}-{number}",
+                key_serde=first.key_serde,
+                value_serde=serde,
+            )
+            for number, (step, adder) in enumerate(steps)
+        ]
+        step = first.graph.add(one_table(), parts, name)
+        return Table(first.graph, step, StoredValues(name, "aggregate"))
+
+    def windowed_by(
+        self, windows: Windows, *, late_to: str | None = None
+    ) -> WindowedCogroupedStream[K, V]:
+        """Group the records by window as well; see `GroupedStream.windowed_by`.
+
+        All streams have one stream time, by which their records are late. Results come with each
+        record.
+        """
+        check_windows(windows, "on_update", late_to)
+        return WindowedCogroupedStream(self._groups, windows, late_to)
+
+
+class WindowedCogroupedStream(Generic[K, V]):
+    """Grouped streams that are aggregated into one table by key and window."""
+
+    def __init__(
+        self,
+        groups: Sequence[tuple[GroupedStream[Any, Any], Adder]],
+        windows: Windows,
+        late_to: str | None,
+    ) -> None:
+        """For the DSL itself."""
+        self._groups = groups
+        self._windows = windows
+        self._late_to = late_to
+
+    def aggregate(
+        self,
+        initializer: Callable[[], V],
+        *,
+        merger: Callable[[K, V, V], V | None] | None = None,
+        name: str | None = None,
+        value_serde: Serde[V] | None = None,
+    ) -> Table[Windowed[K], V]:
+        """Return the table of the common aggregate of each key and window.
+
+        The first aggregate is what `initializer()` returns. Sessions need `merger(key, a, b)`.
+        """
+        call(initializer, "aggregate", "a function without arguments to begin with", name)
+        check_merger(self._windows, merger, name)
+        first = self._groups[0][0]
+        serde = value_serde or first.graph.value_serde
+        steps, name = _parents(self._groups, name)
+        kind = WindowKind(self._windows, closes=False)
+        store = kind.store(name, first.key_serde, serde, steps[0][0].after_key)
+        times = times_store(name)
+        parts = []
+        for number, (step, adder) in enumerate(steps):
+            functions = AggregateFunctions(initializer, adder, None, merger)
+            aggregate = WindowedAggregate(
+                name, "aggregate", functions, self._windows, is_shared=True
+            )
+            parts.append(
+                first.graph.add(
+                    AggregateWindows(aggregate, store, times, kind.make(), self._late_to),
+                    [step],
+                    f"{name}-{number}",
+                    key_serde=kind.key_serde(first.key_serde),
+                    value_serde=serde,
+                )
+            )
+        table_step = first.graph.add(one_table(), parts, name)
+        return Table(first.graph, table_step, kind.values(name))
+
+
+def _parents(
+    groups: Sequence[tuple[GroupedStream[Any, Any], Adder]], name: str | None
+) -> tuple[list[tuple[Step, Adder]], str]:
+    """Return the steps to aggregate, with their functions, and the name of the store."""
+    graph = groups[0][0].graph
+    steps = [(grouped.keyed(), adder) for grouped, adder in groups]
+    first = steps[0][0]
+    if len({step for step, _ in steps}) < len(steps):
+        raise TopologyError(
+            f"cogroup has a stream twice, after {first!r}: each of its records would be added twice"
+        )
+    return steps, graph.state_name("aggregate", name, first, "its store")
+
+
+@dataclass(frozen=True, slots=True)
+class AddToTable(Operation):
+    """Adds the records of one of several streams to a table that they share."""
+
+    verb = "cogroup"
+
+    functions: AggregateFunctions
+    store: StoreBuilder[Any, Any]
+
+    def stores(self) -> tuple[str, ...]:
+        return (self.store.name,)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor, and the store if it is the first one."""
+        compiler.add_store(self.store)
+        compiler.builder.add_processor(
+            step.name,
+            partial(
+                StreamAggregator,
+                self.store.name,
+                "aggregate",
+                self.functions,
+                Serdes(step.key_serde, step.value_serde),
+                compiler.sends_old_values(step),
+            ),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+class OneTable(Stateless):
+    """Makes one table of the changes that several steps make in one store."""
+
+    __slots__ = ()
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return whether old values are asked for: they come from the parents."""
+        return sends_old_values
+
+
+def one_table() -> OneTable:
+    """Return the step that makes one table of several steps."""
+    return OneTable("aggregate", PassPart, unused)

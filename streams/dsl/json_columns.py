@@ -45,7 +45,7 @@ _first_byte, _last_byte = itemgetter(0), itemgetter(-1)
 
 
 class JsonColumn(Column):
-    """Values of a topic as JSON, of which fields can be read before all is decoded."""
+    """JSON values of a topic; single fields can be read without decoding the rest."""
 
     def __init__(
         self,

@@ -43,11 +43,9 @@ class StatefulStep(Operation):
         return self.method
 
     def stores(self) -> tuple[str, ...]:
-        """Return the names of the stores."""
         return tuple(store.name for store in self.used)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the stores and the processor."""
         for store in self.used:
             compiler.add_store(store)
         compiler.builder.add_processor(

@@ -1,18 +1,110 @@
-"""Steps of a stream that keep no state, and how a chain of them is compiled."""
+"""Steps of a stream without state, and the chains of them that run as one processor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from typing import Any
 
-from kafka_pipeline.streams.dsl.chains import Chain, Part
+from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.engine.either_way import EitherWay, MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, LazyColumn, Record, items_of
+
+Receiver = Callable[[Record], None]
+
+
+Fields = Collection[tuple[str, ...]]
+"""Fields of a value, each as the path of names that leads to it."""
+
+
+class Part(NamedPart):
+    """One step of a chain as it runs: record by record with `receive`, or by columns."""
+
+    reads: Fields | None = None
+    """The fields of the values that the part looks at; `None` if it may look at all of a value."""
+
+    replaces_values = False
+    """Whether the parts that follow get other values."""
+
+    drops_by_fields = False
+    """Whether the part drops records whose fields say so."""
+
+    def __init__(self, name: str, function: Any) -> None:
+        self.name = name
+        self.function = function
+        self.forward: Receiver = _nowhere
+        """Takes the records of this part; set when the chain is put together."""
+
+    def receive(self, record: Record) -> None:
+        """Pass on what the function makes of a record."""
+        raise NotImplementedError
+
+    def columns(self, batch: Batch) -> Batch:
+        """Return what the function makes of a batch."""
+        raise NotImplementedError
+
+
+def _nowhere(record: Record) -> None:
+    pass
+
+
+class Chain(ReadsLazily):
+    """Runs the parts of a chain: each over the whole batch, or all of them for one record."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self._fields = _fields_read_first(parts)
+        self.process_record = parts[0].receive  # type: ignore[method-assign]
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        receivers = [*(part.receive for part in self.parts[1:]), context.forward]
+        for part, receive in zip(self.parts, receivers, strict=True):
+            part.forward = receive
+
+    def lazy_reader(self, deserialize: Callable[[Any], Any]) -> MakeColumn | None:
+        if not self._fields or deserialize is not serdes.json.deserialize:
+            return None
+        # Arrow takes a while to load and some memory, so only tasks with expressions load it.
+        from kafka_pipeline.streams.dsl.json_columns import JsonReader
+
+        return JsonReader(deserialize).column
+
+    def process(self, batch: Batch) -> None:
+        if self._fields and isinstance(batch.values, LazyColumn):
+            batch.values.expect(self._fields)
+        for part in self.parts:
+            batch = part.columns(batch)
+            if not len(batch):
+                return
+        self.context.forward(batch)
+
+    def process_record(self, record: Record) -> None:
+        self.parts[0].receive(record)
+
+
+def _fields_read_first(parts: Iterable[Part]) -> Fields:
+    """Return the fields that are read before anything looks at all of a value.
+
+    There are none if all values are looked at in the end: reading fields first would only cost.
+    """
+    fields: set[tuple[str, ...]] = set()
+    saves = False
+    for part in parts:
+        if part.reads is None:
+            break
+        fields.update(part.reads)
+        saves = saves or part.drops_by_fields or part.replaces_values
+        if part.replaces_values:
+            break
+    return fields if saves else ()
+
 
 NULL_KEY = "null key"
 """The reason under which records without a key are counted as dropped."""
@@ -321,3 +413,88 @@ def _continues_chain(step: Step, compiler: Compiling) -> bool:
 
 def _make_chain(links: Sequence[tuple[type[Part], str, Any]]) -> Chain:
     return Chain([part(name, function) for part, name, function in links])
+
+
+Predicate = Callable[[Any, Any], Any]
+
+
+class Branching(NamedPart):
+    """Finds the branch of a record, by the name of the node that begins it."""
+
+    def __init__(
+        self, name: str, predicates: Sequence[tuple[str, Predicate]], default: str
+    ) -> None:
+        """A record without a branch goes to the node `default`, or nowhere if that is ""."""
+        self.name = name
+        self._predicates = predicates
+        self._default = default
+
+    def choose(self, key: Any, value: Any) -> str:
+        """Return the node of the first branch whose predicate holds."""
+        for node, predicate in self._predicates:
+            if predicate(key, value):
+                return node
+        return self._default
+
+
+class Splitter(EitherWay):
+    """Forwards each record to the node of its branch."""
+
+    def __init__(self, branching: Branching) -> None:
+        self._branching = branching
+
+    def process(self, batch: Batch) -> None:
+        choose = self._branching.choose
+        nodes = list(map(choose, items_of(batch.keys), items_of(batch.values)))
+        for node in dict.fromkeys(nodes):
+            if node:
+                self.context.forward(selected(batch, [each == node for each in nodes]), node)
+
+    def process_record(self, record: Record) -> None:
+        node = self._branching.choose(record.key, record.value)
+        if node:
+            self.context.forward(record, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Operation):
+    """Sends each record to the first branch whose predicate holds, in order (KIP-418)."""
+
+    verb = "split"
+
+    predicates: Mapping[str, Predicate]
+    default: str | None
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add a processor, which forwards to the nodes that begin the branches."""
+        nodes = {
+            child.operation.branch: chain_name(child, compiler)
+            for child in compiler.children(step)
+            if isinstance(child.operation, Branch)
+        }
+        branching = partial(
+            Branching,
+            step.name,
+            [(nodes[branch], predicate) for branch, predicate in self.predicates.items()],
+            "" if self.default is None else nodes[self.default],
+        )
+        compiler.builder.add_processor(
+            step.name, partial(_make_splitter, branching), compiler.parents(step)
+        )
+        compiler.produces(step, step.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch(Stateless):
+    """The beginning of one of the streams that a split makes."""
+
+    branch: str = ""
+
+
+def branch(name: str) -> Branch:
+    """Return the step that begins a branch."""
+    return Branch(f"split.{name}", PassPart, unused, branch=name)
+
+
+def _make_splitter(branching: Callable[[], Branching]) -> Splitter:
+    return Splitter(branching())

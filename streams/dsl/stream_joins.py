@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
+from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from kafka_pipeline.streams.dsl.table_values import unwritable
-from kafka_pipeline.streams.dsl.unmatched import Lone, Unmatched
-from kafka_pipeline.streams.dsl.waiting import waiting_store
+from kafka_pipeline.streams.dsl.waiting import Items, Waiting, waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.event_time.step_time import (
@@ -26,14 +26,14 @@ from kafka_pipeline.streams.event_time.step_time import (
     join_time_store,
 )
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
-from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.record import Headers, Record
 from kafka_pipeline.streams.serdes import Serde
-from kafka_pipeline.streams.stores import StoreBuilder, WindowStore, window
+from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, WindowStore, window
 
 
 @dataclass(frozen=True, slots=True)
 class StreamJoin:
-    """What the processor of a join needs to know. `name` is that of the step.
+    """The parameters of a join's processor. `name` is that of the step.
 
     The serdes are those of the key, and of the values of both sides.
     """
@@ -105,7 +105,6 @@ class JoinStreams(Operation):
         return self.join.kind is not JoinKind.INNER
 
     def stores(self) -> tuple[str, ...]:
-        """Return the names of the stores."""
         join = self.join
         waits = join.kind is not JoinKind.INNER
         return (*join.sides, join.waiting, join.times) if waits else join.sides
@@ -143,11 +142,9 @@ class JoinWithSelf(Operation):
         return self.join.kind.value
 
     def stores(self) -> tuple[str, ...]:
-        """Return the name of the store."""
         return (self.join.sides[LEFT],)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the store and the processor."""
         compiler.add_store(self.join.side_store(LEFT, step.after_key))
         compiler.builder.add_processor(
             step.name,
@@ -161,9 +158,9 @@ class JoinWithSelf(Operation):
 class _Joining(Processor, FollowsTime):
     """The base of both processors: stores, their errors, and what is late for a join.
 
-    Where each record moves time on, a record that is late still meets those that the stores have,
-    as in Kafka Streams. Elsewhere, what they have depends on how fast others are: so a record that
-    is behind its own clock by more than the grace period is dropped.
+    If each record advances stream time, a late record is still joined with the records in the
+    stores, as in Kafka Streams. Otherwise the content of the stores depends on the speed of other
+    tasks, so a record that is later than the grace period by its own clock is dropped.
     """
 
     def __init__(self, join: StreamJoin) -> None:
@@ -305,7 +302,7 @@ class StreamJoiner(_Joining):
             self._release(self._unmatched, self._passed)
 
     def _release(self, unmatched: Unmatched, now: int) -> None:
-        """Forward the records that no partner can come for any more, ahead of the one in hand."""
+        """Forward the records whose window has closed without a partner, before the current one."""
         task_time = self.context.task_time
         clock, task_time.clock = task_time.clock, NO_CLOCK
         for lone in unmatched.take_due(now):
@@ -368,3 +365,114 @@ class SelfJoiner(_Joining):
         if self._follows_records:
             known = max(timestamp, self._store.stream_time)
         return known - self._retention_ms
+
+
+_OF_SIDE = (1, 0)
+"""The numbers of the sides in the order of the records: of one time, right ones come first."""
+
+
+class Lone(NamedTuple):
+    """A record whose window closed without a partner; key and value are serialized."""
+
+    timestamp: int
+    side: int
+    key: bytes
+    value: bytes
+    headers: Headers
+
+
+class Unmatched:
+    """Keeps records until they have a partner, or until their window closes.
+
+    Only the earliest time at which a record of each side may wait is in memory. It is read from
+    the store at the start, and after the engine has undone writes.
+    """
+
+    def __init__(self, store: KeyValueStore[bytes, Items], delays_ms: Sequence[int | None]) -> None:
+        """`delays_ms` says for each side how long after its time a record waits.
+
+        It is `None` for a side whose records do not wait, and may be negative.
+        """
+        self._waiting = Waiting(store)
+        self._delays_ms = delays_ms
+        self._first: list[int | None] = [None, None]
+        self._generation: int | None = None
+
+    def add(self, side: int, timestamp: int, key: bytes, value: bytes, headers: Headers) -> None:
+        """Store a record without a partner."""
+        self._read()
+        of_headers = (None, pack(pack_headers(headers))) if headers else ()
+        self._waiting.add(timestamp, _OF_SIDE[side], key, value, *of_headers)
+        first = self._first[side]
+        if first is None or timestamp < first:
+            self._first[side] = timestamp
+
+    def discard(self, side: int, timestamp: int, key: bytes) -> None:
+        """Remove the records of a side with a time and a key, if there are any."""
+        self._waiting.discard(timestamp, _OF_SIDE[side], key)
+
+    def take_due(self, now: int) -> list[Lone]:
+        """Remove and return the records whose windows have closed by the stream time `now`.
+
+        They are ordered by time, side (right before left) and key.
+        """
+        self._read()
+        due: list[Lone] = []
+        for side, (first, delay_ms) in enumerate(zip(self._first, self._delays_ms, strict=True)):
+            if first is not None and delay_ms is not None and first + delay_ms < now:
+                due += self._take(side, first, now - delay_ms)
+        due.sort(key=lambda lone: (lone.timestamp, _OF_SIDE[lone.side], lone.key))
+        return due
+
+    def _take(self, side: int, first: int, end: int) -> list[Lone]:
+        """Remove and return the records of a side before the time `end`; none is before `first`."""
+        taken: list[Lone] = []
+        places: list[tuple[int, bytes]] = []
+        self._first[side] = None
+        for timestamp, number, key, items in self._waiting.since(first):
+            if number != _OF_SIDE[side]:
+                continue
+            if timestamp >= end:
+                self._first[side] = timestamp
+                break
+            places.append((timestamp, key))
+            taken += (Lone(timestamp, side, key, *each) for each in _with_headers(items))
+        for place in places:
+            self.discard(side, *place)
+        return taken
+
+    def _read(self) -> None:
+        generation = self._waiting.generation
+        if generation == self._generation:
+            return
+        self._generation = generation
+        self._first = [None, None]
+        sides = {number: side for side, number in enumerate(_OF_SIDE)}
+        missing = {side for side, delay_ms in enumerate(self._delays_ms) if delay_ms is not None}
+        for timestamp, number, _, _ in self._waiting.since(0):
+            side = sides[number]
+            if side in missing:
+                self._first[side] = timestamp
+                missing.remove(side)
+            if not missing:
+                break
+
+
+def _with_headers(items: Items) -> Iterator[tuple[bytes, Headers]]:
+    """Yield the value of each record, and its headers.
+
+    Headers follow their value after a `None`, which no value can be. So lists from versions that
+    kept no headers can still be read.
+    """
+    value: bytes | None = None
+    headers: Headers = ()
+    parts = iter(items)
+    for part in parts:
+        if part is None:
+            headers = unpack_headers(unpack(next(parts) or b""))
+            continue
+        if value is not None:
+            yield value, headers
+        value, headers = part, ()
+    if value is not None:
+        yield value, headers

@@ -11,7 +11,8 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.compiler import Compiler
 from kafka_pipeline.streams.dsl.global_table import GlobalTable, ReadGlobally
 from kafka_pipeline.streams.dsl.graph import Graph, Step
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table, fill_table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table, fill_table
 from kafka_pipeline.streams.dsl.topics import ReadTopics
 from kafka_pipeline.streams.durations import Milliseconds
 from kafka_pipeline.streams.engine.topology import Topology

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from functools import partial
+from heapq import heapify, heappop, heappush
+from typing import Any, Literal, Self, get_args
 
-from kafka_pipeline.streams.dsl.graph import Step
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
+from kafka_pipeline.streams.dsl.table_values import Found, TableReader, TableValues, unwritable
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
-from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
+from kafka_pipeline.streams.errors import (
+    InvalidArgumentError,
+    SerializationError,
+    StreamsError,
+    TopologyError,
+)
+from kafka_pipeline.streams.event_time.step_time import (
+    FollowsTime,
+    StepTime,
+    times_store,
+    times_store_name,
+)
+from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.stores import KeyValueStore, ValueAndTimestamp, key_value
 
 WhenFull = Literal["emit_early", "fail"]
 
@@ -95,3 +118,241 @@ def window_ms(step: Step) -> int:
     if step.operation.close_delay_ms is not None:
         return step.operation.window_ms
     return max(map(window_ms, step.parents), default=0)
+
+
+_NUMBERS = struct.Struct(">qqq")
+_OWN_BYTES = 28
+"""What Kafka Streams counts for a record in addition to its key, values, topic and headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The update of a key that waits; values are as they were written.
+
+    `place` is the time by which it is sorted. `prior` is the value that was forwarded last.
+    """
+
+    place: int
+    timestamp: int
+    size: int
+    prior: bytes | None
+    old: bytes | None
+    new: bytes | None
+    headers: Headers
+
+
+def _write(waiting: Waiting) -> bytes:
+    numbers = _NUMBERS.pack(waiting.place, waiting.timestamp, waiting.size)
+    values = (waiting.prior, waiting.old, waiting.new)
+    return pack([numbers, *values, *pack_headers(waiting.headers)])
+
+
+def _read(data: bytes) -> Waiting:
+    numbers, prior, old, new, *headers = unpack(data)
+    place, timestamp, size = _NUMBERS.unpack(numbers or b"")
+    return Waiting(place, timestamp, size, prior, old, new, unpack_headers(headers))
+
+
+_WAITING: Serde[Waiting] = Serde("suppressed", _write, _read)
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressTable(Operation):
+    """Holds the updates of a table back; `wait_ms` is the limit, or when windows close.
+
+    An update may be forwarded up to `holds_ms` of event time after it came.
+    """
+
+    verb = "suppress"
+
+    suppress: Suppress
+    wait_ms: int
+    holds_ms: int
+    store: str
+
+    def stores(self) -> tuple[str, ...]:
+        return (self.store, times_store_name(self.store))
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return True: lookups give the value that was forwarded last."""
+        return True
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        waiting = key_value(self.store, serdes.bytes, _WAITING)
+        compiler.add_store(waiting.spread(after=step.after_key))
+        compiler.add_store(times_store(self.store))
+        compiler.builder.add_processor(
+            step.name,
+            partial(Suppressor, self, step.key_serde, step.value_serde),
+            compiler.parents(step),
+            stores=self.stores(),
+            holds_ms=self.holds_ms,
+        )
+        compiler.produces(step, step.name)
+
+
+class Suppressor(Processor, FollowsTime):
+    """Keeps the last update of each key, and forwards it when its time has come.
+
+    A later update of a waiting key keeps the key's place in the queue. Out-of-order updates of a
+    versioned table are dropped: they must not replace newer ones. The queue is in memory; it is
+    rebuilt from the store at the start, and after the engine has undone writes.
+    """
+
+    def __init__(
+        self, operation: SuppressTable, key_serde: Serde[Any], value_serde: Serde[Any]
+    ) -> None:
+        self._name = operation.store
+        self._suppress = operation.suppress
+        self._wait_ms = operation.wait_ms
+        self._by_window = operation.suppress.limit_ms is None
+        self._key_serde = key_serde
+        self._value_serde = value_serde
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store: KeyValueStore[bytes, Waiting] = context.get_state_store(self._name)
+        times = context.get_state_store(times_store_name(self._name))
+        self._time = StepTime(context, times)
+        self._generation: int | None = None
+
+    def process(self, record: Record) -> None:
+        if self._store.generation != self._generation:
+            self._read_places()
+        self._time.see(record.timestamp)
+        if record.value.is_latest:
+            self._keep(record)
+        else:
+            self.context.drop(OUT_OF_ORDER)
+        self._forward_due()
+        if self._is_full():
+            if self._suppress.when_full == "fail":
+                raise StreamsError(self._full())
+            while self._is_full():
+                self._forward_first()
+
+    def time_passed(self, time: int) -> None:
+        now = self._time.after_hold(time)
+        if now <= self._time.now:
+            return
+        if self._store.generation != self._generation:
+            self._read_places()
+        self._time.move(now)
+        self._forward_due()
+
+    def _forward_due(self) -> None:
+        due_at = self._time.now - self._wait_ms
+        if not self._time.follows_records:
+            # Another record may have this very time, and windows may include their ends.
+            due_at -= 1
+        places = self._places
+        while places and places[0][0] <= due_at:
+            self._forward_first()
+
+    def _read_places(self) -> None:
+        self._bytes = 0
+        self._places: list[tuple[int, bytes]] = []
+        with self._store.all() as found:
+            for key, waiting in found:
+                self._places.append((waiting.place, key))
+                self._bytes += waiting.size
+        heapify(self._places)
+        self._generation = self._store.generation
+
+    def _keep(self, record: Record) -> None:
+        change = record.value
+        key, old, new = self._written(record.key, change.old, change.new)
+        assert key is not None, "the records of a table have keys"
+        before = self._store.get(key)
+        if before is None:
+            place = record.key.window.end if self._by_window else record.timestamp
+            prior = old
+            heappush(self._places, (place, key))
+        else:
+            place, prior = before.place, before.prior
+            self._bytes -= before.size
+        size = self._size(key, (prior, None if old == prior else old, new), record.headers)
+        self._bytes += size
+        waiting = Waiting(place, record.timestamp, size, prior, old, new, record.headers)
+        self._store.put(key, waiting)
+
+    def _written(self, key: Any, *values: Any) -> list[bytes | None]:
+        write = self._value_serde.serialize
+        try:
+            data = self._key_serde.serialize(key)
+            return [data, *(None if value is None else write(value) for value in values)]
+        except SerializationError as error:
+            raise unwritable(f'suppress "{self._name}"', error) from error
+
+    def _size(self, key: bytes, values: Sequence[bytes | None], headers: Headers) -> int:
+        texts = sum(len(name) + len(value or b"") for name, value in headers)
+        topic = self.context.topic or ""
+        return _OWN_BYTES + len(key) + sum(len(v or b"") for v in values) + len(topic) + texts
+
+    def _forward_first(self) -> None:
+        """Forward the update that has waited longest, then remove it.
+
+        While it is forwarded, lookups still give the value before it, as in Kafka Streams.
+        """
+        _, key = self._places[0]
+        waiting = self._store.get(key)
+        assert waiting is not None, "what has a place is in the store"
+        if waiting.new is not None or not self._by_window:
+            read = self._value_serde.deserialize
+            old, new = (None if v is None else read(v) for v in (waiting.old, waiting.new))
+            owner = self._key_serde.deserialize(key)
+            with self._time.own_clocks():
+                self.context.forward(
+                    Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
+                )
+        heappop(self._places)
+        self._store.put(key, None)
+        self._bytes -= waiting.size
+
+    def _is_full(self) -> bool:
+        records, size = self._suppress.max_records, self._suppress.max_bytes
+        return (records is not None and len(self._places) > records) or (
+            size is not None and self._bytes > size
+        )
+
+    def _full(self) -> str:
+        return (
+            f'suppress "{self._name}" is full: {len(self._places)} keys with {self._bytes} bytes '
+            f"wait, and max_records is {self._suppress.max_records}, max_bytes is "
+            f"{self._suppress.max_bytes}; raise the limit, or let keys go out early"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SuppressedValues(TableValues):
+    """The values of a table with suppression: what was forwarded last."""
+
+    store: str
+    key_serde: Serde[Any]
+    value_serde: Serde[Any]
+    parent: TableValues
+
+    @property
+    def stores(self) -> tuple[str, ...]:
+        return (self.store, *self.parent.stores)
+
+    def open(self, context: ProcessorContext) -> TableReader:
+        return _Suppressed(self, context.get_state_store(self.store), self.parent.open(context))
+
+
+class _Suppressed(TableReader):
+    def __init__(
+        self, values: SuppressedValues, store: KeyValueStore[bytes, Waiting], parent: TableReader
+    ) -> None:
+        self._write_key = values.key_serde.serialize
+        self._read_value = values.value_serde.deserialize
+        self._store = store
+        self._parent = parent
+
+    def get(self, key: Any) -> Found:
+        waiting = self._store.get(self._write_key(key))
+        if waiting is None:
+            return self._parent.get(key)
+        if waiting.prior is None:
+            return None
+        return ValueAndTimestamp(self._read_value(waiting.prior), -1)

@@ -1,109 +1,381 @@
-"""What tables do without streams: views of their values."""
+"""Steps of a table: its source, views of it, and the ways from and to a stream."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, cast, overload
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from kafka_pipeline.streams.dsl.expression_calls import condition_of_both, mapper_of_value
-from kafka_pipeline.streams.dsl.expressions import Expression
-from kafka_pipeline.streams.dsl.graph import Graph, Step
-from kafka_pipeline.streams.dsl.table_values import ComputedValues, StoredValues, TableValues
-from kafka_pipeline.streams.dsl.tables import ViewTable
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Part, Stateless, unused, with_keys
+from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
+from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.engine.nodes import NamedPart
+from kafka_pipeline.streams.errors import SerializationError, StreamsError, reworded
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, FollowsTime
+from kafka_pipeline.streams.processor import BatchProcessor, Processor, ProcessorContext
+from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
-from kafka_pipeline.streams.type_variables import V2, K, V
 
-if TYPE_CHECKING:
-    from kafka_pipeline.streams.dsl.streams_and_tables import Table
+Compute = Callable[[Any, Any], Any]
 
 
-class TableSteps(Generic[K, V]):
-    """The last value of each key, as it changes.
+@dataclass(frozen=True, slots=True)
+class Materialized(Operation):
+    """A step that keeps a table in a store of its own, which has the name of the step."""
 
-    Every method adds a step and returns what comes of it; the table itself stays as it is, and may
-    go on in several ways. Functions of a key and a value take both, functions named `…_values` the
-    value. They must not change what they get, and must return the same whenever they are called:
-    what they made of a value is computed again when the value is replaced, or looked up.
+    method: str
+    store: str
+    history_retention_ms: int | None = None
 
-    A view with a `name` keeps its values in a store of that name, for lookups that are cheaper than
-    computing them. One without a name has no store.
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def stores(self) -> tuple[str, ...]:
+        return (self.store,)
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        compiler.add_store(
+            table_store(
+                self.store,
+                step.key_serde,
+                step.value_serde,
+                self.history_retention_ms,
+                after_key=step.after_key,
+            )
+        )
+        compiler.builder.add_processor(
+            step.name,
+            self.supplier(step, compiler),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+    @abstractmethod
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
+        """Return the function that makes the processor."""
+
+
+def history_ms(verb: str, store: str, given: Milliseconds | None) -> int | None:
+    """Return the `history_retention_ms` that a method got for the table of this store."""
+    return whole_ms_or_none(f'{verb} "{store}"', "history_retention_ms", given, 0)
+
+
+class FillTable(Materialized):
+    """Makes a table of records: the last value of each key counts, and `None` deletes."""
+
+    __slots__ = ()
+
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor | BatchProcessor]:
+        return partial(TableFiller, self.store, self.method, compiler.sends_old_values(step))
+
+
+class TableFiller(EitherWay, FollowsTime):
+    """Puts records into a table's store, and forwards the changes.
+
+    Where several tasks send the records, a history ends by event time: the fastest of them does not
+    decide how long a version can be looked up.
+    """
+
+    def __init__(self, store: str, verb: str, sends_old: bool) -> None:
+        self._name = store
+        self._verb = verb
+        self._sends_old = sends_old
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = open_table_store(context, self._name, self._verb)
+        if not context.task_time.follows_records:
+            self._store.follow()
+
+    def time_passed(self, time: int) -> None:
+        if not self.context.task_time.follows_records:
+            self._store.go_on(time - self.context.hold_ms - ENDS_MS)
+
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        if not isinstance(store, TimestampedTable):
+            # Some versions are dropped, and some are not the latest one.
+            self.process_each(batch)
+            return
+        batch = with_keys(batch, self.context)
+        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+        old = store.put_all(keys, values, times, self._sends_old)
+        self.context.forward(batch.with_values(list(map(Change, values, old))))
+
+    def process_record(self, record: Record) -> None:
+        key = record.key
+        if key is None:
+            self.context.drop(NULL_KEY)
+            return
+        old = self._store.get(key) if self._sends_old else None
+        is_latest = self._store.put(key, record.value, record.timestamp)
+        if is_latest is not None:
+            change = Change(record.value, None if old is None else old.value, is_latest)
+            self.context.forward(record.with_value(change))
+
+
+class View(NamedPart):
+    """What a view makes of a value of its parent."""
+
+    def __init__(self, name: str, compute: Compute) -> None:
+        self.name = name
+        self._compute = compute
+
+    def value_of(self, key: Any, value: Any) -> Any:
+        """Return the view's value, or `None`."""
+        return None if value is None else self._compute(key, value)
+
+
+class ViewProcessor(Processor):
+    """Forwards the changes of a view; with a store, keeps the view there.
+
+    With `skips_nothing`, leaves out changes from nothing to nothing. Old values come from the
+    parent if `parent_sends_old`, else from the store. The store has no versions: a change that is
+    not the latest of its key is dropped instead of replacing a newer value there (KAFKA-14834).
     """
 
     def __init__(
-        self, graph: Graph, step: Step, values: TableValues, is_versioned: bool = False
-    ) -> None:
-        """For the DSL itself; `values` says how joins look this table up."""
-        graph.tables.add(step)
-        self.graph = graph
-        self.step = step
-        self.values = values
-        self.is_versioned = is_versioned
-
-    def filter(
-        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
-    ) -> Table[K, V]:
-        """Keep the values for which `predicate(key, value)` is true; others become `None`."""
-        holds = condition_of_both(predicate, "filter", name)
-
-        def compute(key: Any, value: Any) -> Any:
-            return value if holds(key, value) else None
-
-        return self._view("filter", compute, name, None, is_filter=True)
-
-    def filter_not(
-        self, predicate: Callable[[K, V], object] | Expression, *, name: str | None = None
-    ) -> Table[K, V]:
-        """Keep the values for which `predicate(key, value)` is false; others become `None`.
-
-        Where a column expression is null, the value becomes `None`.
-        """
-        holds = condition_of_both(predicate, "filter_not", name, is_negated=True)
-
-        def compute(key: Any, value: Any) -> Any:
-            return None if holds(key, value) else value
-
-        return self._view("filter_not", compute, name, None, is_filter=True)
-
-    @overload
-    def map_values(
         self,
-        mapper: Expression,
-        *,
-        name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Table[K, Any]: ...
-    @overload
-    def map_values(
-        self,
-        mapper: Callable[[V], V2 | None],
-        *,
-        name: str | None = None,
-        value_serde: Serde[V2] | None = None,
-    ) -> Table[K, V2]: ...
-    def map_values(
-        self,
-        mapper: Callable[[V], Any] | Expression,
-        *,
-        name: str | None = None,
-        value_serde: Serde[Any] | None = None,
-    ) -> Table[K, Any]:
-        """Replace each value by what `mapper(value)` returns. `None` stays `None`."""
-        compute = mapper_of_value(mapper, "map_values", name)
-        serde = value_serde or self.graph.value_serde
-        return self._view("map_values", compute, name, serde, is_filter=False)
-
-    def _view(
-        self,
+        view: View,
+        store: str | None,
         verb: str,
-        compute: Callable[[Any, Any], Any],
-        name: str | None,
-        value_serde: Serde[Any] | None,
-        is_filter: bool,
-    ) -> Table:
-        is_versioned = self.is_versioned and name is None
-        operation = ViewTable(verb, compute, name, is_filter, self.is_versioned)
-        step = self.graph.add(operation, [self.step], name, value_serde=value_serde)
-        values: TableValues = (
-            ComputedValues(self.values, compute) if name is None else StoredValues(name, verb)
+        *,
+        sends_old: bool,
+        parent_sends_old: bool,
+        skips_nothing: bool,
+    ) -> None:
+        self._view = view
+        self._name = store
+        self._verb = verb
+        self._sends_old = sends_old
+        self._parent_sends_old = parent_sends_old
+        self._skips_nothing = skips_nothing
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._store = (
+            None if self._name is None else open_table_store(context, self._name, self._verb)
         )
-        return cast("Table", type(self)(self.graph, step, values, is_versioned))
+
+    def process(self, record: Record) -> None:
+        key, change = record.key, record.value
+        value_of, store = self._view.value_of, self._store
+        if store is not None and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+            return
+        new, old = value_of(key, change.new), None
+        if self._parent_sends_old:
+            old = value_of(key, change.old)
+        elif self._sends_old and store is not None:
+            found = store.get(key)
+            old = None if found is None else found.value
+        if self._skips_nothing and new is None and old is None:
+            return
+        if store is not None:
+            store.put(key, new, record.timestamp)
+        self.context.forward(record.with_value(Change(new, old, change.is_latest)))
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTable(Operation):
+    """A table whose values come from those of its parent, with a store or without.
+
+    `compute` returns the value, or `None` for none. `is_filter` is for `filter` and `filter_not`.
+    """
+
+    method: str
+    compute: Compute
+    store: str | None
+    is_filter: bool
+    is_versioned: bool
+
+    @property
+    def verb(self) -> str:
+        return self.method
+
+    def stores(self) -> tuple[str, ...]:
+        return () if self.store is None else (self.store,)
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return whether old values must come from the parent.
+
+        They do if there is no store for them. A filter needs them as well to leave out keys that
+        have never passed it (KAFKA-10077); those of a versioned table, where the old value may be
+        that of another time, pass.
+        """
+        return self._skips_nothing or (sends_old_values and self.store is None)
+
+    @property
+    def _skips_nothing(self) -> bool:
+        return self.is_filter and not self.is_versioned
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        """Add the processor, and the store if there is one."""
+        if self.store is not None:
+            compiler.add_store(
+                table_store(self.store, step.key_serde, step.value_serde, after_key=step.after_key)
+            )
+        sends_old = compiler.sends_old_values(step)
+        compiler.builder.add_processor(
+            step.name,
+            partial(
+                _make_view,
+                partial(View, step.name, self.compute),
+                self.store,
+                self.method,
+                sends_old=sends_old,
+                parent_sends_old=self.needs_old_values(sends_old),
+                skips_nothing=self._skips_nothing,
+            ),
+            compiler.parents(step),
+            stores=self.stores(),
+        )
+        compiler.produces(step, step.name)
+
+
+def _make_view(
+    view: Callable[[], View], store: str | None, verb: str, **flags: bool
+) -> ViewProcessor:
+    return ViewProcessor(view(), store, verb, **flags)
+
+
+class NewValuePart(Part):
+    """Makes records of changes: the new value counts."""
+
+    def receive(self, record: Record) -> None:
+        self.forward(record.with_value(record.value.new))
+
+    def columns(self, batch: Batch) -> Batch:
+        return batch.with_values([change.new for change in items_of(batch.values)])
+
+
+def to_stream() -> Stateless:
+    """Return the step from a table to the stream of its changes."""
+    return Stateless("to_stream", NewValuePart, unused)
+
+
+class GroupTable(NamedPart):
+    """Maps a change to the changes of the groups that it belongs to."""
+
+    def __init__(self, name: str, function: Compute) -> None:
+        self.name = name
+        self._function = function
+
+    def pair_of(self, key: Any, value: Any) -> tuple[Any, Any] | None:
+        """Return the key and value within the group; `None` if the value belongs to no group."""
+        if value is None:
+            return None
+        pair = self._function(key, value)
+        if pair is None:
+            return None
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise StreamsError(
+                f'the function of group_by "{self.name}" returned a {type(pair).__name__}: it must '
+                "return a pair (key, value), or None for a value that belongs to no group"
+            )
+        return None if pair[0] is None or pair[1] is None else pair
+
+
+class GroupTableProcessor(Processor):
+    """Forwards changes under the keys of their groups: one record if the group stays (KIP-904).
+
+    A group is its key's bytes. With `==`, a row that moves from group 1 to group True would be
+    taken out of the wrong one (KAFKA-12446).
+    """
+
+    def __init__(self, grouping: GroupTable, is_versioned: bool, key_serde: Serde[Any]) -> None:
+        self._grouping = grouping
+        self._is_versioned = is_versioned
+        self._is_same_key = same_by(key_serde.serialize)
+
+    def process(self, record: Record) -> None:
+        change = record.value
+        if self._is_versioned and not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+            return
+        pair_of, forward, is_latest = self._grouping.pair_of, self.context.forward, change.is_latest
+        new, old = pair_of(record.key, change.new), pair_of(record.key, change.old)
+        if new is not None and old is not None and self._is_same_group(new[0], old[0]):
+            both = Change(new[1], old[1], is_latest)
+            forward(Record(new[0], both, record.timestamp, record.headers))
+            return
+        if old is not None:
+            gone = Change(None, old[1], is_latest)
+            forward(Record(old[0], gone, record.timestamp, record.headers))
+        if new is not None:
+            come = Change(new[1], None, is_latest)
+            forward(Record(new[0], come, record.timestamp, record.headers))
+
+    def _is_same_group(self, new: Any, old: Any) -> bool:
+        try:
+            return self._is_same_key(new, old)
+        except SerializationError as error:
+            raise reworded(
+                error,
+                f'This is a key that the function of group_by "{self._grouping.name}" returned: '
+                "give group_by another key_serde",
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class MapToGroups(Operation):
+    """Gives the changes of a table the keys of their groups, ahead of a repartition."""
+
+    verb = "group_by"
+
+    function: Compute
+    is_versioned: bool
+    label: str | None
+    """The name of the step as errors show it."""
+
+    def needs_old_values(self, sends_old_values: bool) -> bool:
+        """Return True: what a change takes away is subtracted from its group."""
+        return True
+
+    def compile(self, step: Step, compiler: Compiling) -> None:
+        compiler.builder.add_processor(
+            step.name,
+            partial(
+                _make_grouping,
+                self.label or step.name,
+                self.function,
+                self.is_versioned,
+                step.key_serde,
+            ),
+            compiler.parents(step),
+        )
+        compiler.produces(step, step.name)
+
+
+def _make_grouping(
+    name: str, function: Compute, is_versioned: bool, key_serde: Serde[Any]
+) -> GroupTableProcessor:
+    return GroupTableProcessor(GroupTable(name, function), is_versioned, key_serde)
+
+
+Same = Callable[[Any, Any], bool]
+
+
+def same_by(write: Callable[[Any], bytes]) -> Same:
+    """Return a function that compares two keys by their bytes, as topics and stores do.
+
+    Python's `==` differs: `1 == True == 1.0`, `0.0 == -0.0`, and NaN does not equal itself. The
+    function raises what `write` raises.
+    """
+
+    def is_same(a: Any, b: Any) -> bool:
+        if a is b:
+            return True
+        # Equal strings have equal bytes, and need not be written.
+        if a.__class__ is str and b.__class__ is str and a == b:
+            return True
+        return write(a) == write(b)
+
+    return is_same

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import chain, compress
 from typing import Any
 
+from kafka_pipeline.streams.dsl.aggregate_functions import Fold
 from kafka_pipeline.streams.dsl.change import Change
-from kafka_pipeline.streams.dsl.folding import Fold
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
 from kafka_pipeline.streams.dsl.table_values import Found
 from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate

@@ -1,4 +1,4 @@
-"""Steps that run a processor of the user's: `process` and `process_values` (KIP-820)."""
+"""Steps that run a user's processor: `process` and `process_values` (KIP-820)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _IMMUTABLE = frozenset((str, bytes, int, float, bool, UUID, type(None)))
-"""The types of most keys: nobody can change such an object."""
+"""Immutable types of keys, which need no check after the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,9 @@ class Process(Operation):
     used: tuple[StoreBuilder[Any, Any] | str, ...] = ()
 
     def stores(self) -> tuple[str, ...]:
-        """Return the names of the stores."""
         return tuple(each if isinstance(each, str) else each.name for each in self.used)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
-        """Add the processor and its stores."""
         for store in self.used:
             if not isinstance(store, str):
                 compiler.add_store(store)

@@ -1,4 +1,4 @@
-"""Records that wait in a store, in the order of time: lists of bytes under a time and a key."""
+"""Records that wait in a store, by time: lists of bytes under a time and a key."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ITEMS: Serde[Items] = Serde("items", pack, unpack)
 def waiting_store(name: str, after_key: int) -> StoreBuilder[bytes, Items]:
     """Return the definition of a store for `Waiting`; it is logged, so records survive restarts.
 
-    Of each key, `after_key` bytes are not of the record's key.
+    The last `after_key` bytes of a key are not part of the record's key.
     """
     return key_value(name, serdes.bytes, _ITEMS).spread(before=_PLACE.size, after=after_key)
 
 
 class Waiting:
-    """Lists of items by time, side and key; `since` goes in that order.
+    """Lists of items, ordered by time, side and key.
 
-    Several records of one key may have the same time and side; they stay in the order in which they
-    came, and are removed together.
+    Records with the same time, side and key share a list, in order of arrival, and are removed
+    together.
     """
 
     def __init__(self, store: KeyValueStore[bytes, Items]) -> None:
@@ -52,7 +52,7 @@ class Waiting:
             self._store.put(place, None)
 
     def since(self, timestamp: int) -> Iterator[tuple[int, int, bytes, Items]]:
-        """Yield time, side, key and list of what waits, from a time on."""
+        """Yield time, side, key and items of each list from a time on."""
         with self._store.range(_PLACE.pack(timestamp, 0), None) as found:
             for place, items in found:
                 timestamp, side = _PLACE.unpack_from(place)

@@ -1,4 +1,4 @@
-"""Aggregates in windows: what all kinds of windows have in common."""
+"""The common parts of aggregates in all kinds of windows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def late_headers(step: str, window: Window, now: int) -> list[tuple[str, bytes]]
 
 @dataclass(frozen=True, slots=True)
 class WindowedAggregate:
-    """What a processor of windows needs to know. `name` is that of the step and the store."""
+    """The parameters of a window processor. `name` is that of the step and of the store."""
 
     name: str
     verb: str
@@ -79,7 +79,7 @@ class WindowedAggregate:
 
 
 class WindowAggregator(FollowsTime):
-    """What the processors of windows have in common: time, what is late, and what has closed."""
+    """The base of window processors: stream time, late records, and closed windows."""
 
     context: ProcessorContext
 
@@ -118,14 +118,14 @@ class WindowAggregator(FollowsTime):
         """Take the store of the windows."""
 
     def forget(self) -> None:
-        """Forget what is known about the store: the engine has undone something."""
+        """Forget cached knowledge of the store: the engine has undone writes."""
 
     @abstractmethod
     def closed_windows(self, closed: int, now: int) -> Iterable[tuple[Windowed[Any], Any, int]]:
         """Return the windows that have closed by the time `now`, in order.
 
-        `closed` is the time at which windows were closed before. Each comes with its aggregate and
-        the timestamp of that. Windows of which none has closed since cost little.
+        `closed` is the stream time of the previous call. Each window comes with its aggregate and
+        the aggregate's timestamp. The call is cheap if no window has closed since.
         """
 
     @abstractmethod
@@ -135,14 +135,14 @@ class WindowAggregator(FollowsTime):
     # For subclasses
 
     def see(self, record: Record) -> int:
-        """Take a record into account; emit what has closed; return the time it is late by."""
+        """Advance stream time, emit closed windows; return the time that decides lateness."""
         at = self.see_time(record.timestamp)
         if self.closes:
             self._close(self.time.now)
         return at
 
     def see_time(self, timestamp: int) -> int:
-        """Take a time into account, at which no window closes; return what it is late by."""
+        """Advance stream time without closing windows; return the time that decides lateness."""
         if self.aggregate.windows.close_after_idle_ms is not None:
             self._seen_at_ms = self.context.current_system_time
         return self.time.see(timestamp)
@@ -258,7 +258,6 @@ class AggregateWindows(Operation):
         return parents[0].after_key + own
 
     def stores(self) -> tuple[str, ...]:
-        """Return the names of the stores."""
         return (self.store.name, self.times.name)
 
     def compile(self, step: Step, compiler: Compiling) -> None:
@@ -294,7 +293,7 @@ class AggregateWindows(Operation):
 
 
 class PassOn(EitherWay):
-    """Passes records on."""
+    """A node of its own for the results, so that late records can go to another child."""
 
     def process(self, batch: Batch) -> None:
         self.context.forward(batch)

@@ -13,9 +13,9 @@ from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, c
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import call
-from kafka_pipeline.streams.dsl.grouped import Grouped, TableMaker
 from kafka_pipeline.streams.dsl.session_windows import SessionAggregator, look_up_session
 from kafka_pipeline.streams.dsl.sliding_windows import SlidingWindowAggregator
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.dsl.table_values import TableValues
 from kafka_pipeline.streams.dsl.time_windows import TimeWindowAggregator, look_up_window
 from kafka_pipeline.streams.dsl.top_n import TopN
@@ -41,7 +41,7 @@ from kafka_pipeline.streams.type_variables import K, R, V
 from kafka_pipeline.streams.windowed import Windowed
 
 if TYPE_CHECKING:
-    from kafka_pipeline.streams.dsl.streams_and_tables import Table
+    from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,6 @@ class WindowKind:
                 return made.with_options(lingering=gap)
 
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
-        """Return the function that makes the processor."""
         match self.windows:
             case TimeWindows() | CalendarWindows() as windows:
                 return partial(TimeWindowAggregator, windows=windows)
@@ -148,8 +147,7 @@ class WindowedStream(Generic[K, V]):
 
     def __init__(
         self,
-        grouped: Grouped[K, V],
-        table: TableMaker,
+        grouped: GroupedStream[K, V],
         windows: Windows,
         emit: EmitTime,
         late_to: str | None,
@@ -157,7 +155,6 @@ class WindowedStream(Generic[K, V]):
         """For the DSL itself."""
         self._graph = grouped.graph
         self._grouped = grouped
-        self._table = table
         self._windows = windows
         self._emit = emit
         self._late_to = late_to
@@ -251,8 +248,7 @@ class WindowedStream(Generic[K, V]):
         value_serde: Serde[Any] | None,
     ) -> Table:
         graph, parent = self._graph, self._grouped.keyed()
-        name = graph.required_name(verb, name, parent, "its store")
-        name = name or graph.generated_name(verb, parent)
+        name = graph.state_name(verb, name, parent, "its store")
         kind = WindowKind(self._windows, self._emit == "on_close")
         key_serde = self._grouped.key_serde
         value_serde = value_serde or self._grouped.value_serde
@@ -269,7 +265,7 @@ class WindowedStream(Generic[K, V]):
             key_serde=kind.key_serde(key_serde),
             value_serde=value_serde,
         )
-        return self._table(graph, step, kind.values(name))
+        return Table(graph, step, kind.values(name))
 
 
 def check_windows(windows: object, emit: object, late_to: object) -> None:

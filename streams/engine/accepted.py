@@ -1,7 +1,7 @@
-"""What a topic accepts of the records that a sink writes.
+"""Checks that an output topic will accept the records of a sink.
 
-A record that the broker refuses ends the whole transaction, and nobody can tell which one it was.
-So records are checked where they leave the nodes, and `on_error` decides about what led to them.
+A record that the broker refuses aborts the whole transaction, without a hint which one it was. So
+records are checked when a node forwards them, and `on_error` decides about the input record.
 """
 
 from __future__ import annotations

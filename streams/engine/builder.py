@@ -113,11 +113,11 @@ class TopologyBuilder:
         `supplier` is a subclass of `Processor` or `BatchProcessor`, or a function without
         arguments that returns a new instance each time. `stores` names the stores that the
         processor uses; `add_state_store` and `connect_processor_and_state_stores` can connect
-        stores as well. If the processor forwards records later than it gets them, `holds_ms` is by
-        how much of event time at most (0 or more): what is behind it, also behind topics, waits for
-        them that much longer before windows close. With `looks_up`, records of several inputs come
-        in the order of time even if tasks of the job are still to send some of them: a record that
-        looks something up finds what was there at its time.
+        stores as well. If the processor delays records, `holds_ms` is the
+        largest delay in event time (0 or more): downstream windows, also those after topics, stay
+        open that much longer. With `looks_up`, records of several inputs come
+        in the order of time, even if other tasks of the job have yet to send some of them: each
+        record looks up the state at its own time.
         """
         _require_name("processor", name)
         _require_supplier(name, supplier)
@@ -207,7 +207,7 @@ class TopologyBuilder:
         read the store through `context.get_state_store` without being connected to it; only the
         processor that `supplier` makes can write it. In each process that runs tasks, that
         processor gets the records of all partitions, except records without a key. It can neither
-        schedule nor use another store, and forwards to nobody. The topic is the store's log, so
+        schedule nor use another store, and it has no children. The topic is the store's log, so
         it should be compacted, and the store itself is never logged. A task begins once the store
         has everything that the topic held by then (KIP-28, KIP-820).
         """

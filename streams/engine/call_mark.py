@@ -25,22 +25,11 @@ class CallMark(Protocol):
         """
 
     def clear(self) -> None:
-        """Take the mark away: no call is in progress."""
+        """Remove the mark: no call is in progress."""
 
 
 class NoMark:
-    """A mark that nobody reads."""
+    """Ignores all marks."""
 
-    def set(
-        self,
-        kind: CallKind,
-        topic: str = "",
-        partition: int = 0,
-        first: int = 0,
-        last: int = 0,
-        thread: int = 0,
-    ) -> None:
-        """Mark nothing."""
-
-    def clear(self) -> None:
-        """Do nothing."""
+    def set(self, *_: object, **__: object) -> None: ...
+    def clear(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Chooses how many records one call takes, so that calls last about as long as they should."""
+"""Adjusts the number of records per call, so that a call takes about a given time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies the user's code, so that what was checked is what runs, whatever is saved meanwhile."""
+"""Copies user code, so that later edits do not change the code that was checked."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class EventLoop:
 
     @property
     def hangs(self) -> bool:
-        """Whether coroutines go on although the loop is closed, or although nobody needs it now."""
+        """Whether coroutines still run on a loop that is closed or no longer in use."""
         return bool(self.line) or any(thread.is_alive() for thread in self._closed)
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:

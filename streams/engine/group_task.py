@@ -45,7 +45,7 @@ from kafka_pipeline.streams.timestamps import (
 
 _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8
-"""A span of up to so many records costs less record by record."""
+"""The largest span that is cheaper record by record than as a batch."""
 _MOST_TURNS = 500
 _MOST_MIXED = 20_000
 
@@ -81,7 +81,7 @@ class GroupTask:
         """Make the nodes; see `GroupRuntime`. Raises whatever users' processors raise in `init`.
 
         `times` has the committed partition times. `input_time` says how far event time is where
-        steps need that, here or behind the topics that the task writes. `on_user_error` gets the
+        steps need that, in this task or downstream of its topics. `on_user_error` gets the
         errors that processors raise later, even if `on_error` lets the task go on.
         """
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Processors that take the records of all their sources together, in the order of time."""
+"""Processors that take one batch with the records of all sources, in the order of time."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class NodeGroup:
 
     @property
     def name(self) -> str:
-        """The name that the group's tasks are called after."""
+        """The name of the group, from which its tasks get theirs."""
         return self.sources[0].name
 
     @property

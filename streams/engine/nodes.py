@@ -48,9 +48,7 @@ class Source:
 
 
 class NamedPart:
-    """A part of a processor, under a name of its own.
-
-    If user code fails that a method of such an object calls, the error names the part."""
+    """A part of a processor with its own name, which errors of user code that it calls show."""
 
     name: str
 
@@ -64,9 +62,9 @@ class ProcessorNode:
     parents: tuple[str, ...]
     stores: tuple[str, ...] = ()
     holds_ms: int = 0
-    """How far event time may pass a record before what it leads to is forwarded."""
+    """The largest delay of a result after its record, in event time."""
     looks_up: bool = False
-    """Whether it looks up what other inputs have brought, as of the time of its records."""
+    """Whether its records look up state from other inputs, as of their own times."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,7 +137,7 @@ class RecordQueues:
     Of an internal partition, `inner` says more: a record waits until nothing that is as old can
     come of it any more, even if everything was read. If several tasks write it, their records are
     mixed, and the oldest that waits counts for all ahead of it. So a record sees what others have
-    sent of its own time. Only a partition of which too much waits goes ahead.
+    sent of its own time. Only a partition with too many waiting records goes ahead.
 
     Unless `is_ordered`, timestamps do not matter: the partitions take turns, a batch each.
 
@@ -169,9 +169,9 @@ class RecordQueues:
         self._is_ordered = is_ordered
         self._size = 0
         self._ahead: _Queue | None = None
-        """A partition of which too much waits: it goes ahead of the others."""
+        """A partition with too many waiting records, which goes ahead of the others."""
         self._complete_until = _NO_LIMIT
-        """The time before which nothing can come ahead of the next records."""
+        """The time up to which no input can bring an earlier record."""
         self.enforced_processing_total = 0
         """How often records were let through although a partition to wait for had none."""
 
@@ -215,8 +215,8 @@ class RecordQueues:
     def is_processable(self, now_ms: int, ends_reached: Container[Partition]) -> bool:
         """Return whether there are records and none has to wait for another partition.
 
-        `ends_reached` has the partitions of which everything was read that the broker is known
-        to have; a partition whose end is unknown is not in it. `now_ms` comes from a clock that
+        `ends_reached` has the partitions that were read up to their end offset; a partition with
+        an unknown end is not in it. `now_ms` comes from a clock that
         only goes forward. Call this before each span, and also while no records come: the wait for
         a partition begins with the first call that finds it read to its end.
         """

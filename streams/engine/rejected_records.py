@@ -1,4 +1,4 @@
-"""What becomes of records that are rejected: `on_error` decides."""
+"""Rejected records: skipped, written as dead letters, or the end of the task (`on_error`)."""
 
 from __future__ import annotations
 

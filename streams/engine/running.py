@@ -16,8 +16,7 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.engine.accepted import Accepted
 from kafka_pipeline.streams.engine.async_calls import PendingCall
-from kafka_pipeline.streams.engine.either_way import EitherWay
-from kafka_pipeline.streams.engine.lazy_values import MakeColumn, ReadsLazily
+from kafka_pipeline.streams.engine.either_way import EitherWay, MakeColumn, ReadsLazily
 from kafka_pipeline.streams.engine.nodes import Sink, Source
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns, OutputTopics
 from kafka_pipeline.streams.engine.running_async import RunningAsync

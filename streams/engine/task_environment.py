@@ -1,4 +1,4 @@
-"""What a task gives its nodes to work with."""
+"""The environment of a task's nodes: stores, clocks, topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskEnvironment:
     global_stores: Mapping[str, StoreBytes] = field(default_factory=dict)
     """The bytes of the stores that the group may only read."""
     clocked_topics: Collection[str] = ()
-    """The output topics whose records carry their clocks, as somebody behind them needs those."""
+    """The output topics whose records carry their clocks, which downstream groups need."""
     loop: EventLoop | None = None
     """Where `AsyncProcessor`s make their calls; on a loop of their own by default."""
     log_record_values: bool = False
@@ -38,6 +38,6 @@ class TaskEnvironment:
     wake: Callable[[], None] = lambda: None
     """Called when a call of an `AsyncProcessor` has returned."""
     new_mark: Callable[[], CallMark] = NoMark
-    """Makes what says, also after the end of the process, which calls are in progress."""
+    """Makes the marks of calls in progress, which survive the process."""
     suspects: Sequence[Suspect] = ()
-    """What the task did when worker processes ended."""
+    """The task's calls in progress when worker processes ended."""

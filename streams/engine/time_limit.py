@@ -1,4 +1,4 @@
-"""How far the timestamps of records may be ahead of the clock, and what is said of wrong ones.
+"""The limit for timestamps ahead of the clock, and advice for wrong units.
 
 A timestamp in microseconds, taken for milliseconds, is in the year 57868. It would move event time
 there, and every record after it would be late, for good (SPARK-56243).

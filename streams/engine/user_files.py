@@ -1,4 +1,4 @@
-"""The source files of the user's modules, and fingerprints of them."""
+"""The source files of user modules, and their fingerprints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a processor, as a savepoint has it."""
+"""The state of a processor in a savepoint."""
 
 from __future__ import annotations
 

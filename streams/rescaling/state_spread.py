@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.processors import LoggedStore
 from kafka_pipeline.common.specs import SHAPE_STORE
@@ -21,7 +22,6 @@ from kafka_pipeline.streams.event_time.step_time import (
     times_store_name,
 )
 from kafka_pipeline.streams.partitioning import default_partition
-from kafka_pipeline.streams.rescaling.open_windows import OpenWindows
 from kafka_pipeline.streams.rescaling.saved import SavedRow, SavedState, SpreadRow
 from kafka_pipeline.streams.rescaling.subscriptions import RowPartitions
 from kafka_pipeline.streams.rescaling.tasks import Tasks
@@ -46,7 +46,7 @@ _OF_TASK: Mapping[Rule, Callable[[Sequence[bytes], int], bytes]] = {
     "join_times": lambda found, _: merged_join_times(found),
     "numbered_times": merged_numbered_times,
 }
-"""What becomes of the one value that a store has in each task, where several become one."""
+"""Functions that merge the single values of several tasks into one."""
 
 
 class StateSpread:
@@ -164,7 +164,7 @@ class StateSpread:
         return KeyColumn("{}" if shape is None else (shape.value or b"").decode())
 
     def _change_of(self, store: str, task: int) -> Callable[[bytes], bytes] | None:
-        """Return what changes the values of a task, or `None` if they stay as they are."""
+        """Return a function that rewrites the values of a task, or `None`."""
         match self._stores[store].rule:
             case "numbered" if self._tasks.merged > 1:
                 return Renumbering(self._tasks.merged, self._tasks.rank(task)).row
@@ -224,8 +224,8 @@ class StateSpread:
 class _Latest:
     """The stream time of the stores of each group of tasks.
 
-    A new task has not all keys of those before it. So that its stream time does not go back, it
-    gets a deletion with the largest time, as if it had had them.
+    A new task gets only some keys of the former ones. A deletion with the largest time keeps its
+    stream time from going back.
     """
 
     def __init__(self, spreading: Spreading, tasks: Tasks) -> None:
@@ -240,7 +240,7 @@ class _Latest:
         return TIME_OF[self._time](key)
 
     def see(self, task: int, rows: Sequence[SavedRow]) -> None:
-        """Take records into account."""
+        """Advance the times of a task's group."""
         if self._time is None or not rows:
             return
         group = self._tasks.group_of(task)
@@ -292,3 +292,56 @@ def _keys_of_rows(state: SavedState, task: int, numbers: set[int]) -> dict[int, 
                 if number is not None and number in numbers:
                     found[number] = without_time(row.key, "window")
     return found
+
+
+class OpenWindows:
+    """The windows to emit on close, when several tasks become one.
+
+    The tasks have emitted up to different times, `closed`. The new task continues from the earliest
+    one, so results that others have emitted since are left out, and open windows must not have
+    expired in it.
+    """
+
+    def __init__(self, spreading: Spreading, tasks: Tasks, closed: Mapping[int, int]) -> None:
+        assert spreading.time is not None
+        assert spreading.closes_ms is not None
+        assert spreading.kept_ms is not None
+        self._time_of = TIME_OF[spreading.time]
+        self._closes_ms, self._kept_ms = spreading.closes_ms, spreading.kept_ms
+        self._calendar = Calendar(*spreading.calendar) if spreading.calendar else None
+        self._tasks = tasks
+        self._closed = closed
+        self._open: dict[int, dict[bytes, int]] = {}
+
+    def emitted_elsewhere(self, task: int) -> int:
+        """Return the last time of entries whose results the new task would emit again."""
+        group = [self._closed[n] for n in self._tasks.former(task) if n in self._closed]
+        closed = self._closed.get(task, -1)
+        return self._emitted(closed) if closed > min(group, default=closed) else -1
+
+    def see(self, task: int, rows: Sequence[SavedRow]) -> None:
+        """Track the open windows in the next records of a task."""
+        time_of, emitted = self._time_of, self._emitted(self._closed.get(task, -1))
+        found = self._open.setdefault(self._tasks.group_of(task), {})
+        for row in rows:
+            time = time_of(row.key)
+            if row.value is None:
+                found.pop(row.key, None)
+            elif time > emitted:
+                found[row.key] = time
+
+    def _emitted(self, closed: int) -> int:
+        """Return the last time of entries that were emitted, by a time at which windows closed."""
+        ended = closed - self._closes_ms
+        return ended if self._calendar is None else self._calendar.span(ended)[0] - 1
+
+    def lost(self, latest: Mapping[int, int]) -> int:
+        """Return how many windows would expire before they close.
+
+        `latest` has the stream time of the stores of each group.
+        """
+        return sum(
+            time <= latest[group] - self._kept_ms
+            for group, found in self._open.items()
+            for time in found.values()
+        )

@@ -1,4 +1,4 @@
-"""The partitions of rows that subscriptions of foreign-key joins have in them."""
+"""The row partitions inside the subscriptions of foreign-key joins."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kafka_pipeline.streams.stores.layout import without_end
 
 
 def topic_of(store: str) -> str:
-    """Return the internal topic that subscriptions come by which a store keeps."""
+    """Return the internal topic of the subscriptions in a store."""
     return repartition_topic(store)
 
 
 class RowPartitions:
-    """Finds the new partitions; `where` says for errors whose they are."""
+    """Computes the new partitions; `where` names the store in errors."""
 
     def __init__(self, where: str, tasks: Tasks, after_row_key: int) -> None:
         self._where = where
@@ -31,7 +31,7 @@ class RowPartitions:
         self._after = after_row_key
 
     def check(self, rows: Sequence[SavedRow]) -> None:
-        """Raise `ConfigError` if a row is in another partition than that of its key."""
+        """Raise `ConfigError` for a row outside the default partition of its key."""
         if self._tasks.before == self._tasks.after:
             return
         for row in rows:
@@ -46,7 +46,7 @@ class RowPartitions:
                 )
 
     def changed(self, value: bytes) -> bytes:
-        """Return a subscription with the partition that its row gets."""
+        """Return a subscription with the new partition of its row."""
         if self._tasks.before == self._tasks.after:
             return value
         return with_partition(value, self._partition(value, self._tasks.after))

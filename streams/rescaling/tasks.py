@@ -1,4 +1,4 @@
-"""Which tasks of before have keys of which tasks, if the number of tasks changes."""
+"""The former and the new tasks that share keys when the number of tasks changes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kafka_pipeline.streams.backfill.partitions import NO_KEY, partitions_of
 class Tasks:
     """The numbers of tasks before and after a change.
 
-    The partition of a key is the remainder of its hash. So a task of before and one of afterwards
-    can have a key in common only if both have the same remainder by the greatest common divisor of
-    the numbers of tasks. The tasks with the same remainder are a `group`.
+    The partition of a key is its hash modulo the number of tasks. So a former and a new task can
+    share a key only if both are congruent modulo the greatest common divisor of the two numbers.
+    Congruent tasks are a `group`.
     """
 
     before: int
@@ -25,31 +25,31 @@ class Tasks:
 
     @property
     def groups(self) -> int:
-        """How many groups there are; their numbers begin with 0."""
+        """The number of groups, which are numbered from 0."""
         return gcd(self.before, self.after)
 
     @property
     def merged(self) -> int:
-        """How many tasks of before may have keys of one task: 1 if they are only divided."""
+        """The number of former tasks that one task may get keys from: 1 if tasks are only split."""
         return self.before // self.groups
 
     def group_of(self, task: int) -> int:
-        """Return the group of a task, of before or afterwards."""
+        """Return the group of a task, former or new."""
         return task % self.groups
 
     def rank(self, former: int) -> int:
-        """Return the place of a task of before among those of its group."""
+        """Return the index of a former task in its group."""
         return former // self.groups
 
     def former(self, task: int) -> range:
-        """Return the tasks of before whose keys a task may have."""
+        """Return the former tasks that a task may get keys from."""
         return range(self.group_of(task), self.before, self.groups)
 
     def places_of_left(self, keys: pa.BinaryArray, partition: int) -> list[int]:
-        """Return the new partitions of records that waited in a partition of an arc.
+        """Return the new partitions of unread records of a repartition topic's partition.
 
-        Records without a key may be anywhere. Raises `ValueError` if a key belongs to another
-        partition: what has sent it there is not known here.
+        Records without a key may be in any partition. Raises `ValueError` for a key that the
+        default partitioner would not have put there.
         """
         found = partitions_of(keys, self.before)
         if np.any((found != partition) & (found != NO_KEY)):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import structlog
 
 from kafka_pipeline.common.specs import Format, TopicTableSpec
-from kafka_pipeline.streams.dsl.tables import TableFiller
+from kafka_pipeline.streams.dsl.table_steps import TableFiller
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments

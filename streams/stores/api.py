@@ -1,4 +1,4 @@
-"""The types that stores give and take in addition to keys and values."""
+"""Types of stores other than keys and values, and checks of arguments."""
 
 from __future__ import annotations
 

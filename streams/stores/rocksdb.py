@@ -1,4 +1,4 @@
-"""The persistent store: RocksDB, which changes with transactions and never runs ahead of them."""
+"""The persistent store: RocksDB, written only after the transaction has committed."""
 
 from __future__ import annotations
 

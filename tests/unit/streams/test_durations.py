@@ -24,7 +24,7 @@ from kafka_pipeline import (
     stores,
     windows,
 )
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.testing import GroupSettings, TopologyTestDriver
 from tests.unit.streams.nodes import starting

@@ -15,7 +15,6 @@ from kafka_pipeline.streams.partitioning import (
     choose,
     default_partition,
     murmur2,
-    require_single,
 )
 
 
@@ -162,26 +161,3 @@ def test_error_of_a_partitioner_goes_through() -> None:
 
     with pytest.raises(ZeroDivisionError, match="mine"):
         choose(as_partitioner(broken), "sink", None, None, 1)
-
-
-# Where a record has exactly one home
-
-
-@pytest.mark.parametrize(("answer", "single"), [(None, None), ((0,), 0), ((7,), 7)])
-def test_one_partition_or_the_default_will_do(
-    answer: tuple[int, ...] | None, single: int | None
-) -> None:
-    assert require_single(answer, "sink", "a query") == single
-
-
-@pytest.mark.parametrize("answer", [(), (1, 2)])
-def test_none_or_several_partitions_are_refused_where_one_is_needed(
-    answer: tuple[int, ...],
-) -> None:
-    expected = (
-        "for a foreign-key join, the partitioner of topic sink must return exactly one partition, "
-        f"but it returned {len(answer)}"
-    )
-    with pytest.raises(PartitionError) as caught:
-        require_single(answer, "sink", "a foreign-key join")
-    assert str(caught.value) == expected

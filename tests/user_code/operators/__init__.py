@@ -7,7 +7,7 @@ instead. Keys and values are strings.
 from __future__ import annotations
 
 from kafka_pipeline import StreamsBuilder, serdes
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.engine.topology import Topology
 from tests.user_code.operators.aggregates import AGGREGATES
 from tests.user_code.operators.joins import JOINS

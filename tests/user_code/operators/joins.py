@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_pipeline import windows
 from kafka_pipeline.streams.dsl.global_table import GlobalTable
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from tests.user_code.operators.parts import Fill, Operator, pair
 
 JOINED = windows.join(before_ms=4, after_ms=4, grace_ms=2)

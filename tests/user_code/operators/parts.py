@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline import StreamsBuilder
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table
 
 
 @dataclass(frozen=True)

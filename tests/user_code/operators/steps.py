@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from kafka_pipeline import AsyncSettings, Processor, ProcessorContext, Record, serdes, stores, value
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from tests.user_code.operators.parts import Fill, Operator
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from tests.user_code.operators.parts import Fill, Operator, pair
 
 

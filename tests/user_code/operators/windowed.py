@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafka_pipeline import Suppress, agg, serdes, value, windows
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table
 from tests.user_code.operators.parts import Fill, Operator, add, shown
 
 IDLE_MS = 500

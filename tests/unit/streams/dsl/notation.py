@@ -9,7 +9,7 @@ import re
 from typing import Any
 
 from kafka_pipeline import Processor, Record, StreamsBuilder, serdes
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, pipe
 

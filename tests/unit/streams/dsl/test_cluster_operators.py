@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, agg, windows
-from kafka_pipeline.streams.dsl.cogrouped_stream import CogroupedStream, WindowedCogroupedStream
-from kafka_pipeline.streams.dsl.grouped_stream import GroupedStream
-from kafka_pipeline.streams.dsl.grouped_table import GroupedTable
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.grouped_stream import (
+    CogroupedStream,
+    GroupedStream,
+    WindowedCogroupedStream,
+)
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import GroupedTable, Table
 from kafka_pipeline.streams.dsl.windowed_stream import WindowedStream
 from tests.user_code import operators
 from tests.user_code.operators import OPERATORS, build

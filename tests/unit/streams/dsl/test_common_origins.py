@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
 from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import builder

@@ -27,7 +27,7 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.streams.dsl.expression_columns import BatchColumns, compute
 from kafka_pipeline.streams.dsl.expression_rows import row_function
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import outputs

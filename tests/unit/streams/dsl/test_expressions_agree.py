@@ -8,10 +8,9 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from kafka_pipeline import Expression, StreamsError, serdes
-from kafka_pipeline.streams.dsl.columns import UnsuitableError
+from kafka_pipeline.streams.dsl.columns import StructColumn, UnsuitableError
 from kafka_pipeline.streams.dsl.expression_columns import BatchColumns, compute, compute_condition
 from kafka_pipeline.streams.dsl.expression_rows import predicate, row_function
-from kafka_pipeline.streams.dsl.struct_columns import StructColumn
 from kafka_pipeline.streams.record import Batch
 from tests.unit.streams.dsl.expression_strategies import expressions, records
 

@@ -18,7 +18,8 @@ from kafka_pipeline import (
     windows,
 )
 from kafka_pipeline.common.specs import EmitTime
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 
 Given = tuple[str, str | None, Any, int]

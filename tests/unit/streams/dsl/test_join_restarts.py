@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from tests.unit.streams.dsl.running import builder
 from tests.unit.streams.dsl.test_stream_joins import joiner

@@ -34,7 +34,7 @@ from kafka_pipeline import (
     stores,
     windows,
 )
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, Output, builder, outputs, pipe, run
 

@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from kafka_pipeline import StreamsBuilder, serdes, windows
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.running import builder

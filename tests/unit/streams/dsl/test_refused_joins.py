@@ -9,7 +9,8 @@ from typing import Any, cast
 import pytest
 
 from kafka_pipeline import StreamsBuilder, StreamsError, Suppress, serdes, windows
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream, Table
+from kafka_pipeline.streams.dsl.stream import Stream
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 from kafka_pipeline.testing import TopologyTestDriver

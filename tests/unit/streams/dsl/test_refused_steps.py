@@ -19,7 +19,7 @@ from kafka_pipeline import (
     windows,
 )
 from kafka_pipeline.common.specs import EmitTime
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import Record, StreamsBuilder, StreamsError, serdes
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.running import Input, Output, builder, outputs, run

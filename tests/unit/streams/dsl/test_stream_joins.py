@@ -8,8 +8,8 @@ import pytest
 
 from kafka_pipeline import windows
 from kafka_pipeline.streams.dsl.joining import JoinKind
+from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.dsl.stream_joins import JoinStreams
-from kafka_pipeline.streams.dsl.streams_and_tables import Stream
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, cases, check
 from tests.unit.streams.dsl.running import builder

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, windows
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
 from kafka_pipeline.streams.dsl.suppress import close_delay_ms
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, check
 from tests.unit.streams.dsl.running import builder

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.join_cases import JoinCase, Watching, cases, check
 from tests.unit.streams.dsl.running import builder

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pipeline import Suppress
 from kafka_pipeline.streams.dsl.joining import JoinKind
-from kafka_pipeline.streams.dsl.streams_and_tables import Table
+from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, watch
 from tests.unit.streams.dsl.running import builder, outputs, pipe
