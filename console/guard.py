@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.console.access import Access, Refusal
 
 _HEADERS = {

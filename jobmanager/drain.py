@@ -16,7 +16,7 @@ from kafka_pipeline.common.kafka.clients import FencedError, Partition
 from kafka_pipeline.common.kafka.control import CommandWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.offsets import Offsets
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.plan import Arc
 

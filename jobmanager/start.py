@@ -12,7 +12,7 @@ import structlog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, deploy
 from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
 from kafka_pipeline.deployment.prepare import prepared

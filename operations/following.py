@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.messages import replicas
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.desired_state import Deployment

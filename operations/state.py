@@ -12,10 +12,10 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, TaskInfo
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence, TaskInfo
 from kafka_pipeline.common.errors import ConfigError, UnavailableError, shorten
 from kafka_pipeline.common.printable import printable
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams import serdes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.specs import ForwardSpec, SparkSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, SparkSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
 from kafka_pipeline.streams.stores.layout import TIME_OF

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.processors import LoggedStore
-from kafka_pipeline.common.specs import SHAPE_STORE
-from kafka_pipeline.common.spreading import Rule, Spreading
+from kafka_pipeline.common.pipelines.processors import LoggedStore
+from kafka_pipeline.common.pipelines.specs import SHAPE_STORE
+from kafka_pipeline.common.pipelines.spreading import Rule, Spreading
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.event_time.join_time import merged_join_times

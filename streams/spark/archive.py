@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.streams.engine.user_files import python_files
 
 _PACKAGES = ("common", "streams", "taskmanager")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.closing import Closing
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name

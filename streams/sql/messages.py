@@ -14,7 +14,7 @@ from pyspark.errors import (
     PythonException,
 )
 
-from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.errors import shorten
 
 _LONGEST = 400

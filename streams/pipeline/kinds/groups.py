@@ -8,8 +8,8 @@ from msgspec import structs
 
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.processors import SINK, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec, SparkSpec
+from kafka_pipeline.common.pipelines.processors import SINK, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec, SparkSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile

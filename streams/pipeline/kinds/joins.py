@@ -10,7 +10,7 @@ from msgspec import structs
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
-from kafka_pipeline.common.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import DEFAULT_GRACE_MS, EMIT, GRACE, LATE_TO
 from kafka_pipeline.streams.pipeline.kinds.tables import VIEW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from kafka_pipeline.common.config.durations import spoken
-from kafka_pipeline.common.specs import GroupingSpec, JoinSpec, TopicTableSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec, JoinSpec, TopicTableSpec
 
 
 def kept_groups(rows: str, grouping: GroupingSpec) -> str:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import (
     CalendarSpec,
     Format,
     GroupingSpec,
@@ -23,7 +24,6 @@ from kafka_pipeline.common.specs import (
     TopicTableSpec,
     WindowSpec,
 )
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES

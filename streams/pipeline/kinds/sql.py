@@ -9,13 +9,13 @@ from typing import Any
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Text
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import SqlSpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_KEYS, grouping_of_query

@@ -10,16 +10,20 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.admin.status import overview
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
-from kafka_pipeline.common.code_versions import described, differing
-from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.cluster.code_versions import (
+    CodeChange,
+    code_changes,
+    described,
+    differing,
+)
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.protocol.messages import Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.code_changes import CodeChange, code_changes
 from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.state import JobManagerState
 from kafka_pipeline.taskmanager.reporter import Reporter

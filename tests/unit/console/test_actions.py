@@ -18,7 +18,8 @@ import pytest
 import structlog
 
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
-from kafka_pipeline.console import access, actions, letter_board
+from kafka_pipeline.console import access, actions
+from kafka_pipeline.console import actions as letter_board
 from kafka_pipeline.console.access import read_token
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.operations.starts import Latest

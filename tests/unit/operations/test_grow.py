@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.operations import grow
-from kafka_pipeline.taskmanager import allowed_ids
+from kafka_pipeline.taskmanager import command as allowed_ids
 
 CONFIG = Config(
     server_ip="127.0.0.1",

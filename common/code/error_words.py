@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from types import CodeType, TracebackType
 
-from kafka_pipeline.common.engine_code import is_engine_file, module_shown
+from kafka_pipeline.common.code.engine_code import is_engine_file, module_shown
 from kafka_pipeline.common.errors import OwnError
 
 HOW_TO_SHOW = "log_record_values: true shows its message"

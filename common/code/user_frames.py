@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from kafka_pipeline.common.engine_code import is_engine_file
+from kafka_pipeline.common.code.engine_code import is_engine_file
 from kafka_pipeline.common.errors import shorten
 
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"

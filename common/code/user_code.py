@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.user_frames import described
 from kafka_pipeline.common.errors import ConfigError, as_exception
-from kafka_pipeline.common.user_frames import described
 
 _FORM = "write it as package.module:Name"
 
