@@ -22,7 +22,7 @@ from kafka_pipeline.common.cluster.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from kafka_pipeline.common.cluster.code_versions import described, differing
+from kafka_pipeline.common.cluster.code_versions import differing, versions_line
 from kafka_pipeline.common.cluster.figures import Figures, by_processor
 from kafka_pipeline.common.cluster.rates import Rates
 from kafka_pipeline.common.config.config import Config
@@ -86,7 +86,7 @@ def overview(status: ClusterStatus) -> RenderableType:
     if code:
         parts.append("")
     for module, versions in code.items():
-        said = f"{described(module, versions)}: restart those with the old"
+        said = f"{versions_line(module, versions)}: restart those with the old"
         parts.append(Text(printable(said, LAYOUT), "yellow"))
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)

@@ -19,7 +19,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.access import Access
-from kafka_pipeline.console.action_log import ActionLog, described
+from kafka_pipeline.console.action_log import ActionLog, action_line
 from kafka_pipeline.console.answers import Contents, answering
 from kafka_pipeline.console.guard import address_of
 from kafka_pipeline.console.job import Ask, Deal, Job
@@ -171,16 +171,16 @@ class Actions:
             found = await self._actor.run(call)
         except PipelineError as error:
             logger.warning("an action of the console failed", **said, reason=str(error))
-            self._log.add(described(*named), address, str(error))
+            self._log.add(action_line(*named), address, str(error))
             raise
         except Exception:
             # The guard logs it, with where it was raised.
-            self._log.add(described(*named), address, "see the JobManager's log")
+            self._log.add(action_line(*named), address, "see the JobManager's log")
             raise
         finally:
             self._board.forget()
         logger.info("an action of the console was done", **said, result=found)
-        self._log.add(described(*named, found.get("count")), address)
+        self._log.add(action_line(*named, found.get("count")), address)
         return found
 
     async def _letters(self, request: Request) -> Response:

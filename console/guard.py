@@ -1,4 +1,4 @@
-"""What every request must be, and what every answer says, whatever is behind it."""
+"""Checks every request, and adds security headers to every answer, for any application."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class StateLookups:
 
     async def _list(self, request: Request) -> Response:
         del request
-        found = await self._reader.run(lambda: stores(*self._client().described()))
+        found = await self._reader.run(lambda: stores(*self._client().listed_and_silent()))
         return JSONResponse(found)
 
     async def _get(self, request: Request) -> Response:

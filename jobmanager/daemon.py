@@ -11,7 +11,7 @@ from typing import Protocol
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.cluster.code_versions import CodeVersions, described, differing
+from kafka_pipeline.common.cluster.code_versions import CodeVersions, differing, versions_line
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import SupersededError
@@ -239,7 +239,7 @@ class JobManagerDaemon:
         found = differing(self._state.code)
         for module, versions in found.items():
             if self._code.get(module) != versions:
-                logger.warning(described(module, versions))
+                logger.warning(versions_line(module, versions))
         for module in self._code.keys() - found.keys():
             logger.info("all TaskManagers run the same code of the module again", module=module)
         self._code = found

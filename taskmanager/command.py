@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -11,12 +10,11 @@ import typer
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.process.stop_signals import StopSignals
-from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
+from kafka_pipeline.deployment.job import connected, read_deployment
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -78,8 +76,5 @@ def require_allowed(config: Config, tm_id: int) -> None:
 
 def _grown(config: Config) -> int:
     """Return how many TaskManagers the job was grown to; 0 if it was not."""
-    admin = Admin(config)
-    admin.check_broker()
-    with closing(DeploymentReader(config, admin)) as reader:
-        wish = reader.deployment.wish
+    wish = read_deployment(config, connected(config)).wish
     return (wish.task_managers if wish else None) or 0

@@ -20,27 +20,10 @@ MAY_IMPORT = {
     "common/code": ("common",),
     "common/pipelines": ("common",),
     "common/security": (),
-    "common/config": (
-        "common/security",
-        "common/pipelines",
-        "common",
-    ),
-    "common/protocol": (
-        "common/security",
-        "common/pipelines",
-        "common",
-    ),
-    "common/cluster": (
-        "common/protocol",
-        "common/pipelines",
-        "common",
-    ),
-    "common/monitoring": (
-        "common/config",
-        "common/code",
-        "common/process",
-        "common",
-    ),
+    "common/config": ("common/security", "common/pipelines", "common"),
+    "common/protocol": ("common/security", "common/pipelines", "common"),
+    "common/cluster": ("common/protocol", "common/pipelines", "common"),
+    "common/monitoring": ("common/config", "common/code", "common/process", "common"),
     "common/control": (
         "common/monitoring",
         "common/cluster",
@@ -56,20 +39,9 @@ MAY_IMPORT = {
         "common/process",
         "common",
     ),
-    "streams": (
-        "common/kafka",
-        "common/code",
-        "common",
-    ),
-    "streams/stores": (
-        "streams",
-        "common/pipelines",
-        "common",
-    ),
-    "streams/processor": (
-        "streams/stores",
-        "streams",
-    ),
+    "streams": ("common/kafka", "common/code", "common"),
+    "streams/stores": ("streams", "common/pipelines", "common"),
+    "streams/processor": ("streams/stores", "streams"),
     "streams/event_time": (
         "streams/processor",
         "streams/stores",
@@ -104,13 +76,7 @@ MAY_IMPORT = {
         "streams",
         "common/pipelines",
     ),
-    "streams/spark": (
-        "streams/engine",
-        "common/config",
-        "common/code",
-        "common/process",
-        "common",
-    ),
+    "streams/spark": ("streams/engine", "common/config", "common/code", "common/process", "common"),
     "streams/sql": (
         "streams/spark",
         "streams/dsl",
@@ -125,12 +91,7 @@ MAY_IMPORT = {
         "common/code",
         "common",
     ),
-    "streams/builtin": (
-        "streams/processor",
-        "streams/stores",
-        "streams",
-        "common/pipelines",
-    ),
+    "streams/builtin": ("streams/processor", "streams/stores", "streams", "common/pipelines"),
     "streams/pipeline/kinds": (
         "streams/builtin",
         "streams/sql",
@@ -300,12 +261,7 @@ MAY_IMPORT = {
         "common/process",
         "common",
     ),
-    "admin/acls": (
-        "common/control",
-        "common/config",
-        "common/pipelines",
-        "common",
-    ),
+    "admin/acls": ("common/control", "common/config", "common/pipelines", "common"),
     "admin/commands": (
         "admin/dev",
         "admin/acls",
@@ -328,11 +284,7 @@ MAY_IMPORT = {
         "common/process",
         "common",
     ),
-    "admin/broker": (
-        "admin",
-        "common/process",
-        "common",
-    ),
+    "admin/broker": ("admin", "common/process", "common"),
     "admin/dev": (
         "admin/broker",
         "admin",

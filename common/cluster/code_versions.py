@@ -26,7 +26,7 @@ def differing(code: Mapping[int, Mapping[str, str]]) -> CodeVersions:
     return {module: versions for module, versions in found.items() if len(versions) > 1}
 
 
-def described(module: str, versions: Mapping[str, tuple[int, ...]]) -> str:
+def versions_line(module: str, versions: Mapping[str, tuple[int, ...]]) -> str:
     """Return a sentence about a module of which there are several versions."""
     owners = "; ".join(
         f"{', '.join(map(str, tm_ids))}: {fingerprint}" for fingerprint, tm_ids in versions.items()

@@ -1,8 +1,8 @@
 """The words of an error that logs, statuses and dead letters may show.
 
 Messages of exceptions often quote the data at hand, as `invalid literal for int() with base 10:
-'4111'` does. By default, only messages that cannot are shown: those of this engine, and those that
-have nothing but words of code in them. With `log_record_values`, all messages are.
+'4111'` does. By default, only messages without data are shown: the engine's own, and those that
+consist of words of code. `log_record_values` shows all messages.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
-from kafka_pipeline.common.code.user_frames import described
+from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.errors import ConfigError, as_exception
 
 _FORM = "write it as package.module:Name"
@@ -136,4 +136,4 @@ def _import(module: str) -> ModuleType:
         ) from error
     except BaseException as raised:
         caught = as_exception(raised)
-        raise ConfigError(f'module "{module}" cannot be imported: {described(caught)}') from caught
+        raise ConfigError(f'module "{module}" cannot be imported: {with_place(caught)}') from caught

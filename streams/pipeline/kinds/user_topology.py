@@ -8,7 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.common.code.user_frames import described
+from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import ConfigKey, Text
@@ -156,7 +156,7 @@ def build_topology(code: UserCode, spec: TopologySpec) -> Topology:
         raise
     except BaseException as raised:
         error = as_exception(raised)
-        raise ConfigError(f"{spec.code} fails: {described(error)}") from error
+        raise ConfigError(f"{spec.code} fails: {with_place(error)}") from error
     if isinstance(built, TopologyBuilder | StreamsBuilder):
         built = built.build()
     if not isinstance(built, Topology):

@@ -14,8 +14,8 @@ from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, sn
 from kafka_pipeline.common.cluster.code_versions import (
     CodeChange,
     code_changes,
-    described,
     differing,
+    versions_line,
 )
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
@@ -72,7 +72,7 @@ def test_the_job_manager_knows_the_code_of_those_that_take_part() -> None:
 def test_modules_of_which_there_are_several_versions_are_found() -> None:
     code = {0: {"a": "1", "b": "1"}, 1: {"a": "2", "b": "1"}, 2: {"a": "1"}, 3: {}}
     assert differing(code) == {"a": {"1": (0, 2), "2": (1,)}}
-    assert described("a", differing(code)["a"]) == (
+    assert versions_line("a", differing(code)["a"]) == (
         'the TaskManagers run different code of the module "a" (0, 2: 1; 1: 2)'
     )
     assert differing({0: {"a": "1"}, 1: {"a": "1"}}) == {}

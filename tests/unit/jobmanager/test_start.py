@@ -38,10 +38,9 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     current = property(lambda _: found.version and SimpleNamespace(number=found.version))
     deployment = type("Deployment", (), {"current": current})()
-    reader = SimpleNamespace(deployment=deployment, close=lambda: None)
     home = "kafka_pipeline.jobmanager.start"
     monkeypatch.setattr(f"{home}.prepared", prepare)
-    monkeypatch.setattr(f"{home}.DeploymentReader", lambda *_: reader)
+    monkeypatch.setattr(f"{home}.read_deployment", lambda *_: deployment)
     monkeypatch.setattr(f"{home}.deploy", lambda proposal, *_, **__: found.taken.append(proposal))
     found.check_broker = check_broker
     return found
