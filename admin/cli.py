@@ -12,7 +12,7 @@ def main() -> None:
     # Imported late: this takes a while, and Ctrl-C meanwhile ends the process without a traceback.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from kafka_pipeline.admin.app import app_for
-    from kafka_pipeline.common.cli import INTERRUPTED_EXIT_CODE
+    from kafka_pipeline.common.process.cli import INTERRUPTED_EXIT_CODE
 
     interrupts: list[int] = []
 

@@ -9,9 +9,9 @@ from rich.tree import Tree
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import check_pipeline_file, load_pipeline
 from kafka_pipeline.streams.testing.driver import start_problem
 

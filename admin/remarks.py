@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from rich.text import Text
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.figures import Figures
-from kafka_pipeline.common.moments import shown_moment
+from kafka_pipeline.common.clock import shown_moment
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.figures import Figures
+from kafka_pipeline.common.cluster.waits import Wait, waits
 from kafka_pipeline.common.printable import LAYOUT, printable
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.waits import Wait, waits
 
 
 def remarks(status: ClusterStatus, figures: Mapping[str, Figures]) -> list[Text]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 
-from kafka_pipeline.common.config.config_schema import config_schema
+from kafka_pipeline.common.config.config_keys import config_schema
 from kafka_pipeline.common.config.keys import Schema
 from kafka_pipeline.streams.pipeline.file import pipeline_schema
 

@@ -13,7 +13,8 @@ from rich.text import Text
 from kafka_pipeline.admin.remarks import findings, remarks, with_lately
 from kafka_pipeline.admin.tables import colored, duration, make_table
 from kafka_pipeline.admin.terminal import Harmless
-from kafka_pipeline.common.cluster_status import (
+from kafka_pipeline.common.clock import shown_moment
+from kafka_pipeline.common.cluster.cluster_status import (
     HELD,
     ClusterStatus,
     JobManagerInfo,
@@ -21,13 +22,12 @@ from kafka_pipeline.common.cluster_status import (
     TaskInfo,
     TaskManagerInfo,
 )
-from kafka_pipeline.common.code_versions import described, differing
+from kafka_pipeline.common.cluster.code_versions import differing, versions_line
+from kafka_pipeline.common.cluster.figures import Figures, by_processor
+from kafka_pipeline.common.cluster.rates import Rates
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.figures import Figures, by_processor
-from kafka_pipeline.common.moments import shown_moment
 from kafka_pipeline.common.printable import LAYOUT, printable
-from kafka_pipeline.common.rates import Rates
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
@@ -86,7 +86,7 @@ def overview(status: ClusterStatus) -> RenderableType:
     if code:
         parts.append("")
     for module, versions in code.items():
-        said = f"{described(module, versions)}: restart those with the old"
+        said = f"{versions_line(module, versions)}: restart those with the old"
         parts.append(Text(printable(said, LAYOUT), "yellow"))
     if status.without_owner:
         names = ", ".join(str(task) for task in status.without_owner)

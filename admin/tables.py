@@ -10,8 +10,8 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from kafka_pipeline.common.cluster_status import Presence
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import Presence
+from kafka_pipeline.common.protocol.status import TaskState
 
 _FOLDED_WIDTH = 4
 

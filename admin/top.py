@@ -12,10 +12,10 @@ from rich.text import Text
 from kafka_pipeline.admin.remarks import findings, remarks, with_lately
 from kafka_pipeline.admin.status import job_manager_line, state_of
 from kafka_pipeline.admin.tables import duration, make_table
-from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, TaskInfo
+from kafka_pipeline.common.cluster.figures import Figures, by_processor, together
+from kafka_pipeline.common.cluster.rates import RateLog
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.figures import Figures, by_processor, together
-from kafka_pipeline.common.rates import RateLog
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _BEATS = 2.5

@@ -36,7 +36,7 @@ from benchmarks.runs import failover, latency, rebuild, throughput
 from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.errors import PipelineError
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 
 NONE = "none"
 BACKLOG = "backlog"

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import closing
 from urllib.parse import urlsplit
 
-from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.console.views.snapshot import Snapshot
 from kafka_pipeline.console.views.views import VIEWS

@@ -23,10 +23,10 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.lone_task import lone_task, results_of
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.pipeline.units import group_of

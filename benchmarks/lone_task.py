@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -17,9 +17,9 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.bench import Bench, bench
 from kafka_pipeline.common.committed import Committed, InputProgress
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.kafka.clients import client_config
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.event_time.input_time import InputTime

@@ -20,7 +20,7 @@ class OwnError(Exception):
     """Base of the errors whose words are this engine's own.
 
     `str(error)` is the whole message. If it quotes data of records, `shown` has the rest: the words
-    for logs, statuses and dead letters, see `kafka_pipeline.common.error_words`.
+    for logs, statuses and dead letters, see `kafka_pipeline.common.code.error_words`.
     """
 
     is_on_purpose: ClassVar[bool] = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from kafka_pipeline.common.user_frames import StackLine
+from kafka_pipeline.common.code.user_frames import StackLine
 
 _CURRENT = re.compile(r"^Current thread 0x([0-9a-f]+).*:$", re.MULTILINE)
 _LINE = re.compile(r'^  File "([^"\n]+)", line (\d+) in (.+)$')

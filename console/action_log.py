@@ -45,7 +45,7 @@ class ActionLog:
         return replace(snapshot, events=tuple(events[-MOST_EVENTS:]))
 
 
-def described(
+def action_line(
     action: str, processors: Sequence[str], ids: Sequence[str] = (), count: int | None = None
 ) -> str:
     """Say what an action is about; `count` is how many dead letters it has dealt with."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -11,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.access import Access
-from kafka_pipeline.console.action_log import ActionLog, described
+from kafka_pipeline.console.action_log import ActionLog, action_line
 from kafka_pipeline.console.answers import Contents, answering
 from kafka_pipeline.console.guard import address_of
 from kafka_pipeline.console.job import Ask, Deal, Job
-from kafka_pipeline.console.letter_board import LetterBoard
 from kafka_pipeline.console.requests import (
     AskRequest,
     DealRequest,
@@ -29,6 +33,60 @@ from kafka_pipeline.console.requests import (
 from kafka_pipeline.console.views.letters import letter, letters
 from kafka_pipeline.console.worker import Worker
 from kafka_pipeline.operations.dead_letters import LetterId
+from kafka_pipeline.operations.latest_letters import LetterList
+
+MOST_OFTEN_S = 5.0
+_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLetters:
+    """Dead letters, and when they were read by this host's clock."""
+
+    list: LetterList
+    read_at_ms: int
+
+
+class LetterBoard:
+    """Reads dead letters at most once in five seconds, and only if somebody asks.
+
+    For one event loop.
+    """
+
+    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
+        """Read the letters of a job; `clock` is in seconds, and only goes forward."""
+        self._job = job
+        self._clock = clock
+        self._worker = Worker("console letters", 1, _TIMEOUT_S)
+        self._reading: asyncio.Task[ReadLetters] | None = None
+        self._began_at_s = 0.0
+
+    async def current(self) -> ReadLetters:
+        """Return letters that are at most five seconds old.
+
+        Raises as `Job.letters` and `Worker.run`, again to all who ask within five seconds.
+        """
+        task = self._reading
+        if task is None or (task.done() and self._clock() - self._began_at_s >= MOST_OFTEN_S):
+            self._began_at_s = self._clock()
+            task = self._reading = asyncio.create_task(self._read())
+            task.add_done_callback(_look)
+        return await asyncio.shield(task)
+
+    def forget(self) -> None:
+        """Read again when somebody asks next, since letters were dealt with."""
+        self._began_at_s = -math.inf
+
+    async def _read(self) -> ReadLetters:
+        found = await self._worker.run(self._job.letters)
+        return ReadLetters(found, wall_clock_ms())
+
+
+def _look(task: asyncio.Task[ReadLetters]) -> None:
+    """Look at an error, or asyncio complains if all who asked have gone."""
+    if not task.cancelled():
+        task.exception()
+
 
 ACTION_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 30.0
@@ -113,16 +171,16 @@ class Actions:
             found = await self._actor.run(call)
         except PipelineError as error:
             logger.warning("an action of the console failed", **said, reason=str(error))
-            self._log.add(described(*named), address, str(error))
+            self._log.add(action_line(*named), address, str(error))
             raise
         except Exception:
             # The guard logs it, with where it was raised.
-            self._log.add(described(*named), address, "see the JobManager's log")
+            self._log.add(action_line(*named), address, "see the JobManager's log")
             raise
         finally:
             self._board.forget()
         logger.info("an action of the console was done", **said, result=found)
-        self._log.add(described(*named, found.get("count")), address)
+        self._log.add(action_line(*named, found.get("count")), address)
         return found
 
     async def _letters(self, request: Request) -> Response:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.figures import by_processor
+from kafka_pipeline.common.cluster.rates import RateLog, Rates
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
-from kafka_pipeline.common.figures import by_processor
-from kafka_pipeline.common.messages import ControlRecord
-from kafka_pipeline.common.rates import RateLog, Rates
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import History
 from kafka_pipeline.console.views.snapshot import HistorySample, Snapshot

@@ -1,4 +1,4 @@
-"""What every request must be, and what every answer says, whatever is behind it."""
+"""Checks every request, and adds security headers to every answer, for any application."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.console.access import Access, Refusal
 
 _HEADERS = {

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from kafka_pipeline.common.cluster_status import (
+from kafka_pipeline.common.cluster.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
     Presence,
     TaskInfo,
     TaskManagerInfo,
 )
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.views.snapshot import Event, EventKind

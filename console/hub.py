@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.console.views.snapshot import Snapshot
 from kafka_pipeline.console.views.views import encode
 

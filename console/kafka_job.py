@@ -8,7 +8,7 @@ from typing import Any
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, shorten
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console.job import Ask, Deal, RecordQuery
 from kafka_pipeline.deployment import wishes

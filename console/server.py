@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.console.access import Access, read_token
 from kafka_pipeline.console.action_log import ActionLog

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -10,12 +11,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.console.answers import Contents, Handler, answering
 from kafka_pipeline.console.guard import address_of
 from kafka_pipeline.console.requests import KeyQuery, RangeQuery, parse_key_query, parse_range_query
-from kafka_pipeline.console.views.state import entries, stores
 from kafka_pipeline.console.worker import Worker
-from kafka_pipeline.operations.state import Heartbeats, StateClient, StoreInfo
+from kafka_pipeline.operations.state import Heartbeats, StateClient, StoreInfo, shown
 
 _ASK_TIMEOUT_S = 15.0
 """How long TaskManagers are asked; the last one of them may take 10 s more."""
@@ -57,7 +58,7 @@ class StateLookups:
 
     async def _list(self, request: Request) -> Response:
         del request
-        found = await self._reader.run(lambda: stores(*self._client().described()))
+        found = await self._reader.run(lambda: stores(*self._client().listed_and_silent()))
         return JSONResponse(found)
 
     async def _get(self, request: Request) -> Response:
@@ -103,3 +104,42 @@ def _log(request: Request, query: KeyQuery | RangeQuery) -> None:
         processor=query.processor,
         store=query.store,
     )
+
+
+LONGEST_TEXT = 20_000
+
+_ABOUT = ("type", "key_serde", "value_serde", "keys_readable", "values_readable")
+_PLACE = ("partition", "task_manager", "standby", "lag")
+_TIMES = ("window", "timestamp_ms", "valid_from_ms", "valid_to_ms")
+
+
+def stores(rows: Iterable[dict[str, Any]], silent: UnavailableError | None) -> dict[str, Any]:
+    """Return each store once, with who has its partitions, from a list of `StateClient`.
+
+    `problem` is the error of a TaskManager that does not answer, if there is one.
+    """
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in rows:
+        key = (row["processor"], row["store"])
+        about = {
+            "processor": row["processor"],
+            "store": row["store"],
+            **{name: row[name] for name in _ABOUT},
+            "partitions": [],
+        }
+        partitions = found.setdefault(key, about)["partitions"]
+        partitions.append({name: row[name] for name in _PLACE})
+    return {"stores": list(found.values()), "problem": None if silent is None else str(silent)}
+
+
+def entries(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the answer of a TaskManager with keys and values as text of a limited length."""
+    rows = [
+        {
+            "key": shown(row, "key", LONGEST_TEXT),
+            "value": shown(row, "value", LONGEST_TEXT),
+            **{name: row[name] for name in _TIMES if name in row},
+        }
+        for row in answer["entries"]
+    ]
+    return {**answer, "entries": rows}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kafka_pipeline.common.errors import PipelineError
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 
 T = TypeVar("T")
 

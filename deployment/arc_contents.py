@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 
+from kafka_pipeline.common.clock import shown_moment
 from kafka_pipeline.common.committed import offsets_of
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.offsets import Offsets
-from kafka_pipeline.common.moments import shown_moment
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.plan import Arc

@@ -15,7 +15,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
@@ -24,7 +24,7 @@ from kafka_pipeline.deployment.desired_state import (
     require_no_stop,
 )
 from kafka_pipeline.deployment.job import read_deployment
-from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
+from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.prepare import prepared
 
@@ -48,8 +48,7 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
     Raises `ChangedMeanwhileError` if somebody else changes the pipeline at the same time, and
     `UnavailableError` if Kafka does not answer.
     """
-    with closing(DeploymentReader(config, admin)) as reader:
-        number = _same_as(proposal.pipeline, reader.deployment)
+    number = _same_as(proposal.pipeline, read_deployment(config, admin))
     if number is not None:
         return number
     with closing(DeploymentEditor(config, admin)) as editor:

@@ -17,17 +17,17 @@ from typing import Any, Literal
 from msgspec import Struct, structs
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.security.signing import (
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SPECS
+from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.protocol.signing import (
     SIGNATURE,
     BadSignatureError,
     require_signed,
     signed,
 )
-from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import (

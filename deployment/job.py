@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.desired_state import Deployment

@@ -16,8 +16,8 @@ from kafka_pipeline.common.kafka.clients import (
 )
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader
 from kafka_pipeline.common.kafka.read_to_end import read_to_end
-from kafka_pipeline.common.messages import MalformedMessageError
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
+from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.common.security.control_key import ControlKey
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.renames import renames, with_new_ids
 

@@ -10,7 +10,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_names import TopicNames, job_names
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES

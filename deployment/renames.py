@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 
 
 def renames(before: Pipeline | None, after: Pipeline) -> dict[str, str]:

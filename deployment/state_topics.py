@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     SHAPE_STORE,
     SessionSpec,

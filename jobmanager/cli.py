@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.stop_signals import StopSignals
+from kafka_pipeline.common.process.stop_signals import StopSignals
 
 
 def main() -> None:

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.open_files import raise_limit
+from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.open_files import raise_limit
 from kafka_pipeline.console.server import running_console
 from kafka_pipeline.jobmanager.daemon import JobManagerDaemon
 from kafka_pipeline.jobmanager.start import StartFile

@@ -11,9 +11,8 @@ from typing import Protocol
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.code_versions import CodeVersions, described, differing
+from kafka_pipeline.common.cluster.code_versions import CodeVersions, differing, versions_line
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.errors import SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -23,7 +22,12 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
 )
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.monitoring.long_wait import LongWait
+from kafka_pipeline.common.monitoring.metric import Sample
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.process.stop_signals import StopSignals
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -36,10 +40,6 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.monitoring.long_wait import LongWait
-from kafka_pipeline.common.monitoring.metric import Sample
-from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.stop_signals import StopSignals
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.deployment.desired_state import Deployed
 from kafka_pipeline.jobmanager import leadership
@@ -239,7 +239,7 @@ class JobManagerDaemon:
         found = differing(self._state.code)
         for module, versions in found.items():
             if self._code.get(module) != versions:
-                logger.warning(described(module, versions))
+                logger.warning(versions_line(module, versions))
         for module in self._code.keys() - found.keys():
             logger.info("all TaskManagers run the same code of the module again", module=module)
         self._code = found

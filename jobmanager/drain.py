@@ -12,7 +12,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import FencedError
 from kafka_pipeline.common.kafka.control import CommandWriter
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.arc_contents import ArcContents
 from kafka_pipeline.deployment.plan import Arc

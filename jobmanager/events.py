@@ -1,11 +1,11 @@
-"""Events for the JobManager's core; its commands are messages (`common/messages.py`)."""
+"""Events for the JobManager's core; its commands are messages (`common/protocol/messages.py`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_pipeline.common.messages import ProcessorReplica, Report
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, Report
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 

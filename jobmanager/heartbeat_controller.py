@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 
 ECHO_TIMEOUT_BEATS = 1.5
 """Kafka counts as away after this many heartbeat periods without an echo; below 2, see `tick`."""

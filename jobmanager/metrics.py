@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.code_versions import differing
+from kafka_pipeline.common.cluster.code_versions import differing
 from kafka_pipeline.common.monitoring.metric import Metric, Sample, counter, gauge
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.jobmanager.leadership import LeaderState

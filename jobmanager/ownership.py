@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 
 

@@ -12,7 +12,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 
 PURGE_INTERVAL_S = 30.0
 _REQUEST_TIMEOUT_S = 30.0

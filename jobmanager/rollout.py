@@ -12,7 +12,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.messages import replicas
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.deployment.arc_contents import held_up

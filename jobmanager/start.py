@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,9 +11,9 @@ import structlog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, deploy
-from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
+from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.prepare import prepared
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
@@ -82,8 +81,7 @@ class StartFile:
 
     def _running_version(self, admin: Admin) -> int | None:
         try:
-            with closing(DeploymentReader(self._config, admin)) as reader:
-                current = reader.deployment.current
+            current = read_deployment(self._config, admin).current
         except UnavailableError:
             return None
         return None if current is None else current.number

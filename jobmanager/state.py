@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     MISSED_BEATS,
     HeartbeatEvent,
     JobManagerBeat,
@@ -16,7 +16,7 @@ from kafka_pipeline.common.messages import (
     Report,
     ReportRequest,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.events import (

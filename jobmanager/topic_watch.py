@@ -11,7 +11,7 @@ import structlog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted, listed
 from kafka_pipeline.common.topics import misfits
 from kafka_pipeline.deployment.prepare import matching_topics

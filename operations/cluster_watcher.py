@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader
-from kafka_pipeline.common.messages import FULL_BEATS, MISSED_BEATS
+from kafka_pipeline.common.protocol.messages import FULL_BEATS, MISSED_BEATS
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120

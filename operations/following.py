@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import replicas
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.arc_contents import ArcContents, held_up, ways_on

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topic
 from kafka_pipeline.common.errors import ConfigError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import Deployment
 
 

@@ -9,14 +9,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.deployment.job import Chosen, choose, connected, read_deployment
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher

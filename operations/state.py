@@ -12,10 +12,10 @@ from http.client import HTTPConnection, HTTPException
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, TaskInfo
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence, TaskInfo
 from kafka_pipeline.common.errors import ConfigError, UnavailableError, shorten
 from kafka_pipeline.common.printable import printable
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams import serdes
@@ -95,12 +95,12 @@ class StateClient:
         Raises `UnavailableError` if a TaskManager that is up does not answer, and `ConfigError` if
         none of them answers queries of state.
         """
-        found, silent = self.described()
+        found, silent = self.listed_and_silent()
         if silent is not None:
             raise silent
         return found
 
-    def described(self) -> tuple[list[_Json], UnavailableError | None]:
+    def listed_and_silent(self) -> tuple[list[_Json], UnavailableError | None]:
         """Return what `listed` does, and the error of a TaskManager that does not answer."""
         found: list[_Json] = []
         silent: UnavailableError | None = None
@@ -142,7 +142,7 @@ class StateClient:
             raise ConfigError(f'the job has no processor "{processor}"{hint}')
         until_s = self._route_until_s()
         while True:
-            found, silent = self.described()
+            found, silent = self.listed_and_silent()
             stores = {each["store"]: each for each in found if each["processor"] == processor}
             infos = [info for info in self._status().tasks if info.task.processor == processor]
             do_run = silent is None and all(_has(info, TaskState.RUNNING) for info in infos)

@@ -8,14 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.open_transactions import Held, append_times, held_partitions
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.suggest import did_you_mean, listed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.desired_state import Deployment

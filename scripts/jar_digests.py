@@ -11,10 +11,9 @@ from pathlib import Path
 
 from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
-from kafka_pipeline.admin.broker.digests import digests_of, write_digests
-from kafka_pipeline.admin.broker.jars import BROKER, retrieve
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.admin.broker.jars import BROKER, digests_of, retrieve, write_digests
+from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.java import find_java
 
 _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 

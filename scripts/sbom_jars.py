@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka_pipeline.admin.broker.digests import digests_of, read_digests
-from kafka_pipeline.admin.broker.jars import BROKER
+from kafka_pipeline.admin.broker.jars import BROKER, digests_of, read_digests
 
 
 def add_jars(bom: dict[str, Any], folder: str, digests: Mapping[str, str]) -> None:

@@ -86,8 +86,8 @@ main() {
 
   python=$(find_python)
   PYTHONPATH=. "$python" -B -c '
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.java import find_java
 
 run_command(find_java)()'
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.error_words import words_of
+from kafka_pipeline.common.code.error_words import words_of
 from kafka_pipeline.common.errors import OwnError
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.error_words import described
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.errors import as_exception
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError

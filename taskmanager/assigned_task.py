@@ -8,16 +8,16 @@ from typing import Any
 
 import structlog
 
-from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.clock import shown_moment
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
 from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.kafka.clients import (
     FencedError,
     NonRetriableError,
     TransactionFailedError,
 )
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.moments import shown_moment
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.streams.engine.figures import late_of
 from kafka_pipeline.streams.engine.outputs import described
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

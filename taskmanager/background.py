@@ -1,7 +1,8 @@
-"""Work that a PipelineThread's loop hands to other threads, and how it learns that it is done."""
+"""The other threads of a PipelineThread: work for them, user code in turn, and their results."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,57 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from kafka_pipeline.common.code.user_frames import place_in
 from kafka_pipeline.common.errors import escaped
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.user_frames import place_in
 from kafka_pipeline.taskmanager.thread_events import Event
-from kafka_pipeline.taskmanager.user_thread import Job, UserThread
+
+Job = Callable[[], None]
+
+
+class UserThread:
+    """Runs jobs in the order in which they come; each must not raise.
+
+    A thread cannot be stopped while it runs user code. An abandoned thread ends when its call
+    returns, if that ever happens, and runs no more jobs.
+    """
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        # A daemon, as it may never end.
+        self._thread = threading.Thread(target=self._run, name="user-code", daemon=True)
+        self._thread.start()
+
+    @property
+    def ident(self) -> int:
+        """Python's number of the thread."""
+        assert self._thread.ident is not None, "it was started"
+        return self._thread.ident
+
+    def submit(self, job: Job) -> None:
+        """Run a job after all jobs that were submitted before it."""
+        self._jobs.put(job)
+
+    def abandon(self) -> list[Job]:
+        """Leave the thread to its present call; return the jobs that it will not begin."""
+        dropped = []
+        try:
+            while (job := self._jobs.get_nowait()) is not None:
+                dropped.append(job)
+        except Empty:
+            pass
+        self._jobs.put(None)
+        return dropped
+
+    def close(self, timeout_s: float) -> None:
+        """End the thread when its jobs are done; wait up to `timeout_s` for that."""
+        self._jobs.put(None)
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
 
 Then = Callable[[Any], Sequence[Event]]
 """Makes the events that tell the core of a result, or of the error that came instead."""

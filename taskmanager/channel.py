@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 
 import structlog
 
-from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.taskmanager.channel_messages import (
     Ask,
     Assign,

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kafka_pipeline.common.errors import shorten
-from kafka_pipeline.common.messages import MalformedMessageError, ProcessorReplica
 from kafka_pipeline.common.monitoring.times import Times
-from kafka_pipeline.common.status import TaskStatus
-from kafka_pipeline.common.suspects import Death
+from kafka_pipeline.common.protocol.messages import MalformedMessageError, ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskStatus
+from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import Count, Positive, as_json, dump, from_json
 

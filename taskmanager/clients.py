@@ -13,9 +13,9 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
 from kafka_pipeline.common.kafka.data import Changes, Fetched, PartitionReader
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
-from kafka_pipeline.common.spare_threads import SpareThreads
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 
 
 class Reader(Protocol):

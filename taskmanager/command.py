@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring import logs
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.stop_signals import StopSignals
-from kafka_pipeline.taskmanager.allowed_ids import require_allowed
+from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.stop_signals import StopSignals
+from kafka_pipeline.deployment.job import connected, read_deployment
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -55,3 +55,26 @@ def taskmanager(
             return
         raise
     daemon.run()
+
+
+def require_allowed(config: Config, tm_id: int) -> None:
+    """Raise `ConfigError` for an id that neither `tm_number` nor `pipeline grow` allows.
+
+    Asks Kafka only if config.yaml does not allow the id. Raises `UnavailableError` if no broker
+    answers.
+    """
+    if 0 <= tm_id < config.tm_number:
+        return
+    grown = _grown(config) if tm_id >= 0 else 0
+    if not 0 <= tm_id < grown:
+        last = max(config.tm_number, grown) - 1
+        raise ConfigError(
+            f"TaskManager id {tm_id} is outside 0..{last}: config.yaml sets tm_number to "
+            f"{config.tm_number}, and `pipeline grow` allows more while the job runs"
+        )
+
+
+def _grown(config: Config) -> int:
+    """Return how many TaskManagers the job was grown to; 0 if it was not."""
+    wish = read_deployment(config, connected(config)).wish
+    return (wish.task_managers if wish else None) or 0

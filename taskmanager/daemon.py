@@ -15,14 +15,20 @@ from queue import SimpleQueue
 import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import PipelineError, SupersededError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.monitoring.long_wait import LongWait
+from kafka_pipeline.common.monitoring.metric import Sample
+from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.process.open_files import raise_limit
+from kafka_pipeline.common.process.stop_signals import StopSignals
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     Processors,
     Refused,
@@ -30,14 +36,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.monitoring.long_wait import LongWait
-from kafka_pipeline.common.monitoring.metric import Sample
-from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.open_files import raise_limit
-from kafka_pipeline.common.stop_signals import StopSignals
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
 from kafka_pipeline.streams.sql.access import Readable

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kafka_pipeline.common.code.user_frames import StackLine, place_in_stack
 from kafka_pipeline.common.fatal_stacks import fatal_stack
-from kafka_pipeline.common.suspects import Death
-from kafka_pipeline.common.user_frames import StackLine, place_in_stack
+from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.taskmanager.marks import Mark
 
 _MEMORY_EVENTS = "/sys/fs/cgroup{}/memory.events"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     ProcessorReplica,
     Processors,
@@ -13,8 +13,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.status import TaskStatus
-from kafka_pipeline.common.suspects import Death
+from kafka_pipeline.common.protocol.status import TaskStatus
+from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 

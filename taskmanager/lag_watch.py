@@ -12,7 +12,7 @@ from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.offsets import FirstRecord
-from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS, ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 
 LEAST_INTERVAL_S = 1.0

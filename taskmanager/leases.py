@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 
 PINGS_PER_BEAT = 2
 LIFE_BEATS = MISSED_BEATS

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import NamedTuple
 
-from kafka_pipeline.common.suspects import CallKind, Suspect
+from kafka_pipeline.common.protocol.suspects import CallKind, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 

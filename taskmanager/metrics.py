@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kafka_pipeline.common.committed import OTHER_REASONS
-from kafka_pipeline.common.messages import Report
 from kafka_pipeline.common.monitoring.metric import Metric, Sample, counter, gauge, histogram
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState, newest_record_ms
+from kafka_pipeline.common.protocol.messages import Report
+from kafka_pipeline.common.protocol.status import (
+    TaskState,
+    TaskStatus,
+    ThreadState,
+    newest_record_ms,
+)
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.figures import MOST_ERRORS, MOST_REASONS, OTHER_ERRORS
 from kafka_pipeline.taskmanager.measurements import Measurements

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import structlog
 
 from kafka_pipeline.common.errors import as_exception
-from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.monitoring.memory import resident_bytes
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask

@@ -35,8 +35,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import structlog
 
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.references import References
-from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.columns import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin

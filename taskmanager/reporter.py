@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import FULL_BEATS, Report
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.protocol.messages import FULL_BEATS, Report
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 

@@ -12,10 +12,10 @@ from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.key_warnings import KeyWarning
 from kafka_pipeline.common.monitoring.times import TimeCounter
+from kafka_pipeline.common.protocol.key_warnings import KeyWarning
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.outputs import ELSEWHERE, Dropped

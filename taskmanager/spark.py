@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import structlog
 from pyspark import TaskContext
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries

@@ -9,8 +9,8 @@ from typing import Any
 
 from kafka_pipeline.common.errors import EngineError
 from kafka_pipeline.common.kafka.clients import Partition, TransactionFailedError
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.streams.stores.segments import SegmentedStore
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskMemory
 from kafka_pipeline.taskmanager.task_start import TaskStart

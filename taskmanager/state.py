@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     ProcessorReplica,
     Processors,
@@ -15,8 +15,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
-from kafka_pipeline.common.suspects import Death, after_death, as_suspects
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.suspects import Death, after_death, as_suspects
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.events import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import structlog
 
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.errors import SerializationError, StateStoreError

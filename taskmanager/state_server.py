@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.http_server import HttpAnswer, HttpServer
+from kafka_pipeline.common.process.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
 

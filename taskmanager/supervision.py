@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import IO, NoReturn
 
-from kafka_pipeline.common.suspects import Death
+from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.taskmanager.deaths import Ended, death_of, kills_for_want_of_memory
 from kafka_pipeline.taskmanager.marks import Marks
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from kafka_pipeline.common.committed import Committed, InputProgress, offsets_of
 from kafka_pipeline.common.errors import EngineError, as_exception
-from kafka_pipeline.common.fault_points import reach
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from kafka_pipeline.common.key_warnings import KeyWarning
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.process.fault_points import reach
+from kafka_pipeline.common.protocol.key_warnings import KeyWarning
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.status import TaskState
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_task import GroupTask, StepResult
 from kafka_pipeline.streams.engine.key_watch import KeyWatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_pipeline.common.kafka.admin import DESCRIBE_CONFIGS, READ, WRITE
 from kafka_pipeline.common.kafka.clients import MissingRightError
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.taskmanager.clients import Brokers
 

@@ -8,16 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, NamedTuple
 
-from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.clock import shown_moment, wall_clock_ms
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.committed import Committed, offsets_of, topic_mark
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
-from kafka_pipeline.common.fault_points import reach
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.moments import shown_moment
-from kafka_pipeline.common.status import TaskState
-from kafka_pipeline.common.suspects import CallKind
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.process.fault_points import reach
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
+from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.group_task import GroupTask

@@ -10,9 +10,9 @@ from typing import Any
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.inside import inside
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.names import inside
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.stores import StoreBuilder
 from kafka_pipeline.streams.stores.builder import Store
 from kafka_pipeline.streams.stores.bytes_store import BytesStore

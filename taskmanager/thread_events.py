@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kafka_pipeline.common.specs import DEFAULT_MAX_PROCESS_TIME_MS
+from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_PROCESS_TIME_MS
 from kafka_pipeline.common.tasks import TaskId
 
 

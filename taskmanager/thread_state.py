@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.task_entry import Phase, Release, TaskEntry
 from kafka_pipeline.taskmanager.thread_events import (

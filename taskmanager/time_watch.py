@@ -13,8 +13,8 @@ import structlog
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
 from kafka_pipeline.streams.event_time.progress import UNKNOWN

@@ -12,9 +12,9 @@ from typing import Any
 
 import structlog
 
-from kafka_pipeline.common.error_words import class_name
+from kafka_pipeline.common.code.error_words import class_name
+from kafka_pipeline.common.code.user_frames import UserFrame
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.user_frames import UserFrame
 from kafka_pipeline.streams.engine.user_errors import Explanation
 
 REPORT_INTERVAL_S = 60.0

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import structlog
 
+from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.error_words import described
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets

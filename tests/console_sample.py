@@ -6,12 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.board import Board, Tap
 from kafka_pipeline.console.views.snapshot import Snapshot

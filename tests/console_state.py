@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from kafka_pipeline.common.http_server import HttpAnswer, HttpServer
+from kafka_pipeline.common.process.http_server import HttpAnswer, HttpServer
 from kafka_pipeline.streams.partitioning import default_partition
 
 PARTITIONS = 4

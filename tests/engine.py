@@ -12,11 +12,11 @@ from pathlib import Path
 
 from kafka_pipeline.admin.daemons import Daemon, command_path, session_members
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, read_committed
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 

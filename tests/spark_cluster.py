@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.admin.broker.ports import LOOPBACK, find_free
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 10.0

@@ -29,10 +29,10 @@ from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import COUNT_STORE, ProcessorSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import COUNT_STORE, ProcessorSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

@@ -8,8 +8,8 @@ from enum import StrEnum
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.topic_names import BULK_GROUP, CONTROL_GROUP
 from kafka_pipeline.common.topics import TopicSpec
 

@@ -18,8 +18,8 @@ from kafka_pipeline.admin.broker.ports import MAX_PORT
 from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER, MECHANISM, PRINCIPALS
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import state_home
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 
 DEFAULT_PORT = 9092

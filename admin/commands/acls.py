@@ -16,9 +16,9 @@ from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import one_of
 
 

@@ -12,11 +12,11 @@ from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at
 from kafka_pipeline.deployment.desired_state import is_restoring
 from kafka_pipeline.deployment.job import connected, read_deployment

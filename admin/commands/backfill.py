@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 
 

@@ -10,7 +10,7 @@ from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.describe import mermaid, overview
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 
 
 @run_command

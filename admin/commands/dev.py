@@ -11,7 +11,7 @@ from rich.console import Console
 from kafka_pipeline.admin.dev.project import find_project
 from kafka_pipeline.admin.dev.run import DevOptions, run
 from kafka_pipeline.admin.signals import Interrupted, Signals
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 
 
 @run_command

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, shorten
 from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, text_of
 from kafka_pipeline.operations.redrive import DeadLetterTopics

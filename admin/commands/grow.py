@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.config_keys import TM_NUMBER
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.grow import planned
 
 

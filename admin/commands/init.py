@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.samples import Template, write_samples
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 
 
 @run_command

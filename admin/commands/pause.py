@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment import wishes
 from kafka_pipeline.deployment.job import choose, connected, read_deployment
 from kafka_pipeline.operations.following import follow

@@ -12,8 +12,8 @@ from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.deployment.code_changes import code_changes
+from kafka_pipeline.common.cluster.code_versions import code_changes
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.deploy import look_at
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.cluster_watcher import read_status

@@ -11,11 +11,11 @@ from rich.table import Table
 
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted, one_of
 from kafka_pipeline.operations.reset import Inputs, Reset, Shift, Target
 from kafka_pipeline.operations.starts import AtOffset, AtTime, Earliest, Latest

@@ -15,9 +15,9 @@ from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.savepoints.manifest import (

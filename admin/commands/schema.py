@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.schema import SchemaName, schema_text
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 
 
 @run_command

@@ -8,8 +8,8 @@ import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, Yes
 from kafka_pipeline.admin.terminal import require_consent
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.sign import found_to_sign
 
 

@@ -14,9 +14,9 @@ from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.operations.state import StateClient, StoreInfo, shown
 from kafka_pipeline.operations.times import parse_time, shown_time

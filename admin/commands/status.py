@@ -10,9 +10,9 @@ from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, watch_status
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.cluster_watcher import read_status
 
 

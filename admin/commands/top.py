@@ -11,8 +11,8 @@ from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.admin.status import watch_status
 from kafka_pipeline.admin.terminal import show
 from kafka_pipeline.admin.top import TopView, read_top
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.process.cli import run_command
 
 
 @run_command

@@ -9,9 +9,9 @@ import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath
 from kafka_pipeline.common import json_text
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.starts import parse_start
 from kafka_pipeline.operations.topic_records import TopicRecords

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.orphans import delete_orphans, orphans

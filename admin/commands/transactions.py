@@ -12,10 +12,10 @@ from rich.table import Table
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.tables import duration
 from kafka_pipeline.admin.terminal import require_consent, show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.operations.transactions import (

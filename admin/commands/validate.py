@@ -8,10 +8,10 @@ import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.control.topics import control_topics
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.sql.access import Readable

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import LAYOUT, printable
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.desired_state import Deployment
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.times import shown_time

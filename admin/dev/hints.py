@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.pipeline.units import group_of
 

@@ -18,10 +18,10 @@ from kafka_pipeline.admin.dev.log import OWN, DevLog
 from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 _TURN_S = 0.1

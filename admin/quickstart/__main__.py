@@ -10,7 +10,7 @@ import typer
 from kafka_pipeline.admin.quickstart.display import run_shown
 from kafka_pipeline.admin.quickstart.local_run import RunOptions
 from kafka_pipeline.admin.quickstart.run import run
-from kafka_pipeline.common.cli import run_command
+from kafka_pipeline.common.process.cli import run_command
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 

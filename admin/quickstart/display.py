@@ -18,8 +18,8 @@ from rich.text import Text
 from kafka_pipeline.admin.remarks import notes
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.admin.status import task_managers_table, tasks_table
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence, unread_of
-from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence, unread_of
+from kafka_pipeline.common.cluster.rates import Rates
 from kafka_pipeline.common.tasks import TaskId
 
 _LINE_INTERVAL_S = 1.0

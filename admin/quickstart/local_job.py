@@ -11,10 +11,10 @@ from typing import TypeVar
 from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.admin.quickstart.display import Display
 from kafka_pipeline.admin.signals import Signals
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline

@@ -18,11 +18,11 @@ from kafka_pipeline.admin.quickstart.local_job import LocalJob
 from kafka_pipeline.admin.quickstart.outage import Outage, measure
 from kafka_pipeline.admin.quickstart.verdict import Checked, report
 from kafka_pipeline.admin.signals import Signals
+from kafka_pipeline.common.cluster.rates import RateLog
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.rates import RateLog
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 
 _FETCH_RECORDS = 20_000

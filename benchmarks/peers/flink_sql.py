@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.contender import Job, Running, launch
 from benchmarks.peers.pip_environment import PipEnvironment
 from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 
 VERSION = "2.2.1"
 """After a change, `./scripts/lock.sh` renews its lock."""

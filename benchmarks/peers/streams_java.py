@@ -11,7 +11,7 @@ from pathlib import Path
 from kafka_pipeline.admin.broker.jars import JarSet, fetch_jars
 from kafka_pipeline.admin.broker.server import LOG_SETTINGS
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import MIN_JAVA_VERSION, Java, find_java
+from kafka_pipeline.common.process.java import MIN_JAVA_VERSION, Java, find_java
 
 VERSION = "4.3.0"
 """The version of Kafka Streams in ivy.xml."""

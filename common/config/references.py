@@ -19,8 +19,8 @@ from kafka_pipeline.common.config.expansion import (
 )
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
 from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
-from kafka_pipeline.common.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
 
 S = TypeVar("S", bound=ProcessorSpec)
 

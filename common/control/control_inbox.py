@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, Message
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
-from kafka_pipeline.common.security.signing import SIGNATURE
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError, Message
+from kafka_pipeline.common.protocol.signing import SIGNATURE
 
 REJECTED = "control message rejected"
 

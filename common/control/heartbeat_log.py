@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, newest, snapshot
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, newest, snapshot
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     MISSED_BEATS,
     ControlRecord,
     Heartbeat,
@@ -17,8 +17,8 @@ from kafka_pipeline.common.messages import (
     Report,
     Threads,
 )
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.security.signing import BadSignatureError
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
 """How many processes are remembered that had one id: each restart is another process."""

@@ -26,9 +26,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.kafka.answers import answer, is_unanswered
 from kafka_pipeline.common.kafka.clients import (
     GONE_AFTER_S,
+    MissingRightError,
     NonRetriableError,
     Partition,
     TransactionFailedError,
@@ -38,10 +38,10 @@ from kafka_pipeline.common.kafka.clients import (
     is_passing,
     offset_of,
     retry,
+    translate,
 )
 from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
-from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.topics import TopicSpec, misfits
+from kafka_pipeline.common.topics import TopicLimits, TopicSpec, misfits
 
 REQUEST_TIMEOUT_S = 30
 _ATTEMPT_S = 3
@@ -491,3 +491,22 @@ class Admin:
                     if self._latest is client:
                         self._replace()
             time.sleep(_RETRY_S)
+
+
+_NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
+
+
+def is_unanswered(answer: Future[Any]) -> bool:
+    error = answer.exception() if answer.done() else None
+    return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
+
+
+def answer(future: Future[Any], right: str) -> Any:
+    """Return an answer. If this `right` is missing, raise the error that says so."""
+    try:
+        return future.result()
+    except KafkaException as exception:
+        error = translate(exception)
+        if isinstance(error, MissingRightError):
+            raise error.naming(right) from exception
+        raise

@@ -27,7 +27,7 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from kafka_pipeline.common.kafka.writer_rights import named
-from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
 
 _START_TIMEOUT_S = 30

@@ -21,7 +21,7 @@ from kafka_pipeline.common.kafka.clients import (
     retry,
     translate,
 )
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 
 _WAIT_S = 0.1
 _WAITS = 10

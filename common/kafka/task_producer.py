@@ -13,7 +13,6 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.fault_points import reach
 from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     Partition,
@@ -23,9 +22,15 @@ from kafka_pipeline.common.kafka.clients import (
     retry,
 )
 from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
-from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
-from kafka_pipeline.common.record_size import record_size, size_bound, sizes
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.fault_points import reach
+from kafka_pipeline.common.process.spare_threads import SpareThreads
+from kafka_pipeline.common.record_batch import (
+    KafkaHeaders,
+    OutputRecord,
+    record_size,
+    size_bound,
+    sizes,
+)
 from kafka_pipeline.common.suggest import counted
 
 # librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.

@@ -11,9 +11,9 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, ExcInfo, Processor
 
+from kafka_pipeline.common.code.error_words import traceback_of
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.config_keys import LogFormat, LogLevel
-from kafka_pipeline.common.error_words import traceback_of
 from kafka_pipeline.common.printable import LAYOUT, printable
 
 

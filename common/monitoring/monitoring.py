@@ -1,13 +1,102 @@
-"""What a daemon does to be monitored, if config.yaml asks for that."""
+"""How a daemon is monitored: /metrics, /healthz and /readyz, if `metrics_port` asks for them."""
 
 from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
 
 import structlog
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.monitoring.exposition import Samples
-from kafka_pipeline.common.monitoring.health import LoopWatch
-from kafka_pipeline.common.monitoring.pages import Pages, Problems
+from kafka_pipeline.common.monitoring.exposition import Exposition, Samples
+from kafka_pipeline.common.process.http_server import HttpAnswer, HttpServer
+
+Problems = Callable[[], list[str]]
+"""Returns what is wrong, as sentences for people; nothing if all is well."""
+
+_STARTING = "the daemon is starting"
+
+
+class Pages:
+    """Serves the pages on threads of their own; what they show is asked for with each request."""
+
+    def __init__(self, host: str, port: int, health: Problems) -> None:
+        """Listen on a port, 0 for a free one.
+
+        Until `show`, there are no metrics, and the daemon is not ready. Raises as `HttpServer`.
+        """
+        self._health = health
+        self._ready: Problems = lambda: [_STARTING]
+        self._exposition = Exposition(lambda: ())
+        self._server = HttpServer("metrics", host, port, self._answer)
+
+    @property
+    def port(self) -> int:
+        """The port that the pages are on."""
+        return self._server.port
+
+    def show(self, samples: Samples, ready: Problems) -> None:
+        """Show these metrics from now on, and whether the daemon is ready."""
+        self._exposition, self._ready = Exposition(samples), ready
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._server.close()
+
+    def _answer(self, path: str, headers: Mapping[str, str]) -> HttpAnswer:
+        match path.partition("?")[0]:
+            case "/metrics":
+                return HttpAnswer(HTTPStatus.OK, *self._exposition.page(headers.get("accept", "")))
+            case "/healthz":
+                return _verdict(self._health())
+            case "/readyz":
+                return _verdict(self._ready())
+        known = "the pages are /metrics, /healthz and /readyz"
+        return HttpAnswer(HTTPStatus.NOT_FOUND, _body("not found", [known]))
+
+
+def _verdict(problems: list[str]) -> HttpAnswer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    return HttpAnswer(status, _body("failing" if problems else "ok", problems))
+
+
+def _body(status: str, problems: list[str]) -> bytes:
+    return json.dumps({"status": status, "problems": problems}).encode() + b"\n"
+
+
+_TIMEOUTS = 2
+_MARGIN_S = 60.0
+"""A JobManager waits for 60 s and a transaction until Kafka has taken its first command."""
+
+
+class LoopWatch:
+    """Notices that a daemon's main loop hangs. The loop calls `turned`, any thread the rest.
+
+    Until the loop begins, nothing is wrong: a daemon that cannot start ends by itself. The limit is
+    longer than any call of the loop may block while Kafka is away: a supervisor that restarts a
+    daemon for that would only make it worse.
+    """
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit_s = _TIMEOUTS * config.transaction_timeout_ms / 1000 + _MARGIN_S
+        self._clock = clock
+        self._turned_s: float | None = None
+
+    def turned(self) -> None:
+        """Record that the loop has begun another round."""
+        self._turned_s = self._clock()
+
+    def problems(self) -> list[str]:
+        """Return what is wrong, as sentences for people."""
+        if self._turned_s is None:
+            return []
+        age_s = self._clock() - self._turned_s
+        if age_s <= self._limit_s:
+            return []
+        return [f"the main loop has not turned for {age_s:.0f} s; it may take {self._limit_s:.0f}"]
+
 
 logger = structlog.get_logger()
 

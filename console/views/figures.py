@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from kafka_pipeline.common.cluster_status import HELD, TaskInfo
-from kafka_pipeline.common.figures import NOT_REPORTED, together
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import HELD, TaskInfo
+from kafka_pipeline.common.cluster.figures import NOT_REPORTED, together
+from kafka_pipeline.common.cluster.waits import waits
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.typed_json import as_json
-from kafka_pipeline.common.waits import waits
 from kafka_pipeline.console.views.snapshot import Snapshot
 
 _WORST_FIRST = (

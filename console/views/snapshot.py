@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.rates import Rates
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.rates import Rates
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.desired_state import Deployed
 

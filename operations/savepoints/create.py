@@ -18,7 +18,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.inside import inside
+from kafka_pipeline.common.names import inside
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import Count, Name, Strict, as_json, from_json, parse
 from kafka_pipeline.deployment.desired_state import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.create import Creation

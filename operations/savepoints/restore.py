@@ -16,7 +16,7 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.moving import RecordMover
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import OutputRecord, parts
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.deploy import Proposal, who

@@ -11,7 +11,7 @@ from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.savepoints.manifest import (

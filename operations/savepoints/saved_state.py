@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.record_batch import OutputRecord
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.savepoints.manifest import SavedInput, SavedStore

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.renames import with_new_ids
 from kafka_pipeline.operations.savepoints.manifest import SavedInput

@@ -1,6 +1,6 @@
 """What users import from `kafka_pipeline`."""
 
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams import schema_registry, serdes, stores
 from kafka_pipeline.streams.dsl import agg, windows
 from kafka_pipeline.streams.dsl.async_values import AsyncSettings

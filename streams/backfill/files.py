@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.backfill.outputs import SortedRuns

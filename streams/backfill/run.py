@@ -26,8 +26,8 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.backfill import tasks as bounded
 from kafka_pipeline.streams.backfill.files import ReadFile, WriteFile, chunks_of
 from kafka_pipeline.streams.backfill.kafka import ReadPartition, WritePartition

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.environment import DEFAULTS, EXECUTOR_JVM, LOCAL
 from kafka_pipeline.streams.spark.start import ship_code, start_spark
 from kafka_pipeline.streams.spark.zone import adopted

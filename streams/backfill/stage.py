@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
 from kafka_pipeline.streams.backfill.sorted_runs import batches
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from kafka_pipeline.common.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW, hides_words, traceback_of, words_of
 from kafka_pipeline.common.errors import ConfigError, EngineError, PipelineError, as_exception
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.outputs import count_runs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_pipeline.common.specs import COUNT_STORE
+from kafka_pipeline.common.pipelines.specs import COUNT_STORE
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch

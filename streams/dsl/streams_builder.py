@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Generic, Self, overload
 
-from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.common.pipelines.specs import OffsetReset
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.compiler import Compiler
 from kafka_pipeline.streams.dsl.global_table import GlobalTable, ReadGlobally

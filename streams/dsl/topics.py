@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.common.pipelines.specs import OffsetReset
 from kafka_pipeline.streams.dsl.graph import ANY_TOPIC, Compiling, Operation, Step
 from kafka_pipeline.streams.engine.nodes import TopicChooser
 from kafka_pipeline.streams.partitioning import PartitionFunction, StreamPartitioner

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions
 from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step

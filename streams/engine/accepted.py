@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kafka_pipeline.common.record_batch import KafkaHeaders
-from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.common.record_batch import KafkaHeaders, record_size
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.common.topic_limits import ANY_TIME_MS
+from kafka_pipeline.common.topics import ANY_TIME_MS
 from kafka_pipeline.streams.engine.outputs import OutputTopics
 from kafka_pipeline.streams.engine.sendable import END_OF_TIME, check_timestamp
 from kafka_pipeline.streams.engine.time_limit import unit_advice

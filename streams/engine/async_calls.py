@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kafka_pipeline.common.errors import escaped
+from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.durations import whole_ms
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop

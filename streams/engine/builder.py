@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Self, get_args
 
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.common.pipelines.specs import OffsetReset
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.checks import check
 from kafka_pipeline.streams.engine.node_group import GlobalStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kafka_pipeline.common.suspects import CallKind
+from kafka_pipeline.common.protocol.suspects import CallKind
 
 
 class CallMark(Protocol):

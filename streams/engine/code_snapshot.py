@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from kafka_pipeline.common.engine_code import folders_with_engine_code
+from kafka_pipeline.common.code.engine_code import folders_with_engine_code
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.engine.user_files import python_files
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.engine_code import module_shown
-from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
-from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.common.code.engine_code import module_shown
+from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch, record_size
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.engine.accepted import MissingKeyError, RecordTooLargeError
 from kafka_pipeline.streams.engine.outputs import OutputTopics

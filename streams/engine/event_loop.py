@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import structlog
 
-from kafka_pipeline.common.error_words import class_name
-from kafka_pipeline.common.user_frames import place_in
+from kafka_pipeline.common.code.error_words import class_name
+from kafka_pipeline.common.code.user_frames import place_in
 from kafka_pipeline.streams.errors import StreamsError
 
 T = TypeVar("T")

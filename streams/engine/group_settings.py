@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import DEFAULT_BUFFERED_RECORDS
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import DEFAULT_BUFFERED_RECORDS
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.arguments import require_int
 from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT

@@ -11,8 +11,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
-from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.clocks import clocked, clocks_of
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings

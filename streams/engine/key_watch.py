@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.specs import OffsetReset
+from kafka_pipeline.common.pipelines.specs import OffsetReset
 from kafka_pipeline.streams.partitioning import StreamPartitioner
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
 from kafka_pipeline.streams.record import Record

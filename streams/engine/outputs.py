@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 
 
 class OutputTopics(Protocol):

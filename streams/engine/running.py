@@ -7,11 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.common.errors import OwnError, as_exception
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
-from kafka_pipeline.common.record_size import MAX_OVERHEAD, size_bound, sizes
-from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.common.record_batch import (
+    MAX_OVERHEAD,
+    KafkaHeaders,
+    RecordBatch,
+    size_bound,
+    sizes,
+)
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.clocks import with_clock, with_clocks
 from kafka_pipeline.streams.engine.accepted import Accepted

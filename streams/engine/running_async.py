@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.engine.async_calls import AsyncCalls
 from kafka_pipeline.streams.engine.call_mark import CallMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop

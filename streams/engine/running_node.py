@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 
-from kafka_pipeline.common.user_frames import place_of_definition
+from kafka_pipeline.common.code.user_frames import place_of_definition
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
 from kafka_pipeline.streams.record import Batch, Record

@@ -10,8 +10,8 @@ from time import monotonic
 from typing import TypeGuard, TypeVar
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
+from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.suspects import CallKind
 from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.async_calls import PendingCall

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.suspects import Suspect
 from kafka_pipeline.streams.errors import EndedProcessError
 from kafka_pipeline.streams.processor import RecordRejectedError
 

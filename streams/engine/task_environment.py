@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.outputs import OutputTopics

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from kafka_pipeline.common.committed import Committed, InputProgress, topic_mark
-from kafka_pipeline.common.event_time import Writer
+from kafka_pipeline.common.pipelines.event_time import Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.progress import (
     UNKNOWN,

@@ -17,8 +17,8 @@ from kafka_pipeline.common.config.yaml_positions import (
     describe,
 )
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, ProcessorSpec
 from kafka_pipeline.common.suggest import one_of
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, Target
 from kafka_pipeline.streams.pipeline.kinds.kind import (

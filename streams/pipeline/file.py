@@ -22,7 +22,7 @@ from kafka_pipeline.common.config.yaml_positions import (
     describe,
 )
 from kafka_pipeline.common.names import NAME_PATTERN, name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source

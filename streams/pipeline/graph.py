@@ -8,8 +8,8 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.specs import ForwardSpec, SparkSpec, SqlSpec
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, SparkSpec, SqlSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of

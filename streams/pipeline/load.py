@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kafka_pipeline.common.code.user_code import require_other_names
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.references import reference_problems
 from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.user_code import require_other_names
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.kinds.kind import Means

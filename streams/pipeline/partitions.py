@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
 
 
 def with_matching_topics(pipeline: Pipeline, existing: Collection[str]) -> Pipeline:

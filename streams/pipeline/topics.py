@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kafka_pipeline.common.config.yaml_positions import Located, Problems
 from kafka_pipeline.common.names import MAX_NAME_LENGTH
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.topic_names import TopicNames, collision_key
 from kafka_pipeline.streams.pipeline.graph import arcs_of
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.references import References, with_values
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.pipeline.kinds.kind import Unit

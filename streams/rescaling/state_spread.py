@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.processors import LoggedStore
-from kafka_pipeline.common.specs import SHAPE_STORE
-from kafka_pipeline.common.spreading import Rule, Spreading
+from kafka_pipeline.common.pipelines.processors import LoggedStore
+from kafka_pipeline.common.pipelines.specs import SHAPE_STORE
+from kafka_pipeline.common.pipelines.spreading import Rule, Spreading
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.streams.backfill.partitions import partitions_of
 from kafka_pipeline.streams.event_time.step_time import (

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 
 LOG_SETTINGS = Path(__file__).parent / "log4j2.properties"
 """The settings of Spark's own log."""

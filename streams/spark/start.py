@@ -13,8 +13,8 @@ from zipfile import ZIP_DEFLATED, ZipFile
 
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.engine.user_files import python_files
 from kafka_pipeline.streams.spark.environment import set_environment

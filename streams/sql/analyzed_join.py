@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, SEVERAL_JOINS, TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.spark.environment import (
     CLASS_ARCHIVE,

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.common.record_batch import KafkaHeaders
-from kafka_pipeline.common.specs import Format
 from kafka_pipeline.streams.engine.time_limit import unit_advice
 from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
 from kafka_pipeline.streams.record import Batch, items_of

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from kafka_pipeline.common.config.durations import spoken
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     CalendarSpec,
     GroupingSpec,
     SessionSpec,

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.specs import GROUPS_TOPIC, GroupingSpec
+from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected

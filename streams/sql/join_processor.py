@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import structs
 
-from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected

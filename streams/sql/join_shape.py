@@ -9,7 +9,7 @@ from typing import Any, Protocol, get_args
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.spec import Prepared
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.dsl.waiting import Items
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext

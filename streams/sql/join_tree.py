@@ -11,7 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.common.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.streams.sql.join_bounds import (
     EXAMPLE,
     SEVERAL_JOINS,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams.dsl.time_windows import newest_start
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext

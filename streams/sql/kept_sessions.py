@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.closing import Closing
 from kafka_pipeline.streams.dsl.session_windows import last_close, sessions_ending

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import SHAPE_STORE
+from kafka_pipeline.common.pipelines.specs import SHAPE_STORE
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError

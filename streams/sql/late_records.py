@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import GroupingSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec, WindowSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.dsl.window_aggregates import late_headers
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows

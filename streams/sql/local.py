@@ -11,7 +11,7 @@ from functools import partial
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.spark.environment import DEFAULTS, LOCAL, set_environment
 from kafka_pipeline.streams.spark.session import start_session
 from kafka_pipeline.streams.spark.zone import adopted

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_pipeline.common.specs import Format
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.sql.spec import QueryError
 
 _OF_RECORDS = ("key", "timestamp", "headers")

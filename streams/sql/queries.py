@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_paths import Location, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped

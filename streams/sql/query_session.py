@@ -24,9 +24,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.code.user_frames import place_of
 from kafka_pipeline.common.errors import ConfigError, as_exception
-from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.common.user_frames import place_of
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf

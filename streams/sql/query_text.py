@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
 
 _MAY_GROUP = re.compile(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import SparkSession
 
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
 from kafka_pipeline.streams.sql.query_session import QuerySession, ends_found, translated

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
+from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_pipeline.common.specs import WindowsSpec
+from kafka_pipeline.common.pipelines.specs import WindowsSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.spec import Prepared
 

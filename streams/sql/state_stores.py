@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     SHAPE_STORE,
     CalendarSpec,
     GroupingSpec,
@@ -13,7 +13,7 @@ from kafka_pipeline.common.specs import (
     TopicTableSpec,
     WindowSpec,
 )
-from kafka_pipeline.common.spreading import Rule
+from kafka_pipeline.common.pipelines.spreading import Rule
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.table_values import table_store
 from kafka_pipeline.streams.dsl.waiting import waiting_store

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
-from kafka_pipeline.common.specs import Format, TopicTableSpec
+from kafka_pipeline.common.pipelines.specs import Format, TopicTableSpec
 from kafka_pipeline.streams.dsl.table_steps import TableFiller
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of

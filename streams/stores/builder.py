@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.spreading import SAID, Rule, Spreading
+from kafka_pipeline.common.pipelines.spreading import SAID, Rule, Spreading
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 from kafka_pipeline.streams.serdes import Serde

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping
 
-from kafka_pipeline.common.spreading import EntryTime, Spreading
+from kafka_pipeline.common.pipelines.spreading import EntryTime, Spreading
 
 TIME_BYTES = 8
 WINDOW_BYTES = 12

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.errors import ConfigError, as_exception
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SOURCE, PipelineProcessor
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.suggest import did_you_mean
-from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms, whole_ms_or_none

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 
 import structlog
 
-from kafka_pipeline.common.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
+from kafka_pipeline.common.protocol.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.global_task import GlobalTask

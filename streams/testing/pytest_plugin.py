@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import read_python_path
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.topology import Topology

@@ -25,7 +25,7 @@ from kafka_pipeline.common.config.yaml_positions import (
     read_yaml,
 )
 from kafka_pipeline.common.errors import ConfigError, UnavailableError, as_exception
-from kafka_pipeline.common.processors import SINK, SOURCE
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.user_errors import Explanation

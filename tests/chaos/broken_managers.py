@@ -14,7 +14,7 @@ from urllib.request import urlopen
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from tests.chaos.catalog import fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER

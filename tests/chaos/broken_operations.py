@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_pipeline.admin.daemons import command_path
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.bulk import read_committed
 from tests.chaos.broken_managers import is_all_of, kill_leader
 from tests.chaos.catalog import SkippedError, fault

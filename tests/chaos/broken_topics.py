@@ -21,9 +21,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kafka_pipeline.admin.daemons import Daemon, command_path
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.chaos.catalog import fault
 from tests.chaos.rig import HEARTBEAT_S, Rig
 from tests.engine import Engine, all_run, engine, signal_session

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.chaos.broken_operations import command
 from tests.chaos.broken_records import expect_dead_letter, some_key, write
 from tests.chaos.catalog import SkippedError, fault

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 
-from kafka_pipeline.common.messages import MISSED_BEATS
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from tests.chaos.broken_transactions import wait_for
 from tests.chaos.catalog import SkippedError, fault
 from tests.chaos.rig import (

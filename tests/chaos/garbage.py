@@ -8,8 +8,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from kafka_pipeline.common.control.codec import PROTOCOL_VERSION, Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.protocol.messages import (
     JOB_MANAGER,
     ControlRecord,
     Heartbeat,
@@ -24,8 +25,7 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 

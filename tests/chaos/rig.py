@@ -16,9 +16,9 @@ from typing import TypeVar
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 from kafka_pipeline.admin.broker.ports import LOOPBACK, find_free
 from kafka_pipeline.admin.daemons import Daemon, session_members
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
-from kafka_pipeline.common.fault_points import DIRECTORY_VARIABLE
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.chaos import sabotage
 from tests.chaos.event_times import EventTimes
 from tests.chaos.lanes import passed_of

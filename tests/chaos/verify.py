@@ -16,8 +16,8 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_committed
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.topic_names import TopicNames
 from tests.chaos.ledger import value_of
 from tests.chaos.load import KEYS

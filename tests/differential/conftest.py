@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.streams_java import find_compiler
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 from tests.differential.java_side import JavaSide, compile_runner
 
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from kafka_pipeline import Record, StreamsBuilder, Suppress, serdes, windows
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import Windowed
 from kafka_pipeline.testing import TopologyTestDriver

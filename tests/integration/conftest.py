@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.sql.spec import Queries
 from tests.command_run import CommandRun
 from tests.queries import FUNCTIONS, ROOT

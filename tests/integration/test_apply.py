@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.data import PartitionReader
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
 from tests.steady_load import Writer, check_counts

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

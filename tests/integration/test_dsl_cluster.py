@@ -19,9 +19,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import replicas
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.testing import TopologyTestDriver

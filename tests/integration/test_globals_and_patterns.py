@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.topics import TopicSpec
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.admin.daemons import command_path
-from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

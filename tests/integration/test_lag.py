@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.common.kafka.offsets import FirstRecord, Offsets
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import ClassSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import lag_watch
 from tests.tasks import Job, Record, Thread, step_until

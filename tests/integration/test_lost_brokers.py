@@ -15,7 +15,7 @@ from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S
-from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topics import TopicSpec
 from tests.small_config import SMALL_CONFIG
 

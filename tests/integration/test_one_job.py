@@ -16,9 +16,9 @@ import pytest
 
 from kafka_pipeline import serdes
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, read_committed
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.engine import Engine, engine
 from tests.user_code import shop

@@ -17,7 +17,7 @@ import pytest
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.bulk import Row
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
 

@@ -11,8 +11,8 @@ from types import FrameType
 import pytest
 
 import kafka_pipeline
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.tasks import Job, Record, Thread, step_until
 
 pytestmark = pytest.mark.integration

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.record_size import record_size
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, ProcessorSpec, SumSpec
+from kafka_pipeline.common.record_batch import record_size
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from tests.raw_records import MESSAGE_TOO_LARGE, RawRecord, record_batch, write_batch

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_committed
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from tests.engine import Engine, engine
 from tests.user_code import signing
 

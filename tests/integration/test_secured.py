@@ -22,7 +22,7 @@ from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.certificates import Authority
 from kafka_pipeline.admin.broker.ports import LOOPBACK
 from kafka_pipeline.admin.daemons import Daemon, command_path
-from kafka_pipeline.common.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
 from kafka_pipeline.common.topics import TopicSpec

@@ -21,10 +21,10 @@ from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.messages import ControlRecord
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import CountSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import CountSpec
+from kafka_pipeline.common.protocol.messages import ControlRecord
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import CONTROL_GROUP
 from kafka_pipeline.common.topics import TopicSpec

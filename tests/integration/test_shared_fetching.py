@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.kafka.data import PartitionReader
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.pipelines.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from tests.tasks import Job, Record, Thread, step_until
 

@@ -13,9 +13,9 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     JobManagerBeat,
     Message,

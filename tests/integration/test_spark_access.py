@@ -13,8 +13,8 @@ import pyarrow.parquet
 import pytest
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec

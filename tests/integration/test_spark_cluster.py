@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.admin.broker.ports import find_free
-from kafka_pipeline.common.cluster_status import ClusterStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import find_java
-from kafka_pipeline.common.status import ThreadState
+from kafka_pipeline.common.process.java import find_java
+from kafka_pipeline.common.protocol.status import ThreadState
 from tests.engine import Engine, all_run, engine
 from tests.history import History, backfill_command
 from tests.spark_cluster import SparkCluster, get_json, spark_cluster

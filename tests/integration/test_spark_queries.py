@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_pipeline.admin.app import app_with
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.columns import batch_of, table_of

@@ -8,9 +8,9 @@ import pytest
 
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.specs import COUNT_STORE, CountSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.specs import COUNT_STORE, CountSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.taskmanager.channel_messages import Ask
 from kafka_pipeline.taskmanager.standby_task import StandbyTask
 from kafka_pipeline.taskmanager.state_answers import StateAnswers

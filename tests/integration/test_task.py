@@ -16,9 +16,15 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import (
+    COUNT_STORE,
+    ClassSpec,
+    CountSpec,
+    ForwardSpec,
+    SumSpec,
+)
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.taskmanager import channel_messages

@@ -26,11 +26,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from kafka_pipeline.common.kafka import admin, topic_watch
 from kafka_pipeline.common.kafka.clients import NonRetriableError, client_config
 from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.spare_threads import SpareThreads
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec
+from kafka_pipeline.common.process.spare_threads import SpareThreads
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from tests.brokers import local_cluster
 from tests.tasks import Job, Record, Thread, run_once, step_until

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.admin.daemons import command_path
-from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.operations.times import shown_time
 from tests.engine import Engine, engine
 

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import command_path
-from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.tasks import TaskId
 from tests.engine import Engine, engine
 

@@ -16,10 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from kafka_pipeline.common.committed import Committed, offsets_of
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.record_batch import KafkaHeaders
-from kafka_pipeline.common.record_size import MAX_OVERHEAD, record_size
-from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.common.record_batch import MAX_OVERHEAD, KafkaHeaders, record_size
+from kafka_pipeline.common.topics import TopicLimits, TopicSpec
 from tests.memory.clock import Clock
 from tests.memory.faults import Faults
 from tests.memory.partition_log import Entry, Outcome, PartitionLog, Transaction

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.kafka.clients import GONE_AFTER_S, NonRetriableError, Partition
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from tests.memory.broker import CLUSTER_ID, Broker
 from tests.memory.faults import Faults
 from tests.memory.link import Link

@@ -22,8 +22,8 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine import async_calls, group_task, runtime
 from kafka_pipeline.streams.stores import builder as store_builder

@@ -10,10 +10,10 @@ from random import Random
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.yaml_positions import Place, Problems
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import TopologySpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology

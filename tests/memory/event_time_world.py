@@ -11,7 +11,7 @@ from typing import Any
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.step_time import EXPIRED, EXPIRED_AFTER_IDLE, SPLIT_SESSION
 from kafka_pipeline.taskmanager.time_watch import TimeWatch

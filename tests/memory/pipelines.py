@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import (
     COUNT_STORE,
     ClassSpec,
     CountSpec,
@@ -19,6 +18,7 @@ from kafka_pipeline.common.specs import (
     SumSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.partition_log import Entry

@@ -14,8 +14,7 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
     translate,
 )
-from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord
-from kafka_pipeline.common.record_size import record_size
+from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord, record_size
 from kafka_pipeline.streams.partitioning import default_partition
 from tests.memory.broker import GroupMetadata, Session, refusal
 from tests.memory.faults import CALM, CommitOutcome

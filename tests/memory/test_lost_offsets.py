@@ -10,8 +10,8 @@ import pytest
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.specs import COUNT_STORE, CountSpec, ForwardSpec
+from kafka_pipeline.common.pipelines.specs import COUNT_STORE, CountSpec, ForwardSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from tests.memory.broker import Broker

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     HeartbeatEvent,
     JobManagerBeat,

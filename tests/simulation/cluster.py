@@ -11,11 +11,11 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from kafka_pipeline.common.messages import MISSED_BEATS, ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import ClassSpec, CountSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS, ProcessorReplica, replicas
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from tests.simulation.broker import NAMES, Broker, Weather
 from tests.simulation.fences import Fences, TaskInstance

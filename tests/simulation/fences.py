@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Protocol
 
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.specs import ClassSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import ClassSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     MISSED_BEATS,
     HeartbeatEvent,
     Message,
@@ -18,7 +18,7 @@ from kafka_pipeline.common.messages import (
     Refused,
     Report,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.jobmanager.heartbeat_controller import ECHO_TIMEOUT_BEATS
 from kafka_pipeline.jobmanager.state import REVOKE_TIMEOUT_BEATS

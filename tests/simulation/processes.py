@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     JobManagerBeat,
     Message,
@@ -16,8 +16,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager import events as jobmanager

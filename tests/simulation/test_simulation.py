@@ -16,7 +16,7 @@ from random import Random
 
 import pytest
 
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.seeds import parametrize

@@ -7,8 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -21,12 +24,9 @@ from kafka_pipeline.common.messages import (
     Threads,
     replicas,
 )
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.reports import decode_report
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.reports import decode_report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.jobmanager import events as jobmanager

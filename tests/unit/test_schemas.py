@@ -13,8 +13,7 @@ import yaml
 from jsonschema import Draft7Validator
 
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.common.config.config_keys import CONFIG_KEYS
-from kafka_pipeline.common.config.config_schema import config_schema
+from kafka_pipeline.common.config.config_keys import CONFIG_KEYS, config_schema
 from kafka_pipeline.common.config.keys import ConfigKey, Section, names
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.pipeline.file import pipeline_schema

@@ -19,7 +19,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
 

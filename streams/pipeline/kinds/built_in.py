@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Number, Section
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.specs import DEFAULT_SUM, CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from kafka_pipeline.streams.builtin.sum import SumProcessor

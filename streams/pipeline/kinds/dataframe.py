@@ -8,7 +8,7 @@ from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Text
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.specs import DataFrameSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import DataFrameSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     GROUP_BY,

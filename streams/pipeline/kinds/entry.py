@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_pipeline.common.config.yaml_positions import Items, Located, Value
-from kafka_pipeline.common.processors import SOURCE, OnError
-from kafka_pipeline.common.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.common.pipelines.processors import SOURCE, OnError
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec
 
 
 @dataclass(frozen=True, slots=True)

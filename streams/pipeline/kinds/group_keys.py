@@ -20,7 +20,7 @@ from kafka_pipeline.common.config.keys import (
     names,
 )
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_MAX_COLLECTED,
     EmitTime,
     GroupingSpec,

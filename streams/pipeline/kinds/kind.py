@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from kafka_pipeline.common.code.user_code import UserCode, form_problem
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
@@ -21,15 +22,20 @@ from kafka_pipeline.common.config.keys import (
 from kafka_pipeline.common.config.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_BUFFERED_RECORDS,
     DEFAULT_MAX_PROCESS_TIME_MS,
     ProcessorSpec,
     Serdes,
     SourceSpec,
 )
-from kafka_pipeline.common.user_code import UserCode, form_problem
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.global_table import GlobalFiller
 from kafka_pipeline.streams.engine.builder import TopologyBuilder

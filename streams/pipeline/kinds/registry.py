@@ -1,10 +1,10 @@
-"""All types of processors. A new one gets a spec in `common/specs.py`, a file here, and a line."""
+"""All types of processors; see "A processor type" in docs/contributing.md for how to add one."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kafka_pipeline.common.specs import ProcessorSpec
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec
 from kafka_pipeline.streams.pipeline.kinds.built_in import CountKind, ForwardKind, SumKind
 from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind

@@ -9,7 +9,7 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Free, Section, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe
 from kafka_pipeline.common.names import NAME_PATTERN
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     WALL_CLOCK,
     FieldTime,
     OffsetReset,

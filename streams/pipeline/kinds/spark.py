@@ -9,14 +9,15 @@ from typing import Any, ClassVar, TypeVar
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     CalendarSpec,
     Format,
@@ -28,7 +29,6 @@ from kafka_pipeline.common.specs import (
 )
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.group_keys import GROUP_RULES

@@ -9,14 +9,14 @@ from typing import Any
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import JoinSpec, SqlSpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import JoinSpec, SqlSpec
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (

@@ -21,7 +21,7 @@ from kafka_pipeline.common.config.keys import (
 from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Value, describe
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
-from kafka_pipeline.common.specs import BYTES, StoreSpec, StoreType
+from kafka_pipeline.common.pipelines.specs import BYTES, StoreSpec, StoreType
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.streams import serdes, stores
 from kafka_pipeline.streams.errors import TopologyError

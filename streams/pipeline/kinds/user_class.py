@@ -9,11 +9,12 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict
 
+from kafka_pipeline.common.code.user_code import UserCode, form_problem, is_dotted
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Number, Section
 from kafka_pipeline.common.config.yaml_positions import Problems, Scalar, describe
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     BYTES,
     AsyncSettings,
     ClassSpec,
@@ -21,7 +22,6 @@ from kafka_pipeline.common.specs import (
     Serdes,
     SourceSpec,
 )
-from kafka_pipeline.common.user_code import UserCode, form_problem, is_dotted
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile

@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import ConfigKey, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.processors import SINK, SOURCE, Meeting, PipelineProcessor
-from kafka_pipeline.common.specs import PatternSpec, TopologySpec
-from kafka_pipeline.common.user_code import UserCode
-from kafka_pipeline.common.user_frames import described
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, Meeting, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import PatternSpec, TopologySpec
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
@@ -156,7 +156,7 @@ def build_topology(code: UserCode, spec: TopologySpec) -> Topology:
         raise
     except BaseException as raised:
         error = as_exception(raised)
-        raise ConfigError(f"{spec.code} fails: {described(error)}") from error
+        raise ConfigError(f"{spec.code} fails: {with_place(error)}") from error
     if isinstance(built, TopologyBuilder | StreamsBuilder):
         built = built.build()
     if not isinstance(built, Topology):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from kafka_pipeline.admin import status
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
-from kafka_pipeline.common.messages import JobManagerBeat, Report
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 
 NOW_MS = 1_000_000

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.samples import samples
-from kafka_pipeline.common.cli import run_command
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import (
     ConfigError,
@@ -22,8 +21,9 @@ from kafka_pipeline.common.errors import (
     SupersededError,
     UnavailableError,
 )
-from kafka_pipeline.common.processors import SINK, SOURCE, OnError
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, OnError
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.describe import mermaid, overview
 from kafka_pipeline.common.config.config import Config, load_config
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 SETTINGS = """\

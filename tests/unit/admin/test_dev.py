@@ -23,9 +23,9 @@ from kafka_pipeline.admin.dev.log import DevLog, style_of
 from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
 from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.samples import Template, job_of, write_samples
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 PLACES = Places(port=9, console_port=None, task_managers=1)

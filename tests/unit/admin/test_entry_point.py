@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kafka_pipeline.admin.app import COMMANDS, app_for, app_with
 from kafka_pipeline.admin.cli import main
-from kafka_pipeline.common.cli import INTERRUPTED_EXIT_CODE
+from kafka_pipeline.common.process.cli import INTERRUPTED_EXIT_CODE
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from kafka_pipeline.admin.top import TopView
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus
-from kafka_pipeline.common.messages import JobManagerBeat
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus
+from kafka_pipeline.common.protocol.messages import JobManagerBeat
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from tests.unit.admin.beats import NOW_MS, leader, look, report, rows, running
 

@@ -11,10 +11,17 @@ import pytest
 
 from benchmarks.peers.flink_sql import JARS as FLINK
 from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
-from kafka_pipeline.admin.broker.digests import digests_of, read_digests, write_digests
-from kafka_pipeline.admin.broker.jars import BROKER, KAFKA_VERSION, JarSet, fetch_jars
+from kafka_pipeline.admin.broker.jars import (
+    BROKER,
+    KAFKA_VERSION,
+    JarSet,
+    digests_of,
+    fetch_jars,
+    read_digests,
+    write_digests,
+)
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import Java
+from kafka_pipeline.common.process.java import Java
 
 _NAME = "things-1.jar"
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from rich.console import Console
 
 from kafka_pipeline.admin.plans import overview
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.plan import plan

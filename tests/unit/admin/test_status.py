@@ -19,11 +19,11 @@ from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.commands.status import status as show_status
 from kafka_pipeline.admin.remarks import remarks
 from kafka_pipeline.admin.samples import samples
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, Presence, newest
-from kafka_pipeline.common.figures import by_processor
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.messages import JobManagerBeat
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, Presence, newest
+from kafka_pipeline.common.cluster.figures import by_processor
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.messages import JobManagerBeat
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
 from tests.unit.admin.beats import (

@@ -14,14 +14,14 @@ from kafka_pipeline.admin.app import app_with
 from kafka_pipeline.admin.broker.ports import find_free
 from kafka_pipeline.admin.samples import samples
 from kafka_pipeline.admin.top import TopView
-from kafka_pipeline.common.cluster_status import (
+from kafka_pipeline.common.cluster.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
     Presence,
     TaskInfo,
     TaskManagerInfo,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 MANAGERS = tuple(TaskManagerInfo(number, Presence.UP, age_ms=0) for number in (0, 1))

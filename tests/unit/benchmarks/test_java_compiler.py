@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.peers.streams_java import find_compiler
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import Java
+from kafka_pipeline.common.process.java import Java
 
 
 def _java(folder: Path, modules: str) -> Java:

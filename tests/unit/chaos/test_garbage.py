@@ -10,8 +10,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.control.codec import PROTOCOL_VERSION, Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.codec import PROTOCOL_VERSION, Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     MalformedMessageError,

@@ -14,12 +14,15 @@ import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafka_pipeline.common import reports
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec
+from kafka_pipeline.common.protocol import reports
+from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -34,11 +37,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.specs import ClassSpec, CountSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import LARGEST, MOST_LEVELS

@@ -15,7 +15,7 @@ from kafka_pipeline.common.kafka import clients
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.control import CommandWriter, ReportWriter
 from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 from tests.unit.common.config_texts import BASE, load
 
 CONFIG = load(BASE)

@@ -10,16 +10,20 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.admin.status import overview
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
-from kafka_pipeline.common.code_versions import described, differing
-from kafka_pipeline.common.messages import Heartbeat, JobManagerBeat, Report
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.cluster.code_versions import (
+    CodeChange,
+    code_changes,
+    differing,
+    versions_line,
+)
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ClassSpec, DataFrameSpec, ForwardSpec
+from kafka_pipeline.common.protocol.messages import Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.code_changes import CodeChange, code_changes
 from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.state import JobManagerState
 from kafka_pipeline.taskmanager.reporter import Reporter
@@ -68,7 +72,7 @@ def test_the_job_manager_knows_the_code_of_those_that_take_part() -> None:
 def test_modules_of_which_there_are_several_versions_are_found() -> None:
     code = {0: {"a": "1", "b": "1"}, 1: {"a": "2", "b": "1"}, 2: {"a": "1"}, 3: {}}
     assert differing(code) == {"a": {"1": (0, 2), "2": (1,)}}
-    assert described("a", differing(code)["a"]) == (
+    assert versions_line("a", differing(code)["a"]) == (
         'the TaskManagers run different code of the module "a" (0, 2: 1; 1: 2)'
     )
     assert differing({0: {"a": "1"}, 1: {"a": "1"}}) == {}

@@ -9,8 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import (
+    COUNT_STORE,
+    ClassSpec,
+    CountSpec,
+    ForwardSpec,
+    SumSpec,
+)
+from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -25,10 +34,7 @@ from kafka_pipeline.common.messages import (
     Threads,
     replicas,
 )
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import COUNT_STORE, ClassSpec, CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.common.typed_json import as_json

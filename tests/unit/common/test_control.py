@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.control import ReportWriter
-from kafka_pipeline.common.messages import ControlRecord, Heartbeat, Report
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import ControlRecord, Heartbeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from tests.unit.common.config_texts import BASE, load

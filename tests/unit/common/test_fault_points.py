@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 REACH = (
-    "from kafka_pipeline.common.fault_points import reach; "
+    "from kafka_pipeline.common.process.fault_points import reach; "
     "print('there', flush=True); reach('here');"
 )
 
@@ -105,7 +105,7 @@ def test_sleep_waits_at_the_point(tmp_path: Path) -> None:
 def test_of_many_processes_one_suffers_the_fault(tmp_path: Path) -> None:
     (tmp_path / "here").write_text("no such fault")
     racers = "import os; children = [os.fork() for _ in range(4)];"
-    script = f"{racers} from kafka_pipeline.common.fault_points import reach; reach('here')"
+    script = f"{racers} from kafka_pipeline.common.process.fault_points import reach; reach('here')"
     environment = os.environ | {"PIPELINE_FAULT_DIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True

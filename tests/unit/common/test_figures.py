@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
-from kafka_pipeline.common.figures import by_processor, together
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import (
+    ClusterStatus,
+    JobManagerInfo,
+    Presence,
+    TaskInfo,
+)
+from kafka_pipeline.common.cluster.figures import by_processor, together
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 

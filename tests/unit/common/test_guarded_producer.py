@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka_pipeline.common.kafka import guarded_producer
 from kafka_pipeline.common.kafka.clients import FencedError, TransactionFailedError
 from kafka_pipeline.common.kafka.guarded_producer import GuardedProducer
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 
 _TIMEOUT_S = 10
 SETTINGS: dict[str, Any] = {"logger": logging.getLogger("librdkafka")}

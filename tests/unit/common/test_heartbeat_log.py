@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -16,7 +16,7 @@ from kafka_pipeline.common.messages import (
     Report,
     Threads,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 CONFIG = Config(

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -21,9 +23,7 @@ from kafka_pipeline.common.messages import (
     Processors,
     Report,
 )
-from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.specs import TopologySpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 

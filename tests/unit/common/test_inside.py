@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.inside import inside
 from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.names import inside
 from kafka_pipeline.operations.savepoints.manifest import file_of
 from kafka_pipeline.taskmanager.task_stores import folder_in
 

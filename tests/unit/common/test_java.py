@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.java import find_java
+from kafka_pipeline.common.process.java import find_java
 
 
 def _install(home: Path, specification: str) -> Path:

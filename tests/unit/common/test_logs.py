@@ -10,7 +10,7 @@ import sys
 import pytest
 import structlog
 
-from kafka_pipeline.common.error_words import traceback_of
+from kafka_pipeline.common.code.error_words import traceback_of
 from kafka_pipeline.common.monitoring.logs import configure
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z")

@@ -21,7 +21,7 @@ from kafka_pipeline.common.kafka.clients import MissingRightError, TransactionFa
 from kafka_pipeline.common.kafka.control import CommandWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.kafka.lifeline import Lifeline
-from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topics import TopicSpec
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.fake_consumer import FakeConsumer, message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.moments import shown_moment
+from kafka_pipeline.common.clock import shown_moment
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import sys
 def test_limit_is_raised_to_what_is_allowed_and_inherited() -> None:
     code = """
 import resource, subprocess, sys
-from kafka_pipeline.common.open_files import raise_limit
+from kafka_pipeline.common.process.open_files import raise_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (300, 400))
 print(raise_limit(), flush=True)
 show = "import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))"

@@ -14,10 +14,8 @@ import pytest
 
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.monitoring.health import LoopWatch
 from kafka_pipeline.common.monitoring.metric import Sample, gauge
-from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.monitoring.pages import Pages
+from kafka_pipeline.common.monitoring.monitoring import LoopWatch, Monitoring, Pages
 from tests.small_config import SMALL_CONFIG
 
 LAG = gauge("lag", "records that wait")

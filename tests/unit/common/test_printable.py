@@ -14,16 +14,16 @@ from kafka_pipeline.admin.commands import versions
 from kafka_pipeline.admin.status import overview
 from kafka_pipeline.admin.tables import make_table
 from kafka_pipeline.admin.terminal import show
-from kafka_pipeline.common.cli import run_command
-from kafka_pipeline.common.cluster_status import Beat, snapshot
+from kafka_pipeline.common.cluster.cluster_status import Beat, snapshot
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import JobManagerBeat, Report
 from kafka_pipeline.common.monitoring import logs
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import CountSpec
 from kafka_pipeline.common.printable import LAYOUT, printable
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import Beat, ClusterStatus, snapshot
-from kafka_pipeline.common.messages import JobManagerBeat, Report
-from kafka_pipeline.common.rates import RateLog, Rates
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import Beat, ClusterStatus, snapshot
+from kafka_pipeline.common.cluster.rates import RateLog, Rates
+from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 TASK = TaskId("P", 0)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.record_batch import KafkaHeaders
-from kafka_pipeline.common.record_size import record_size, size_bound, sizes
+from kafka_pipeline.common.record_batch import KafkaHeaders, record_size, size_bound, sizes
 from tests.raw_records import record_batch
 
 contents = st.none() | st.binary(max_size=10) | st.integers(0, 70_000).map(bytes)

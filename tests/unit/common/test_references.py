@@ -11,7 +11,13 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.references import HostReferences, reference_problems, with_values
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.specs import ClassSpec, DataFrameSpec, ForwardSpec, SqlSpec, TableSpec
+from kafka_pipeline.common.pipelines.specs import (
+    ClassSpec,
+    DataFrameSpec,
+    ForwardSpec,
+    SqlSpec,
+    TableSpec,
+)
 from tests.unit.common.config_texts import BASE, load, problems_in
 
 ENVIRONMENT = {"DB_PASSWORD": "hunter2", "KAFKA_PASSWORD": "swordfish", "EMPTY": ""}

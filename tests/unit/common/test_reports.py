@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common import reports as reports_on_the_wire
-from kafka_pipeline.common.control.codec import MAX_RECORD_BYTES, Codec
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol import reports as reports_on_the_wire
+from kafka_pipeline.common.protocol.codec import MAX_RECORD_BYTES, Codec
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
@@ -20,9 +20,9 @@ from kafka_pipeline.common.messages import (
     Report,
     Threads,
 )
-from kafka_pipeline.common.reports import decode_report, encode_report
-from kafka_pipeline.common.status import TaskState, TaskStatus
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.protocol.reports import decode_report, encode_report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager import events as jobmanager

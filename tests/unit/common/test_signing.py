@@ -12,10 +12,11 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.control.control_inbox import ControlInbox
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     HeartbeatEvent,
@@ -29,9 +30,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
+from kafka_pipeline.common.protocol.signing import BadSignatureError
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.security.signing import BadSignatureError
-from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.taskmanager.events import AssignTask, TaskClosed, ThreadConnected

@@ -8,8 +8,8 @@ import weakref
 
 import pytest
 
-from kafka_pipeline.common import spare_threads
-from kafka_pipeline.common.spare_threads import SpareThreads
+from kafka_pipeline.common.process import spare_threads
+from kafka_pipeline.common.process.spare_threads import SpareThreads
 
 _TIMEOUT_S = 10
 

@@ -9,7 +9,7 @@ import pytest
 
 BEGIN = """
 import os, signal, sys
-from kafka_pipeline.common.stop_signals import StopSignals
+from kafka_pipeline.common.process.stop_signals import StopSignals
 signals = StopSignals()
 signals.install()
 number = signal.Signals[sys.argv[1]]

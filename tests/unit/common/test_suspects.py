@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.suspects import CallKind, Suspect, after_death, as_suspects
+from kafka_pipeline.common.protocol.suspects import CallKind, Suspect, after_death, as_suspects
 
 RANGE = Suspect(CallKind.PROCESS, "in", 1, 10, 20)
 RECORD = Suspect(CallKind.PROCESS, "in", 1, 15, 15)

@@ -10,9 +10,15 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import ClassSpec, CountSpec, SumSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import ClassSpec, CountSpec, SumSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames, collision_key, job_names
 from kafka_pipeline.common.topics import STATE_NEEDS, TopicSpec

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.specs import (
     SPECS,
     ClassSpec,
     FieldTime,

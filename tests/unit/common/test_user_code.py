@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.user_code import UserCode
 
 
 @pytest.fixture

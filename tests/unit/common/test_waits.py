@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, JobManagerInfo, Presence, TaskInfo
-from kafka_pipeline.common.status import TaskState, TaskStatus, newest_record_ms
+from kafka_pipeline.common.cluster.cluster_status import (
+    ClusterStatus,
+    JobManagerInfo,
+    Presence,
+    TaskInfo,
+)
+from kafka_pipeline.common.cluster.waits import Wait, lag_together, time_together, waits
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, newest_record_ms
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.waits import Wait, lag_together, time_together, waits
 
 HOLDER = TaskId("Payments", 2)
 

@@ -7,25 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.control.codec import Codec
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.messages import (
-    ControlRecord,
-    Heartbeat,
-    HeartbeatEvent,
-    JobManagerBeat,
-    MalformedMessageError,
-    Message,
-    ProcessorReplica,
-    Processors,
-    Refused,
-    Report,
-    ReportRequest,
-    Sos,
-    Threads,
-)
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import (
     COUNT_STORE,
     AsyncSettings,
     CalendarSpec,
@@ -47,7 +30,24 @@ from kafka_pipeline.common.specs import (
     TopologySpec,
     WindowSpec,
 )
-from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.messages import (
+    ControlRecord,
+    Heartbeat,
+    HeartbeatEvent,
+    JobManagerBeat,
+    MalformedMessageError,
+    Message,
+    ProcessorReplica,
+    Processors,
+    Refused,
+    Report,
+    ReportRequest,
+    Sos,
+    Threads,
+)
+from kafka_pipeline.common.protocol.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import LARGEST

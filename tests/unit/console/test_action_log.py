@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.console.action_log import ActionLog, described
+from kafka_pipeline.console.action_log import ActionLog, action_line
 from kafka_pipeline.console.history import MOST_EVENTS
 from kafka_pipeline.console.views.snapshot import EventKind
 from tests.console_sample import SampleJob, config
@@ -14,7 +14,7 @@ def test_an_action_is_an_event_between_those_of_the_job() -> None:
     log = ActionLog(lambda: now_ms[0])
     before = log.joined(job.run(3))
     now_ms[0] += 400
-    log.add(described("pause", ["Price"]), "10.0.0.7")
+    log.add(action_line("pause", ["Price"]), "10.0.0.7")
     job.fall_silent(1)
     now_ms[0] += 9600
     found = log.joined(job.run(10)).events[len(before.events) :]
@@ -28,7 +28,7 @@ def test_an_action_is_an_event_between_those_of_the_job() -> None:
 def test_a_failure_has_its_reason_and_needs_care() -> None:
     log, snapshot = ActionLog(lambda: 0), SampleJob().run(1)
     log.joined(snapshot)
-    log.add(described("purge", []), "10.0.0.7", "Kafka does not answer")
+    log.add(action_line("purge", []), "10.0.0.7", "Kafka does not answer")
     event = log.joined(snapshot).events[-1]
     assert event.text == "purge: all processors, asked for by 10.0.0.7: failed"
     assert (event.reason, event.needs_care) == ("Kafka does not answer", True)
@@ -45,9 +45,9 @@ def test_only_the_latest_events_are_kept() -> None:
 
 
 def test_what_an_action_is_about_is_said_briefly() -> None:
-    assert described("redrive", ["Gate"], (), 1) == "redrive of 1 dead letter: Gate"
+    assert action_line("redrive", ["Gate"], (), 1) == "redrive of 1 dead letter: Gate"
     ids = [f"Gate:0:{number}" for number in range(7)]
-    assert described("purge", [], ids, 7) == (
+    assert action_line("purge", [], ids, 7) == (
         "purge of 7 dead letters: Gate:0:0, Gate:0:1, Gate:0:2, Gate:0:3, Gate:0:4 and 2 more"
     )
-    assert len(described("restart", ["x" * 5000])) < 250
+    assert len(action_line("restart", ["x" * 5000])) < 250

@@ -18,7 +18,7 @@ import pytest
 import structlog
 
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
-from kafka_pipeline.console import access, actions, letter_board
+from kafka_pipeline.console import access, actions
 from kafka_pipeline.console.access import read_token
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.operations.starts import Latest
@@ -408,7 +408,7 @@ def test_letters_are_read_once_for_all_who_look(
     post(console, "/api/actions/purge", {"before": shown["before"], **CONFIRMED})
     assert get(console, "/api/dead_letters")[1]["matching"] == 0
     assert job.reads == 2
-    monkeypatch.setattr(letter_board, "MOST_OFTEN_S", 0.0)
+    monkeypatch.setattr(actions, "MOST_OFTEN_S", 0.0)
     get(console, "/api/dead_letters")
     assert job.reads == 3
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.history import MOST_EVENTS, History
 from kafka_pipeline.console.views.snapshot import EventKind, Snapshot

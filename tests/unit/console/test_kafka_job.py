@@ -10,8 +10,8 @@ import pytest
 from kafka_pipeline import serdes
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.messages import ControlRecord
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.console import kafka_job
 from kafka_pipeline.console.job import RecordQuery

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.job import Job
 from kafka_pipeline.console.server import ConsoleServer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import ControlRecord
+from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.console.board import Tap
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.arc_contents import held_up
 from kafka_pipeline.deployment.desired_state import PipelineVersion

@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import ProcessorSpec, SumSpec, TopologySpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SumSpec, TopologySpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.plan import Arc

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SPECS
+from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError, replicas
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,

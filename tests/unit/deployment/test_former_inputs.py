@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import ControlRecord, replicas
+from kafka_pipeline.common.protocol.messages import ControlRecord, replicas
 from kafka_pipeline.deployment.desired_state import Wish
 from tests.unit.deployment.test_desired_state import (
     FORMAT_1,

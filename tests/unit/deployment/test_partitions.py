@@ -11,8 +11,8 @@ import pytest
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.deployment.desired_state import is_same
 from kafka_pipeline.deployment.prepare import check_parallelism, with_partitions
 from kafka_pipeline.streams.pipeline.load import load_pipeline

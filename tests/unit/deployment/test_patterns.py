@@ -12,8 +12,8 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import NonRetriableError
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
 from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.streams.pipeline.load import load_pipeline

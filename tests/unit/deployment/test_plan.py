@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import ForwardSpec, TopologySpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, TopologySpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.plan import (

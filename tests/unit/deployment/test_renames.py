@@ -8,7 +8,7 @@ import pytest
 
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.plan import Effect, StateEffect, plan
 from kafka_pipeline.deployment.renames import renames, with_new_ids
 from kafka_pipeline.streams.pipeline.load import load_pipeline

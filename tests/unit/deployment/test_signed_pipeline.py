@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.protocol.signing import BadSignatureError, signed
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.security.signing import BadSignatureError, signed
-from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 

@@ -10,7 +10,7 @@ from msgspec import structs
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment import wishes
 from kafka_pipeline.deployment.desired_state import (
     Deployment,

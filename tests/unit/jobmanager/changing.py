@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from kafka_pipeline.common.messages import Message, ProcessorReplica, Processors
-from kafka_pipeline.common.specs import SumSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import SumSpec
+from kafka_pipeline.common.protocol.messages import Message, ProcessorReplica, Processors
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.messages import (
     JobManagerBeat,
     Message,
     ProcessorReplica,
     Processors,
     Report,
 )
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.events import Echoed, LeadershipBegan, PipelineChanged, Reported

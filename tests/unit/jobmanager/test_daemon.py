@@ -11,21 +11,20 @@ import pytest
 from structlog.testing import capture_logs
 
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.monitoring.exposition import Samples
+from kafka_pipeline.common.monitoring.monitoring import Monitoring, Problems
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import (
     ControlRecord,
     Heartbeat,
     JobManagerBeat,
     Report,
     replicas,
 )
-from kafka_pipeline.common.monitoring.exposition import Samples
-from kafka_pipeline.common.monitoring.monitoring import Monitoring
-from kafka_pipeline.common.monitoring.pages import Problems
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
-from kafka_pipeline.common.specs import ForwardSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.board import Tap
 from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, Wish

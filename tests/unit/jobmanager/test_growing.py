@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import Refused
+from kafka_pipeline.common.protocol.messages import Refused
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from tests.unit.jobmanager.leader import Leader, replica
 

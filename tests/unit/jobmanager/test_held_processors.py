@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import Message, Processors, Report
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.messages import Message, Processors, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.jobmanager.events import LeadershipBegan
 from kafka_pipeline.jobmanager.state import MOST_MOVES

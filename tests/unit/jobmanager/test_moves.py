@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.messages import Message
+from kafka_pipeline.common.protocol.messages import Message
 from kafka_pipeline.jobmanager.state import MOST_MOVES
 from tests.unit.jobmanager.leader import Leader, assigned, revoked, settled, standby, task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     HeartbeatEvent,
     Message,
     Processors,
@@ -12,7 +12,7 @@ from kafka_pipeline.common.messages import (
     Report,
     ReportRequest,
 )
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from tests.unit.jobmanager.leader import EPOCH, Leader, assigned, revoked, settled, status, task
 

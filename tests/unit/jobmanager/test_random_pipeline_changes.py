@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     JobManagerBeat,
     Message,
     ProcessorReplica,
     Processors,
     Report,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.events import (

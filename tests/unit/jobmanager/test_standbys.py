@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.messages import Processors
+from kafka_pipeline.common.protocol.messages import Processors
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.jobmanager.load_balancer import balance, place_standbys
 from tests.unit.jobmanager.leader import Leader, replica, task

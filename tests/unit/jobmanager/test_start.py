@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.deployment.change import VersionChange
@@ -43,10 +43,9 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
     current = property(lambda _: found.version and SimpleNamespace(number=found.version))
     deployment = type("Deployment", (), {"current": current})()
-    reader = SimpleNamespace(deployment=deployment, close=lambda: None)
     home = "kafka_pipeline.jobmanager.start"
     monkeypatch.setattr(f"{home}.prepared", prepare)
-    monkeypatch.setattr(f"{home}.DeploymentReader", lambda *_: reader)
+    monkeypatch.setattr(f"{home}.read_deployment", lambda *_: deployment)
     monkeypatch.setattr(f"{home}.deploy", lambda proposal, *_, **__: found.taken.append(proposal))
     found.check_broker = check_broker
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     HeartbeatEvent,
     JobManagerBeat,
     Message,
@@ -12,7 +12,7 @@ from kafka_pipeline.common.messages import (
     Refused,
     Report,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.jobmanager.events import LeadershipBegan, Reported
 from kafka_pipeline.jobmanager.state import JobManagerState

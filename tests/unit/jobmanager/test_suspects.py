@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import Message, ProcessorReplica, Processors, Report
-from kafka_pipeline.common.suspects import CallKind, Suspect
+from kafka_pipeline.common.protocol.messages import Message, ProcessorReplica, Processors, Report
+from kafka_pipeline.common.protocol.suspects import CallKind, Suspect
 from tests.unit.jobmanager.leader import Leader, settled, status
 
 CALL = Suspect(CallKind.PROCESS, "in", 0, 7, 7)

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.config_keys import OnNewPartitions
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.prepare import with_partitions, with_topics_of_patterns
 from kafka_pipeline.jobmanager.topic_watch import TopicWatch
 from kafka_pipeline.streams.pipeline.load import load_pipeline

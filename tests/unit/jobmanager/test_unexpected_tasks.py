@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pipeline.common.messages import Message, Report
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.messages import Message, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.jobmanager.events import LeadershipBegan
 from kafka_pipeline.jobmanager.state import MOST_FORMER
 from tests.unit.jobmanager.leader import (

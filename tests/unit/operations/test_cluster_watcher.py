@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.control.codec import Codec
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.codec import Codec
+from kafka_pipeline.common.protocol.messages import ControlRecord, Heartbeat, JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.operations import cluster_watcher

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import (
+from kafka_pipeline.common.cluster.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
     Presence,
     TaskInfo,
 )
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.messages import replicas
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.operations import following

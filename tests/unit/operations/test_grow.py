@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import Presence, TaskManagerInfo
+from kafka_pipeline.common.cluster.cluster_status import Presence, TaskManagerInfo
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.deployment.desired_state import Wish
 from kafka_pipeline.operations import grow
-from kafka_pipeline.taskmanager import allowed_ids
+from kafka_pipeline.taskmanager import command
 
 CONFIG = Config(
     server_ip="127.0.0.1",
@@ -50,8 +50,8 @@ def test_a_wish_keeps_the_number_through_other_changes() -> None:
 def test_ids_below_tm_number_are_allowed_without_asking_kafka(
     tm_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(allowed_ids, "Admin")
-    allowed_ids.require_allowed(CONFIG, tm_id)
+    monkeypatch.delattr(command, "connected")
+    command.require_allowed(CONFIG, tm_id)
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_ids_below_tm_number_are_allowed_without_asking_kafka(
 def test_other_ids_are_refused_unless_the_job_was_grown(
     tm_id: int, grown: int, last: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allowed_ids, "_grown", lambda _: grown)
+    monkeypatch.setattr(command, "_grown", lambda _: grown)
     with pytest.raises(ConfigError, match=rf"id {tm_id} is outside 0\.\.{last}: .*pipeline grow"):
-        allowed_ids.require_allowed(CONFIG, tm_id)
-    monkeypatch.setattr(allowed_ids, "_grown", lambda _: tm_id + 1)
+        command.require_allowed(CONFIG, tm_id)
+    monkeypatch.setattr(command, "_grown", lambda _: tm_id + 1)
     if tm_id >= 0:
-        allowed_ids.require_allowed(CONFIG, tm_id)
+        command.require_allowed(CONFIG, tm_id)

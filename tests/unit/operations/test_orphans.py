@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.operations.orphans import Orphans, orphans

@@ -13,7 +13,7 @@ from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.desired_state import (

@@ -11,11 +11,11 @@ import pytest
 
 from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.spreading import Spreading
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.operations.savepoints.manifest import (

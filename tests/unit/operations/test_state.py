@@ -8,7 +8,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import (
+from kafka_pipeline.common.cluster.cluster_status import (
     ClusterStatus,
     JobManagerInfo,
     Presence,
@@ -16,7 +16,7 @@ from kafka_pipeline.common.cluster_status import (
     TaskManagerInfo,
 )
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.operations import state
 from kafka_pipeline.operations.state import StateClient, StoreInfo

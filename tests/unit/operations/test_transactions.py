@@ -6,15 +6,21 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from kafka_pipeline.common.cluster_status import Beat, snapshot
+from kafka_pipeline.common.cluster.cluster_status import Beat, snapshot
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.open_transactions import Held
-from kafka_pipeline.common.messages import JobManagerBeat, Report
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec
+from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.operations.transactions import (

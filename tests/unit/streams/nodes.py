@@ -18,9 +18,9 @@ from kafka_pipeline import (
 )
 from kafka_pipeline import serdes as serde
 from kafka_pipeline.common.errors import EngineError
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.record_batch import KafkaHeaders, OutputRecord, RecordBatch
-from kafka_pipeline.common.suspects import Suspect
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask

@@ -13,12 +13,12 @@ from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, Tr
 from kafka_pipeline.common.kafka.data import Fetched
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.specs import ForwardSpec, ProcessorSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.stores.resources import StoreResources

@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import Heartbeat, ProcessorReplica, Processors, Report, Threads
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.specs import ForwardSpec
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.specs import ForwardSpec
+from kafka_pipeline.common.protocol.messages import (
+    Heartbeat,
+    ProcessorReplica,
+    Processors,
+    Report,
+    Threads,
+)
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.events import (

@@ -11,7 +11,7 @@ from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka import guarded_producer, task_producer
 from kafka_pipeline.common.kafka.clients import Partition
-from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.common.pipelines.specs import ClassSpec
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.taskmanager import task as task_module
 from kafka_pipeline.taskmanager import task_start

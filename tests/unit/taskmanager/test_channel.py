@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from kafka_pipeline.common.messages import MalformedMessageError
+from kafka_pipeline.common.protocol.messages import MalformedMessageError
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.channel import DriverChannel, WorkerChannel
 from kafka_pipeline.taskmanager.channel_messages import (

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.messages import MalformedMessageError
 from kafka_pipeline.common.monitoring.times import BOUNDS_S, Times
-from kafka_pipeline.common.suspects import Death, Suspect
+from kafka_pipeline.common.protocol.messages import MalformedMessageError
+from kafka_pipeline.common.protocol.suspects import Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.taskmanager.channel_messages import (

@@ -7,10 +7,10 @@ from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
-from kafka_pipeline.common.messages import Processors, Sos
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import Times
+from kafka_pipeline.common.protocol.messages import Processors, Sos
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager import channel_messages, metrics
 from kafka_pipeline.taskmanager.channel_messages import TaskTimes

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.event_time import EventTimeSpec, Writer
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.writer_progress import Holder
 from kafka_pipeline.taskmanager import assigned_task

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kafka_pipeline import StreamsBuilder, serdes
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.offsets import FirstRecord
-from kafka_pipeline.common.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.lag_watch import CLOSE_LOOK_S, LagWatch
 from tests.unit.taskmanager.fakes import CONFIG, TIMEOUT_S, Clock, FakeBrokers, replica

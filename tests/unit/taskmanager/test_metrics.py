@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.messages import Report
 from kafka_pipeline.common.monitoring.metric import Metric
 from kafka_pipeline.common.monitoring.times import Times
-from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.messages import Report
+from kafka_pipeline.common.protocol.status import FIGURES, TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager import metrics
 from kafka_pipeline.taskmanager.channel_messages import Measured, TaskTimes

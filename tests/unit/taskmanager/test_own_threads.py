@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_pipeline import AsyncProcessor, Processor, Record, TopologyBuilder, serdes, stores
-from kafka_pipeline.common.specs import ClassSpec, ProcessorSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import ClassSpec, ProcessorSpec, SqlSpec
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.task_start import ProcessorStart

@@ -17,8 +17,8 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
-from kafka_pipeline.common.specs import ClassSpec, ForwardSpec, ProcessorSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import ClassSpec, ForwardSpec, ProcessorSpec
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.stores.rocksdb_directory import StoreCorruptedError

@@ -13,7 +13,7 @@ import pytest
 from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
-from kafka_pipeline.common.specs import JoinSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.state_shape import StateShape

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     FULL_BEATS,
     Heartbeat,
     Report,
@@ -16,8 +16,8 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.reported_tasks import ReportedTasks
-from kafka_pipeline.common.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.reporter import Reporter

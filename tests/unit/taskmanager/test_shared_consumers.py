@@ -12,8 +12,8 @@ import pytest
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition
 from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.running_task import RunningTask

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.taskmanager import spark

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     Heartbeat,
     Processors,
     Refused,
@@ -14,7 +14,7 @@ from kafka_pipeline.common.messages import (
     Sos,
     Threads,
 )
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
     Exit,

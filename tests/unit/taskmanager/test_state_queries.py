@@ -15,8 +15,8 @@ import pytest
 
 from kafka_pipeline import serdes
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.specs import ClassSpec
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.pipelines.specs import ClassSpec
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores import StoreBuilder, key_value, lookup, window
 from kafka_pipeline.streams.stores.resources import StoreResources

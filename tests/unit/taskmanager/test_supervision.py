@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_pipeline.common.suspects import CallKind, Death, Suspect
+from kafka_pipeline.common.protocol.suspects import CallKind, Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.deaths import Ended, death_of
 from kafka_pipeline.taskmanager.marks import Mark, Marks

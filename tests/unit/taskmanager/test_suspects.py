@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.status import TaskState, TaskStatus
-from kafka_pipeline.common.suspects import CallKind, Death, Suspect
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
+from kafka_pipeline.common.protocol.suspects import CallKind, Death, Suspect
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
     LaunchThread,

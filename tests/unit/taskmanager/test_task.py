@@ -33,9 +33,9 @@ from kafka_pipeline.common.committed import Committed
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.status import TaskState, TaskStatus
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.node_group import NodeGroup

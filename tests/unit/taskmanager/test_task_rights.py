@@ -12,16 +12,16 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kafka_pipeline.common.kafka.clients import MissingRightError
-from kafka_pipeline.common.messages import ProcessorReplica
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import (
     ClassSpec,
     CountSpec,
     ForwardSpec,
     ProcessorSpec,
     TopologySpec,
 )
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.engine.event_loop import EventLoop

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline.common.kafka.clients import NonRetriableError
-from kafka_pipeline.common.messages import ProcessorReplica
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.specs import CountSpec
+from kafka_pipeline.common.pipelines.specs import CountSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.task_stores import (

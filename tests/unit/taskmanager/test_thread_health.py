@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.status import TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.events import (
     AssignTask,

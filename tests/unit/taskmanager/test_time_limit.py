@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from structlog.testing import capture_logs
 
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.taskmanager import task_start
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.task import Task

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from kafka_pipeline.common.committed import Committed, InputProgress
-from kafka_pipeline.common.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.input_time import InputTime
 from kafka_pipeline.streams.event_time.writer_progress import Holder

@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
 from kafka_pipeline import TopologyBuilder, serdes, stores
-from kafka_pipeline.common.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.clients import NonRetriableError
 from kafka_pipeline.common.monitoring import logs
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.group_settings import GroupSettings

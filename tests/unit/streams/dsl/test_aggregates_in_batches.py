@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_pipeline import StreamsBuilder, agg, serdes, value, windows
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
 from tests.unit.streams.dsl.running import builder

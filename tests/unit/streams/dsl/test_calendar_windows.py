@@ -11,7 +11,7 @@ import pytest
 
 from kafka_pipeline import Suppress, serdes, windows
 from kafka_pipeline.common.calendars import Calendar
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import CalendarWindows
 from kafka_pipeline.streams.stores import Windowed
 from kafka_pipeline.streams.stores.lookup import KeyRange, TimeRange, look_up, page

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver

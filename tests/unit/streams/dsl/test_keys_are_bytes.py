@@ -26,7 +26,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.testing import TopologyTestDriver

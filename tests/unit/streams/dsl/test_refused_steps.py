@@ -18,7 +18,7 @@ from kafka_pipeline import (
     stores,
     windows,
 )
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.testing import TopologyTestDriver

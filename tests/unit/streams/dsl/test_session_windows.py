@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from kafka_pipeline import Table, serdes, windows
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch
 from tests.unit.streams.dsl.running import builder, pipe

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from kafka_pipeline import windows
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
 from tests.unit.streams.dsl.notation import results, watch
 from tests.unit.streams.dsl.running import builder

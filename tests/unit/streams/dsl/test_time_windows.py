@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from kafka_pipeline import Table, serdes, windows
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.windows import TimeWindows
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.dsl.notation import inputs, results, watch

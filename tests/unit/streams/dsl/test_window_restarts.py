@@ -9,8 +9,8 @@ from typing import get_args
 import pytest
 
 from kafka_pipeline import serdes, windows
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.specs import EmitTime
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, OutputTopics, Tasks, Whole, batch, chain

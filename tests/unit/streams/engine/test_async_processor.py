@@ -20,7 +20,7 @@ from kafka_pipeline import (
     serdes,
     stores,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.common.engine_code import ENGINE_FOLDER
+from kafka_pipeline.common.code.engine_code import ENGINE_FOLDER
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline import Cancellable, ProcessorContext, PunctuationType, Record
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from tests.unit.streams.nodes import Each, Tasks, batch, calling, chain, starting
 

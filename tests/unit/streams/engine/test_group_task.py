@@ -17,7 +17,7 @@ from kafka_pipeline import (
     serdes,
 )
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline import Batch, ProcessorContext
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from tests.unit.streams.nodes import Tasks, Whole, batch, calling_whole, chain

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_pipeline import Batch, ProcessorContext, PunctuationType, Record
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.group_settings import GroupSettings

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from kafka_pipeline import Processor, Serde, StreamsBuilder, TopologyBuilder, serdes, windows
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.key_watch import FIRST_RECORDS, INTERVAL, MOST_KEYS, KeyWatch

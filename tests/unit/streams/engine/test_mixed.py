@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
 from kafka_pipeline.streams.processor import RecordRejectedError

@@ -18,8 +18,9 @@ from kafka_pipeline import (
     ProcessorContext,
     RecordRejectedError,
 )
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import (
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import (
     SPECS,
     CountSpec,
     ForwardSpec,
@@ -27,7 +28,6 @@ from kafka_pipeline.common.specs import (
     SourceSpec,
     SumSpec,
 )
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.builtin import count
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor

@@ -26,7 +26,7 @@ from kafka_pipeline import (
     serdes,
     stores,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.builtin.count import COUNTS, CountProcessor
 from kafka_pipeline.streams.builtin.sum import SumProcessor

@@ -21,7 +21,7 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.record_batch import KafkaHeaders
-from kafka_pipeline.common.topic_limits import TopicLimits
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from tests.unit.streams.nodes import (
     SEEN,

@@ -18,7 +18,7 @@ from kafka_pipeline import (
     StreamsError,
 )
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

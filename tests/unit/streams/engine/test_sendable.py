@@ -18,7 +18,7 @@ from kafka_pipeline import (
     StreamsError,
     TopologyBuilder,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.testing import TopologyTestDriver

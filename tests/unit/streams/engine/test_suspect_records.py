@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import AsyncProcessor, Record, TopologyBuilder
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.suspects import CallKind, Suspect
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.protocol.suspects import CallKind, Suspect
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

@@ -16,7 +16,7 @@ from kafka_pipeline import (
     TopologyBuilder,
     UsePartitionTimeOnInvalidTimestamp,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -20,7 +20,7 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.time_limit import unit_advice
 from kafka_pipeline.streams.engine.topology import Topology

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import Batch, ProcessorContext, Record, StreamsBuilder, col, serdes
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError

@@ -19,10 +19,10 @@ from kafka_pipeline import (
     TopologyBuilder,
     serdes,
 )
-from kafka_pipeline.common.error_words import HOW_TO_SHOW
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
+from kafka_pipeline.common.code.user_frames import Trace
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.common.user_frames import Trace
 from kafka_pipeline.streams.builtin.sum import SumProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.common.committed import Committed, InputProgress, topic_mark
-from kafka_pipeline.common.event_time import Writer
+from kafka_pipeline.common.pipelines.event_time import Writer
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.event_time.writer_progress import Answers, Holder, WriterProgress

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 CONFIG = Config(

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from kafka_pipeline import serdes, stores
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import ClassSpec, FieldTime, Serdes, SourceSpec
-from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import ClassSpec, FieldTime, Serdes, SourceSpec
+from kafka_pipeline.common.pipelines.spreading import Spreading
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.stores import store_of
 from kafka_pipeline.streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_pipeline.common.event_time import event_times
+from kafka_pipeline.common.pipelines.event_time import event_times
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
 MODULE = "tests.user_code.topologies"

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline import serdes
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from kafka_pipeline.streams.pipeline.units import group_of, sharing_key
 from kafka_pipeline.testing import TopologyTestDriver

@@ -5,9 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.specs import DataFrameSpec, GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import (
+    DataFrameSpec,
+    GroupingSpec,
+    SessionSpec,
+    WindowSpec,
+)
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import with_counts

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.specs import CalendarSpec, GroupingSpec, SessionSpec, SqlSpec, WindowSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import (
+    CalendarSpec,
+    GroupingSpec,
+    SessionSpec,
+    SqlSpec,
+    WindowSpec,
+)
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.units import settings_of

@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.specs import SPECS
+from kafka_pipeline.common.pipelines.specs import SPECS
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind
 from kafka_pipeline.streams.pipeline.kinds.registry import KINDS, kind_named
 

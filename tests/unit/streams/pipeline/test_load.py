@@ -13,9 +13,15 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.processors import SINK, SOURCE, LoggedStore, OnError, PipelineProcessor
-from kafka_pipeline.common.specs import CountSpec, ForwardSpec, SumSpec
-from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    OnError,
+    PipelineProcessor,
+)
+from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
+from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 

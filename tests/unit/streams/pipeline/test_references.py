@@ -13,8 +13,8 @@ from kafka_pipeline.common.config.references import HostReferences
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import replicas
-from kafka_pipeline.common.specs import ClassSpec
+from kafka_pipeline.common.pipelines.specs import ClassSpec
+from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.deployment.desired_state import (
     PipelineVersion,
     version_from_json,

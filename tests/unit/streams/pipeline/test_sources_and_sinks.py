@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_pipeline.common.processors import SINK, SOURCE
-from kafka_pipeline.common.specs import FieldTime, SourceSpec
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
+from kafka_pipeline.common.pipelines.specs import FieldTime, SourceSpec
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
 SHOP = """\

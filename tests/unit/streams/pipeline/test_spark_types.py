@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.processors import PipelineProcessor
-from kafka_pipeline.common.specs import DataFrameSpec, SqlSpec
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import DataFrameSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql
 from kafka_pipeline.streams.sql.spec import QuerySpec

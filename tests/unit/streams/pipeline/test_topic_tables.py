@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.specs import SqlSpec, TopicTableSpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.specs import SqlSpec, TopicTableSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql
 from kafka_pipeline.streams.pipeline.partitions import with_counts

@@ -11,12 +11,12 @@ import pytest
 from msgspec import structs
 
 from kafka_pipeline import serdes, stores
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.processors import OnError
-from kafka_pipeline.common.specs import ClassSpec, ProcessorSpec, TopologySpec
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import ClassSpec, ProcessorSpec, TopologySpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.builtin.count import COUNTS
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.nodes import ProcessorNode, Sink, Source

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
-from kafka_pipeline.common.processors import LoggedStore, OnError
-from kafka_pipeline.common.specs import TopologySpec
-from kafka_pipeline.common.spreading import Spreading
+from kafka_pipeline.common.pipelines.processors import LoggedStore, OnError
+from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.pipelines.spreading import Spreading
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 

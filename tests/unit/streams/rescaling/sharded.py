@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 
-from kafka_pipeline.common.processors import LoggedStore
+from kafka_pipeline.common.pipelines.processors import LoggedStore
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Dropped, OutputColumns

@@ -10,7 +10,7 @@ from typing import get_args
 import pytest
 
 from kafka_pipeline import StreamsBuilder, Suppress, serdes, windows
-from kafka_pipeline.common.specs import EmitTime
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.dsl.windows import SessionWindows
 from kafka_pipeline.streams.partitioning import default_partition

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.user_code import UserCode
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import LocalQueries
 from tests.unit.streams.sql.grouped_job import OpenedOnce

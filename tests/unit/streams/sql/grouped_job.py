@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.messages import ProcessorReplica, replicas
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
-from kafka_pipeline.common.topic_limits import TopicLimits
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.outputs import OutputColumns
 from kafka_pipeline.streams.engine.record_queues import Partition

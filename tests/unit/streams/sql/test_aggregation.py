@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafka_pipeline.common.specs import WindowSpec
+from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kafka_pipeline.common.specs import WindowSpec
+from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_shape import difference

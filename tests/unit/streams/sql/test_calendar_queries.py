@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 from kafka_pipeline import serdes, windows
-from kafka_pipeline.common.specs import CalendarSpec, EmitTime
+from kafka_pipeline.common.pipelines.specs import CalendarSpec, EmitTime
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.state_shape import StateShape

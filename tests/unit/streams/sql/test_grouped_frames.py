@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.specs import GroupingSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from kafka_pipeline.common.specs import Format
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of, versions_schema
 from kafka_pipeline.streams.sql.local import LocalQueries

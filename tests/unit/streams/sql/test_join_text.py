@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_pipeline.common.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.join_bounds import TimeComparison, bounds_of
 from kafka_pipeline.streams.sql.query_text import read_join
 from kafka_pipeline.streams.sql.spec import QueryError

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline import serdes
-from kafka_pipeline.common.specs import Format
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, lookup_schema, table_of
 from kafka_pipeline.streams.sql.local import LocalQueries

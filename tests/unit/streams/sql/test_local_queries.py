@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.common.user_code import UserCode
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.streams.sql import local
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import IdleAggregations, LocalQueries

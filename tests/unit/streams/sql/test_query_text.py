@@ -7,7 +7,7 @@ import sys
 import pytest
 from sqlglot import parse
 
-from kafka_pipeline.common.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.query_text import read_groups
 from kafka_pipeline.streams.sql.query_tree import with_plain_windows
 from kafka_pipeline.streams.sql.spec import GroupBy, QueryError

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
-from kafka_pipeline.common.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from kafka_pipeline.common.specs import GroupingSpec, SessionSpec, WindowSpec
+from kafka_pipeline.common.pipelines.specs import GroupingSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline import Record, TopologyBuilder, serdes, stores
-from kafka_pipeline.common.specs import Format
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.dsl.global_table import GlobalFiller
 from kafka_pipeline.streams.sql.processor import SparkProcessor
 from kafka_pipeline.streams.sql.spec import QuerySpec

@@ -24,7 +24,7 @@ from kafka_pipeline import (
     serdes,
     stores,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, starting

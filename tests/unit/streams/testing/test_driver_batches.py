@@ -14,7 +14,7 @@ from kafka_pipeline import (
     Topology,
     TopologyBuilder,
 )
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.nodes import Each, Whole

@@ -30,7 +30,7 @@ from kafka_pipeline import (
     windows,
 )
 from kafka_pipeline.common.errors import EscapedError
-from kafka_pipeline.common.processors import OnError
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.testing import TopologyTestDriver
 

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from kafka_pipeline.common.event_time import EventTimeSpec, event_times
-from kafka_pipeline.common.pipeline import Pipeline
-from kafka_pipeline.common.processors import OnError, PipelineProcessor
-from kafka_pipeline.common.specs import SPECS, ProcessorSpec, SourceSpec
-from kafka_pipeline.common.status import TaskStatus, ThreadState
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, event_times
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SPECS, ProcessorSpec, SourceSpec
+from kafka_pipeline.common.protocol.status import TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import Count, Name, Positive, as_json, from_json
 
@@ -297,7 +297,7 @@ class Report:
     report adds to a full one, whose `beat` is its `base`. Its `tasks` are those that are new or
     have changed their state or version since the base, and those whose figures have changed since
     the previous report; `closed` has those that are gone since the base.
-    `common/reported_tasks.py` puts the reports together.
+    `common/protocol/reported_tasks.py` puts the reports together.
 
     `code` has the fingerprints of the user's modules, by module. Only full reports have it.
     """

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster_status import HELD, ClusterStatus, TaskInfo, unread_of
-from kafka_pipeline.common.key_warnings import KeyProblem, KeyWarning
-from kafka_pipeline.common.rates import Rates
-from kafka_pipeline.common.status import TaskState
+from kafka_pipeline.common.cluster.cluster_status import HELD, ClusterStatus, TaskInfo, unread_of
+from kafka_pipeline.common.cluster.rates import Rates
+from kafka_pipeline.common.cluster.waits import lag_together, time_together
+from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
+from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.waits import lag_together, time_together
 
 NOT_REPORTED = "NOT_REPORTED"
 """Shown in place of the state of a task that no TaskManager reports."""

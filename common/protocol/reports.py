@@ -16,10 +16,10 @@ from msgspec import DecodeError, Meta, Struct, structs
 from msgspec.json import Decoder
 
 from kafka_pipeline.common.errors import shorten
-from kafka_pipeline.common.key_warnings import KeyWarning
-from kafka_pipeline.common.messages import JobManagerBeat, Report
-from kafka_pipeline.common.status import FIGURES, TaskState, TaskStatus, ThreadState
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.protocol.key_warnings import KeyWarning
+from kafka_pipeline.common.protocol.messages import JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import FIGURES, TaskState, TaskStatus, ThreadState
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import (
     LARGEST,

@@ -6,7 +6,7 @@ import hmac
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafka_pipeline.common.messages import ControlRecord, MalformedMessageError
+from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMessageError
 from kafka_pipeline.common.security.control_key import ControlKey
 
 SIGNATURE = "signature"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 ENGINE = "kafka_pipeline"
 """The name by which the engine is imported."""
-ENGINE_FOLDER = Path(__file__).parents[1]
+ENGINE_FOLDER = Path(__file__).parents[2]
 """The folder of that package. In a checkout, it has links to the folders of its packages."""
 
 _INSIDE = f"{ENGINE_FOLDER}{os.sep}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kafka_pipeline.common.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
+from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.errors import ConfigError, as_exception
-from kafka_pipeline.common.user_frames import described
 
 _FORM = "write it as package.module:Name"
 
@@ -136,4 +136,4 @@ def _import(module: str) -> ModuleType:
         ) from error
     except BaseException as raised:
         caught = as_exception(raised)
-        raise ConfigError(f'module "{module}" cannot be imported: {described(caught)}') from caught
+        raise ConfigError(f'module "{module}" cannot be imported: {with_place(caught)}') from caught

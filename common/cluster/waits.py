@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kafka_pipeline.common.cluster_status import ClusterStatus, TaskInfo
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, TaskInfo
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 

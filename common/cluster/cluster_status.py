@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kafka_pipeline.common.messages import MISSED_BEATS, JobManagerBeat, Report
-from kafka_pipeline.common.status import (
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS, JobManagerBeat, Report
+from kafka_pipeline.common.protocol.status import (
     FIGURES,
     TaskState,
     TaskStatus,

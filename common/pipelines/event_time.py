@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kafka_pipeline.common.specs import ProcessorSpec, SparkSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SparkSpec, TopologySpec
 from kafka_pipeline.common.typed_json import Name, Positive, Strict
 
 if TYPE_CHECKING:
-    from kafka_pipeline.common.pipeline import Pipeline
-    from kafka_pipeline.common.processors import PipelineProcessor
+    from kafka_pipeline.common.pipelines.pipeline import Pipeline
+    from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 
 _BY_TIME = ("times", "join_times", "numbered_times")
 """The rules by which the times of steps are spread: they say which stores have times."""

@@ -9,8 +9,8 @@ from enum import StrEnum
 
 import msgspec
 
-from kafka_pipeline.common.specs import ProcessorSpec, SourceSpec
-from kafka_pipeline.common.spreading import SAID, Spreading
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.common.pipelines.spreading import SAID, Spreading
 from kafka_pipeline.common.typed_json import Name, Positive, Strict
 
 SOURCE = "source"

@@ -1,8 +1,8 @@
 """The words of an error that logs, statuses and dead letters may show.
 
 Messages of exceptions often quote the data at hand, as `invalid literal for int() with base 10:
-'4111'` does. By default, only messages that cannot are shown: those of this engine, and those that
-have nothing but words of code in them. With `log_record_values`, all messages are.
+'4111'` does. By default, only messages without data are shown: the engine's own, and those that
+consist of words of code. `log_record_values` shows all messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from types import CodeType, TracebackType
 
-from kafka_pipeline.common.engine_code import is_engine_file, module_shown
+from kafka_pipeline.common.code.engine_code import is_engine_file, module_shown
 from kafka_pipeline.common.errors import OwnError
 
 HOW_TO_SHOW = "log_record_values: true shows its message"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from kafka_pipeline.common.key_warnings import KeyWarning
-from kafka_pipeline.common.suspects import Suspect
+from kafka_pipeline.common.protocol.key_warnings import KeyWarning
+from kafka_pipeline.common.protocol.suspects import Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import Count
 

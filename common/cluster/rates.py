@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.cluster_status import ClusterStatus
-from kafka_pipeline.common.status import TaskStatus
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.protocol.status import TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 
 _RATE_MS = 10_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-from kafka_pipeline.common.engine_code import is_engine_file
+from kafka_pipeline.common.code.engine_code import is_engine_file
 from kafka_pipeline.common.errors import shorten
 
 _STANDARD_LIBRARY = f"{Path(os.__file__).parent}{os.sep}"
@@ -176,7 +176,7 @@ def place_of_definition(defined: Callable[..., Any]) -> str:
     return f" ({_file(path, found.__module__)}:{line} in {found.__name__})"
 
 
-def described(error: BaseException) -> str:
+def with_place(error: BaseException) -> str:
     """Return class, message and place of an error in user code that no record is to blame for."""
     place = place_of(error)
     return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")

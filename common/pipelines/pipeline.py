@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.topics import RECORDS, RECORDS_NEED, STATE, STATE_NEEDS, TopicSpec

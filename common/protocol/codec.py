@@ -17,7 +17,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_pipeline.common.messages import (
+from kafka_pipeline.common.protocol.messages import (
     JOB_MANAGER,
     ControlRecord,
     Heartbeat,
@@ -34,14 +34,14 @@ from kafka_pipeline.common.messages import (
     Threads,
     WrittenTask,
 )
-from kafka_pipeline.common.reports import (
+from kafka_pipeline.common.protocol.reports import (
     decode_owners,
     decode_report,
     encode_owners,
     encode_report,
 )
+from kafka_pipeline.common.protocol.signing import require_signed, signed
 from kafka_pipeline.common.security.control_key import ControlKey
-from kafka_pipeline.common.security.signing import require_signed, signed
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.typed_json import dump, from_json, parse

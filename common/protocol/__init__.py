@@ -1,0 +1,1 @@
+"""The control messages of the daemons: their values, JSON and signatures."""
