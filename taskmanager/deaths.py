@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from kafka_pipeline.common.code.fatal_stacks import fatal_stack
 from kafka_pipeline.common.code.user_frames import StackLine, place_in_stack
-from kafka_pipeline.common.fatal_stacks import fatal_stack
 from kafka_pipeline.common.protocol.suspects import Death
 from kafka_pipeline.taskmanager.marks import Mark
 

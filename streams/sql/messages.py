@@ -15,9 +15,9 @@ from pyspark.errors import (
 )
 
 from kafka_pipeline.common.code.error_words import described
+from kafka_pipeline.common.code.fatal_stacks import fatal_stack
 from kafka_pipeline.common.code.user_frames import place_in_stack
 from kafka_pipeline.common.errors import shorten
-from kafka_pipeline.common.fatal_stacks import fatal_stack
 
 _LONGEST = 400
 _CONDITION = re.compile(r"^\[[A-Za-z_0-9.]+\]\s*")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.streams.spark.environment import CLASS_ARCHIVE
-from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -53,7 +52,8 @@ def test_spark_starts_from_the_archive_of_this_environment(tmp_path: Path) -> No
     assert sources(CLASS_ARCHIVE, tmp_path / "log") == {"shared objects file (top)"}
 
 
-@pytest.mark.parametrize("content", long_but_the_first([None, b"no archive" * 1000]))
+@pytest.mark.long
+@pytest.mark.parametrize("content", [None, b"no archive" * 1000])
 def test_spark_starts_without_an_archive(tmp_path: Path, content: bytes | None) -> None:
     archive = tmp_path / "archive with a space.jsa"
     if content is not None:

@@ -29,7 +29,7 @@ from tests.tasks import KEEP, Job, Thread
 from tests.user_code.operators import OPERATORS, build
 from tests.user_code.operators.windowed import IDLE_MS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TIMEOUT_S = 120.0
 WEEK_MS = 7 * 86_400_000

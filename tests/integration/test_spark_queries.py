@@ -333,7 +333,7 @@ def test_function_is_found_in_its_own_python_path_by_a_spark_that_runs_already(
     [
         ("counted", "add group_by: {key: true}"),
         ("nothing", "returns a NoneType: it must return a DataFrame"),
-        ("failing", "fails: KeyError: 'model' (tests/user_code/frames.py:43 in failing)"),
+        ("failing", "fails: KeyError: 'model' (tests/user_code/frames.py:45 in failing)"),
         ("timeless", "hides which record a row stems from"),
         ("missing", 'has no "missing"'),
     ],

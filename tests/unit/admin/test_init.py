@@ -69,7 +69,7 @@ def test_the_version_is_printed() -> None:
     [
         Template.CLASS,
         Template.DSL,
-        Template.JOIN,
+        pytest.param(Template.JOIN, marks=pytest.mark.long),
         pytest.param(Template.SQL, marks=pytest.mark.long),
     ],
 )

@@ -34,8 +34,8 @@ def test_the_version_that_runs_takes_the_place_of_the_one_that_waits(
         def close(self) -> None:
             """Nothing is open."""
 
-    for name in ("DeploymentReader", "DeploymentEditor"):
-        monkeypatch.setattr(deploy, name, Topic)
+    monkeypatch.setattr(deploy, "DeploymentEditor", Topic)
+    monkeypatch.setattr(deploy, "read_deployment", lambda *_: deployment)
     monkeypatch.setattr(deploy, "control_topics", lambda _: ())
     admin: Any = SimpleNamespace(topics=dict, ensure_topics=lambda _: [])
     config: Config = SimpleNamespace(replication_factor=1)  # type: ignore[assignment]
