@@ -137,8 +137,6 @@ def test_job_whose_arc_got_more_partitions_goes_on_from_a_savepoint(
         job.run_command("restart", "Forwarder")
     job.write(ONE_EACH)
     job.run_command("savepoint create", str(tmp_path / "saved"))
-    assert daemons[0].wait(60)
-    assert daemons[0].exit_code == 2  # it does not go on with an arc of the wrong size
     for daemon in daemons:
         daemon.terminate()
         assert daemon.wait(60)
