@@ -71,7 +71,7 @@ class Query:
         config.write_text(CONFIG)
         pipeline.write_text(PIPELINE.format(groups=groups))
         loaded = load_config(config)
-        code = UserCode(loaded.modules, loaded.python_path)
+        code = UserCode.of(loaded)
         (unit,) = replicas(load_pipeline(pipeline, loaded))
         group = group_of(unit, code, LocalQueries(code, Readable.of(loaded)))
         self._stores = {store.name: store.open(folder / store.name, {}) for store in group.stores}

@@ -161,16 +161,14 @@ class JobManagerState:
 
     def failed(self, processor: str) -> list[TaskStatus]:
         """Return how those tasks of a processor do that have failed, and do not start again."""
-        found = {
-            task_id: manager.runs.tasks[task_id]
-            for manager in self._managers.values()
-            for task_id, task in manager.tasks.items()
-            if task_id.processor == processor
-            and not task_id.standby
-            and task_id in manager.runs.tasks
-            and manager.runs.tasks[task_id].fingerprint == task.fingerprint
-            and manager.runs.tasks[task_id].state is TaskState.FAILED
-        }
+        found = {}
+        for manager in self._managers.values():
+            for task_id, task in manager.tasks.items():
+                its = manager.runs.tasks.get(task_id)
+                if its is None or its.state is not TaskState.FAILED or task_id.standby:
+                    continue
+                if task_id.processor == processor and its.fingerprint == task.fingerprint:
+                    found[task_id] = its
         return [found[task_id] for task_id in sorted(found)]
 
     def _change(self, replicas: Sequence[ProcessorReplica]) -> None:

@@ -101,7 +101,7 @@ class TaskManagerDaemon:
             # Workers that start later must run the same, whatever is in the folders by then.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)
-        code = UserCode(config.modules, config.python_path)
+        code = UserCode.of(config)
         code.import_all()
         self._config = config
         self._monitoring = monitoring

@@ -15,7 +15,7 @@ from kafka_pipeline.taskmanager.marks import Mark
 
 _MEMORY_EVENTS = "/sys/fs/cgroup{}/memory.events"
 _VM_STATISTICS = Path("/proc/vmstat")
-_KIB, _GB = 1024, 1e9
+_GB = 1e9
 
 
 class Ended(NamedTuple):

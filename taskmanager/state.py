@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -342,16 +343,18 @@ class TaskManagerState:
         A store can be open only once, and a thread closes revoked tasks before it starts assigned
         ones.
         """
-        counts = dict.fromkeys(self._own, 0)
         for other_id, task in self._tasks.items():
             if other_id.active == task_id.active:
                 return task.thread
-            if task.thread in counts:
-                counts[task.thread] += 1
+        counts = self._counts()
         size = len(self._own)
-        number = min(counts, key=lambda n: (counts[n], (n - self._next_thread) % size))
+        number = min(self._own, key=lambda n: (counts[n], (n - self._next_thread) % size))
         self._next_thread = (number + 1) % size
         return number
+
+    def _counts(self) -> Counter[int]:
+        """Return how many tasks each thread has."""
+        return Counter(task.thread for task in self._tasks.values())
 
     def _revoke(self, task_id: TaskId) -> None:
         task = self._tasks.get(task_id)
@@ -473,13 +476,10 @@ class TaskManagerState:
 
         So a suspect has a worker of its own, unless there are very many.
         """
-        counts = dict.fromkeys(self._spares, 0)
-        for task in self._tasks.values():
-            if task.thread in counts:
-                counts[task.thread] += 1
-        if not counts:
+        if not self._spares:
             return None
-        number = min(counts, key=lambda n: counts[n])
+        counts = self._counts()
+        number = min(self._spares, key=lambda n: counts[n])
         if number not in self._threads:
             self._threads[number] = _Thread()
             self._launch(number)

@@ -117,7 +117,7 @@ class TaskStart(ABC):
                 unit = valued(self._replica, queries)
                 return group_of(
                     unit,
-                    UserCode(self._context.config.modules, self._context.config.python_path),
+                    UserCode.of(self._context.config),
                     queries,
                 )
         except (ConfigError, StreamsError) as error:

@@ -44,7 +44,7 @@ def validate(
             pipeline,
             settings,
             LocalQueries(
-                UserCode(settings.modules, settings.python_path),
+                UserCode.of(settings),
                 Readable.of(settings),
                 settings.spark.conf,
             ),

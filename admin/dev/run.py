@@ -119,7 +119,7 @@ class DevRun:
 
     def _hints(self, pipeline: Pipeline, config: Config) -> list[str]:
         config_file = self._shown(self._project.config_file)
-        return hints(pipeline, config_file, UserCode(config.modules, config.python_path))
+        return hints(pipeline, config_file, UserCode.of(config))
 
     @property
     def _files(self) -> tuple[Path, Path]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.code.user_frames import with_place
@@ -62,6 +62,15 @@ def _files_of(name: str, folders: Sequence[Path]) -> list[Path]:
     return [Path(spec.origin).resolve() for spec in specs if spec is not None and spec.origin]
 
 
+class Settings(Protocol):
+    """What config.yaml says about the user's code; see `Config`."""
+
+    @property
+    def modules(self) -> Sequence[str]: ...
+    @property
+    def python_path(self) -> Sequence[Path]: ...
+
+
 class UserCode:
     """Finds classes and functions by references such as `package.module:Name`."""
 
@@ -77,6 +86,11 @@ class UserCode:
         for folder in reversed(python_path):
             if str(folder) not in sys.path:
                 sys.path.insert(0, str(folder))
+
+    @classmethod
+    def of(cls, config: Settings) -> UserCode:
+        """Return the code that a config.yaml allows. Raises as the constructor does."""
+        return cls(config.modules, config.python_path)
 
     def import_all(self) -> None:
         """Import every module on the list. Raises ConfigError for one that cannot be imported."""

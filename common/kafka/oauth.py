@@ -45,7 +45,7 @@ class TokenCallback:
     def of(cls, config: Config, reference: str) -> TokenCallback:
         """Import the function. Raises ConfigError if `modules` does not allow or have it."""
         try:
-            function = UserCode(config.modules, config.python_path).load(reference)
+            function = UserCode.of(config).load(reference)
         except ConfigError as error:
             raise ConfigError(f"kafka: in config.yaml: {OAUTH_CALLBACK}: {error}") from error
         return cls(reference, function)

@@ -36,7 +36,7 @@ class BoundedJobs:
         """
         running = SparkSession.getActiveSession()
         self._is_own = running is None
-        self._code = UserCode(config.modules, config.python_path)
+        self._code = UserCode.of(config)
         self._readable = Readable.of(config)
         self._session = adopted(running, config.spark.conf) if running else _start(config)
         self._context = self._session.sparkContext

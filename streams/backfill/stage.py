@@ -81,9 +81,7 @@ class StageTask:
 
     def work_with(self, workspace: Workspace, queries: Queries | None) -> Done:
         """Do the same with `queries`, which runs the queries of Spark processors."""
-        group = group_of(
-            self.replica, UserCode(self.config.modules, self.config.python_path), queries
-        )
+        group = group_of(self.replica, UserCode.of(self.config), queries)
         stores: dict[str, BytesStore] = {}
         followers: dict[str, GlobalTask] = {}
         folder = workspace.path / "stores"

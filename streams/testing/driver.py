@@ -236,7 +236,7 @@ class TopologyTestDriver(StoreGetters):
         partitions: Mapping[str, int] = {},
         initial_wall_clock_ms: int = 0,
     ) -> TopologyTestDriver:
-        code = UserCode(config.modules, config.python_path)
+        code = UserCode.of(config)
         here = HostReferences(config.secrets)
         units = replicas(pipeline)
         queries = None

@@ -398,7 +398,7 @@ def refuse_config(type_: str, fields: Fields, problems: Problems) -> None:
 def require_allowed(code: str, entry: Entry, config: Config, problems: Problems) -> None:
     """Report code that config.yaml does not allow."""
     try:
-        UserCode(config.modules, config.python_path).require_allowed(code)
+        UserCode.of(config).require_allowed(code)
     except ConfigError as error:
         problems.add(entry.at, f'"{entry.id}": {error}')
 

@@ -141,7 +141,7 @@ class UserClass(Kind[ClassSpec]):
             require_allowed(spec.code, entry, means.config, problems)
             return
         try:
-            class_supplier(UserCode(means.config.modules, means.config.python_path), spec)
+            class_supplier(UserCode.of(means.config), spec)
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
 

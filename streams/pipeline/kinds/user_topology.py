@@ -95,7 +95,7 @@ class UserTopology(Kind[TopologySpec]):
         if not spec.code:
             return []
         try:
-            topology = build_topology(UserCode(config.modules, config.python_path), spec)
+            topology = build_topology(UserCode.of(config), spec)
             own = _internal_topics(topology, file)
             names = config.topic_names
             topics = {

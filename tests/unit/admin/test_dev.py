@@ -166,7 +166,7 @@ def test_forgetting_deletes_records_and_state_only(bank: Project) -> None:
 def of(project: Project) -> list[str]:
     config = write_config(project, PLACES)
     pipeline = load_pipeline(project.pipeline_file, config)
-    return hints(pipeline, Path("c.yaml"), UserCode(config.modules, config.python_path))
+    return hints(pipeline, Path("c.yaml"), UserCode.of(config))
 
 
 def test_lines_to_copy_have_the_serdes_of_the_class(bank: Project) -> None:

@@ -77,7 +77,7 @@ def test_its_topic_may_be_a_name_of_pipeline_yaml(topic: str, in_kafka: str) -> 
     config = LOOKUP.replace("names_topic", topic)
     text = "sources: {n: aliased}\nprocessors:\n" + entry("lookup", config)
     read = unit(text)
-    (group,) = [group_of(read, UserCode(JOB.modules, JOB.python_path))]
+    (group,) = [group_of(read, UserCode.of(JOB))]
     assert [store.topic for store in group.global_stores] == [in_kafka]
     assert group.in_topics == ("orders_topic",)
 
@@ -182,7 +182,7 @@ def test_the_flags_of_a_pattern_count() -> None:
 
 def test_tasks_get_the_topics_that_were_found() -> None:
     first = replicas(found(entry("gather", GATHER), "lines_a", "lines_b"))[0]
-    group = group_of(first, UserCode(JOB.modules, JOB.python_path))
+    group = group_of(first, UserCode.of(JOB))
     assert first.in_topics == ("lines_a", "lines_b")
     (source,) = group.sources
     assert source.pattern is not None
