@@ -1,4 +1,4 @@
-"""Days, weeks and months of a time zone, as spans of time in ms since 1970."""
+"""Days, weeks and months in a time zone, as ranges of ms since the epoch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kafka_pipeline.common.suggest import one_of
 from kafka_pipeline.common.zones import zone_named
 
 _DAY_MS = 86_400_000
-# Calendars and the rules of zones repeat after that long, in days and in whole weeks. `datetime`
-# ends with the year 9999, so later times are looked up some cycles before.
+# The calendar and the zones' rules repeat after 400 years, a whole number of weeks. `datetime` ends
+# with the year 9999, so later times are looked up some cycles earlier.
 _CYCLE_MS = 146_097 * _DAY_MS
 _LAST_MS = 221_845_392_000_000
 _KEPT = 4096
@@ -22,7 +22,7 @@ _KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Period:
-    """A unit of the calendar. Periods have numbers, which go on by one."""
+    """A unit of the calendar, whose periods are numbered without gaps."""
 
     number: Callable[[date], int]
     first_day: Callable[[int], date]
@@ -45,10 +45,10 @@ _PERIODS: Mapping[str, _Period] = {
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """Periods that follow one another in a zone: `1 day`, `1 week` from Monday, or `1 month`.
+    """Consecutive periods in a zone: `1 day`, `1 week` from Monday, or `1 month`.
 
-    A period begins with the first moment of its first day: that is after midnight where clocks skip
-    it, and the first of two midnights where they go back. Nothing begins before 1970.
+    A period begins with the first moment of its first day: later than midnight where clocks skip
+    midnight, and at the first of two midnights where they go back. No period begins before 1970.
     """
 
     period: str
@@ -65,11 +65,11 @@ class Calendar:
 
     @property
     def longest_ms(self) -> int:
-        """More than any of the periods takes: no zone repeats more than a day."""
+        """An upper bound of a period's length: no zone repeats more than a day."""
         return (_PERIODS[self.period].most_days + 1) * _DAY_MS
 
     def span(self, time_ms: int) -> tuple[int, int]:
-        """Return the start of the period that a time is in, and its end, which is not part of it.
+        """Return the start and the end of the period that contains a time; the end is exclusive.
 
         Times before 1970 are in the first period.
         """
@@ -80,7 +80,7 @@ class Calendar:
         number = _PERIODS[self.period].number(day)
         end_ms = _start_ms(self.period, self.zone, number + 1)
         if time_ms >= end_ms:
-            # Clocks went back over midnight: this day has begun before.
+            # Clocks went back over midnight, so the next day has begun already.
             number += 1
             end_ms = _start_ms(self.period, self.zone, number + 1)
         start_ms = _start_ms(self.period, self.zone, number)
@@ -96,7 +96,7 @@ def _start_ms(period: str, zone: str, number: int) -> int:
 
 
 def _first_second(day: date, zone: ZoneInfo) -> int:
-    """Return the first second that is on this day, or after it if the zone leaves it out."""
+    """Return the first second of this day, or of the next one if the zone skips this day."""
     midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
     found = int(midnight.timestamp())
     before = int(midnight.replace(fold=1).timestamp())

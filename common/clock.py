@@ -1,4 +1,4 @@
-"""The wall clock, for people and other programs; the engine's own waits do not use it."""
+"""The wall clock, for people and other programs; the engine's own timeouts do not use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def wall_clock_ms() -> int:
 
 
 def shown_moment(ms: int | None) -> str:
-    """Return a time in ms since the epoch to the second, in UTC; ms if it is after year 9999."""
+    """Return a time as `2026-01-31 10:00:00 UTC`, as ms after the year 9999, or as "unknown"."""
     if ms is None:
         return "unknown"
     try:

@@ -1,4 +1,4 @@
-"""A group's committed position in a partition: an offset and figures of what is before it."""
+"""A group's committed position in a partition: an offset, and figures of the records before it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from urllib.parse import quote, unquote
 P = TypeVar("P", bound=Hashable)
 
 OTHER_REASONS = "other"
-"""The reason under which records are counted once there are too many reasons, or too long ones."""
+"""Counts the records of all further reasons, once there are too many reasons or a reason is too
+long."""
 
 _UNKNOWN_TIME = -1
 _VERSION = 2
 _WITH_EVENT_TIME = 3
 _WITH_DROPPED = 4
 _LONGEST_REASON = 40
-"""How many characters a reason may have, encoded. All metadata must fit into the brokers'
+"""The most characters of a reason, percent-encoded. All metadata must fit into the brokers'
 `offset.metadata.max.bytes` (4096 by default)."""
 _NUMBER = "([0-9]{1,18})"
 _TIME = "(-1|[0-9]{1,18})"
@@ -34,13 +35,14 @@ _METADATA = re.compile(
 
 
 class InputProgress(NamedTuple):
-    """How far a task was with an input in event time, for the tasks that read its results.
+    """A task's event time in one input, for the tasks that read its results.
 
-    Every record that it takes in after the offset has a clock of `time_ms` or later, -1 if that is
-    unknown. `sources_ms` is the same but for what is held back ahead of the input. If `is_idle`,
-    those that write the input had nothing to come. `end` is the offset up to which nothing was
-    there to read. `holds` says, for each internal topic that the task writes (`topic_mark`), by how
-    much of event time in ms what it sends may be older than what it takes in, if that is possible.
+    Every record from the offset on has a clock of `time_ms` or later, -1 if unknown. `sources_ms`
+    is the same without the delays of operators upstream that hold records back. `is_idle` means
+    that the writers of the input expected no records. `end` is the offset up to which the input was
+    empty. `holds` maps internal topics that the task writes (by `topic_mark`) to a delay in ms:
+    results may be that much older, in event time, than the input. Topics without a delay are left
+    out.
     """
 
     end: int
@@ -53,10 +55,10 @@ class InputProgress(NamedTuple):
 class Committed(NamedTuple):
     """A committed offset with the partition time: the largest timestamp of the records before it.
 
-    The time is -1 if it is unknown. Brokers keep it as the metadata of the offset (KAFKA-7994), and
-    with it what the task has ever done to records, over all partitions: how many it skipped, wrote
-    to its dead letters, and left out, the latter as pairs of a reason and a count. `progress` is
-    there if somebody needs event time.
+    `time_ms` is -1 if unknown. Brokers store it as the metadata of the offset (KAFKA-7994),
+    together with the task's total counts over all partitions: records skipped, sent to dead
+    letters, and dropped (pairs of a reason and a count). `progress` is there if a processor needs
+    event time.
     """
 
     offset: int
@@ -68,11 +70,12 @@ class Committed(NamedTuple):
 
     @property
     def metadata(self) -> str:
-        """The rest as brokers keep it: `2:1732280000000:0:12`, where 2 is the version; may be "".
+        """All but the offset, as brokers store it: `2:1732280000000:0:12`, or "" for the defaults.
 
-        With the progress, the version is 3, and `:907:1732280000000:1732280000000:0:9f0a1b2c=60001`
-        follows. If records were left out, it is 4, and `:expired=7,null key=2` comes after the
-        first counts. The formats are a contract: a change of them needs a new version.
+        The first number is the version. With a progress, it is 3, and
+        `:907:1732280000000:1732280000000:0:9f0a1b2c=60001` follows. With dropped records, it is 4,
+        and `:expired=7,null key=2` follows the first counts. The formats are a contract: a change
+        needs a new version.
         """
         if self == Committed(self.offset):
             return ""
@@ -90,15 +93,15 @@ class Committed(NamedTuple):
     def moved(self, offset: int) -> Committed:
         """Return the position with another offset, perhaps in another topic.
 
-        How far it is in event time is unknown, until the task commits.
+        Its progress in event time is unknown until the task commits.
         """
         return self._replace(offset=offset, progress=None)
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Committed:
-        """Return the position that brokers keep, also in version 1, which had only the time.
+        """Return a position from brokers, also from version 1, which had only the time.
 
-        Metadata that others wrote is an unknown time and counts of 0.
+        Metadata that another program wrote counts as an unknown time and counts of 0.
         """
         if not metadata or _METADATA.match(metadata) is None:
             return cls(offset)
@@ -121,7 +124,7 @@ def _pairs(text: str) -> tuple[tuple[str, int], ...]:
 
 
 def with_short_reasons(dropped: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return counts by reason as offsets keep them: too long reasons are `OTHER_REASONS`."""
+    """Return counts by reason as offsets store them: long reasons become `OTHER_REASONS`."""
     counts = Counter[str]()
     for reason, count in dropped:
         counts[reason if 0 < len(_encoded(reason)) <= _LONGEST_REASON else OTHER_REASONS] += count
@@ -138,7 +141,7 @@ def _encoded(reason: str) -> str:
 
 
 def topic_mark(topic: str) -> str:
-    """Return a short name of a topic, for metadata: its CRC-32, as 8 hexadecimal digits."""
+    """Return a short name of a topic, for metadata: its CRC-32 as 8 hexadecimal digits."""
     return f"{zlib.crc32(topic.encode()):08x}"
 
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 
 
 class OwnError(Exception):
-    """Base of the errors whose words are this engine's own.
+    """Base of errors whose words come from this engine.
 
-    `str(error)` is the whole message. If it quotes data of records, `shown` has the rest: the words
-    for logs, statuses and dead letters, see `kafka_pipeline.common.code.error_words`.
+    `str(error)` is the whole message. If it quotes data of records, `shown` is the message without
+    that data, for logs, statuses and dead letters; see `common.code.error_words`.
     """
 
     is_on_purpose: ClassVar[bool] = False
@@ -29,14 +29,14 @@ class OwnError(Exception):
     _shown: str | None = None
 
     def __init__(self, *args: object, shown: str | None = None) -> None:
-        """Give `shown` if the message quotes data of records."""
+        """Give `shown`, the message without data of records, if `args` quote such data."""
         super().__init__(*args)
         if shown is not None:
             self._shown = shown
 
     @property
     def says_what_is_shown(self) -> bool:
-        """Whether `shown` was given, and is not just the message."""
+        """Whether `shown` was given, and differs from the message."""
         return self._shown is not None
 
     @property
@@ -45,7 +45,7 @@ class OwnError(Exception):
         return str(self) if self._shown is None else self._shown
 
     def show(self, shown: str) -> None:
-        """Set what is `shown`, where only the caller knows that the message quotes a record."""
+        """Set `shown`, for a caller that alone knows that the message quotes a record."""
         self._shown = shown
 
 
@@ -56,18 +56,18 @@ class PipelineError(OwnError):
 
 
 class ControlFlow(BaseException):
-    """Base of what ends or interrupts something of this engine on purpose; it is no error."""
+    """Base of exceptions that end or interrupt work on purpose; they are not errors."""
 
 
 class EscapedError(OwnError):
-    """User code raised what is not an `Exception`: `SystemExit`, or the panic of an extension."""
+    """User code raised what is not an `Exception`, such as `SystemExit` or an extension's panic."""
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return what user code has raised as an error that `on_error` can decide on.
+    """Return what user code raised as an `Exception`, so that `on_error` can decide on it.
 
     Extensions in Rust raise panics that are not an `Exception` (PyO3 3918), and libraries call
-    `sys.exit`. Raises what is no error: Ctrl-C and what this engine does on purpose.
+    `sys.exit`. Ctrl-C and the engine's own `ControlFlow` are raised again.
     """
     if isinstance(error, KeyboardInterrupt | GeneratorExit | ControlFlow):
         raise error
@@ -76,7 +76,7 @@ def as_exception(error: BaseException) -> Exception:
 
 @contextmanager
 def nothing_escapes() -> Iterator[None]:
-    """Raise what user code raises as `as_exception` has it."""
+    """Raise anything that the body raises in the form of `as_exception`."""
     try:
         yield
     except Exception:
@@ -86,7 +86,7 @@ def nothing_escapes() -> Iterator[None]:
 
 
 def escaped(error: BaseException) -> Exception:
-    """Return an error as one that ends neither a thread nor an event loop, whatever it is."""
+    """Return any error as an `Exception`, which ends neither a thread nor an event loop."""
     if isinstance(error, Exception):
         return error
     shown = f"{type(error).__name__}, which is not an Exception"
@@ -110,10 +110,10 @@ class Problem:
 
 
 class ConfigError(PipelineError):
-    """A file or an argument is wrong: correct it; a retry does not help.
+    """A file or an argument is wrong: the user corrects it; a retry does not help.
 
-    Takes all problems found, to print one per line, or a plain message if no line of a file is to
-    blame; `problems` is then empty.
+    `problems` are the mistakes found, which are printed one per line. It is empty for a plain
+    message that concerns no line of a file.
     """
 
     exit_code = 2
@@ -125,7 +125,7 @@ class ConfigError(PipelineError):
 
 
 class UnavailableError(PipelineError):
-    """Something needed is not there (a broker, Java, a port, a writable folder): start it."""
+    """Something is not running or not usable (a broker, Java, a port, a folder): start it."""
 
     exit_code = 3
 
@@ -137,7 +137,7 @@ class SupersededError(PipelineError):
 
 
 class EngineError(OwnError):
-    """Kafka or the disk failed, not a record: base of errors that a PipelineThread handles."""
+    """Kafka or the disk failed, not a record: base of the errors that a PipelineThread handles."""
 
 
 def shorten(text: str, most: int) -> str:

@@ -1,7 +1,7 @@
-"""JSON that reads back as the value that was written.
+"""JSON that reads back as the value that was written, which `json.dumps` does not ensure.
 
-`json.dumps` turns names that are numbers, true, false or null into text, so `{7: 1}` comes back as
-`{"7": 1}`, and `{7: 1, "7": 2}` has one name twice. It cannot write a `Decimal` at all.
+`json.dumps` turns names that are numbers, true, false or null into strings, so `{7: 1}` comes back
+as `{"7": 1}`, and `{7: 1, "7": 2}` has one name twice. It cannot write a `Decimal` at all.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from math import isinf
 from typing import Any, NoReturn
 from uuid import uuid4
 
-# Begins with a literal, which `re` finds fast; the first assertion sorts most names out.
+# The literal at the start is found fast; the first assertion rules most names out.
 _like_a_coerced_name = re.compile(
     r'":(?<=[0-9el]":)(?:(?<=[0-9]":)|(?<="true":)|(?<="false":)|(?<="null":))'
 ).search
@@ -32,13 +32,14 @@ _are_plain = frozenset((str, int, float, bool, type(None))).issuperset
 _are_strings = frozenset((str,)).issuperset
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX, traps=[InvalidOperation, Inexact])
 _NUMBER = f"number {uuid4().hex}"
-"""Takes the place of a `Decimal` while the rest is written: no text of a record is like it."""
+"""Takes the place of each `Decimal` while the rest is written; no record contains it."""
 
 
 def coerced_names(value: Any, text: str) -> list[Any]:
-    """Return the names in a value that are not strings, which `json` has written as `text`.
+    """Return the names in a value that are not strings; `text` is what `json` wrote for it.
 
-    The value is only looked through if a name in the text may come from anything but a string.
+    The value is searched only if the text has a name that may have been something other than a
+    string.
     """
     names: list[Any] = []
     if _like_a_coerced_name(text) is None:
@@ -56,7 +57,7 @@ def coerced_names(value: Any, text: str) -> list[Any]:
 
 
 def dumps(value: Any, **options: Any) -> str:
-    """Return the text that `json.dumps` makes of a value, with each `Decimal` digit by digit.
+    """Return the text that `json.dumps` gives for a value, with all digits of each `Decimal`.
 
     Raises as `json.dumps` does, and `ValueError` for a `Decimal` that is not finite.
     """
@@ -98,7 +99,7 @@ def exact_decimal(text: str) -> Decimal:
 
 
 def exact_integer(text: str) -> int | Decimal:
-    """Return a whole number; `-0` is a `Decimal`, as only that has the sign."""
+    """Return a whole number; `-0` becomes a `Decimal`, since an `int` has no negative zero."""
     return Decimal(text) if text == "-0" else int(text)
 
 
@@ -106,9 +107,10 @@ decode = JSONDecoder(parse_constant=refuse_constant, parse_float=_finite).decode
 """Read JSON text as RFC 8259 defines it; raise `ValueError` or `RecursionError`.
 
 Numbers with a fraction or an exponent become the nearest `float`; those beyond its range are
-refused. Of a name that an object has twice, the last value counts."""
+refused. If an object has a name twice, the last value counts.
+"""
 
 decode_exactly = JSONDecoder(
     parse_constant=refuse_constant, parse_float=exact_decimal, parse_int=exact_integer
 ).decode
-"""The same, with each number that has a fraction or an exponent as a `Decimal`, and `-0` too."""
+"""Like `decode`, but numbers with a fraction or an exponent, and `-0`, become a `Decimal`."""

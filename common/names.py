@@ -1,4 +1,4 @@
-"""The rule for names that become part of a topic, a path or a transactional id, and such paths."""
+"""The rule for names that become part of a topic, a path or a transactional id, and their paths."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MAX_NAME_LENGTH = 249
 """The longest topic name that Kafka takes, in characters."""
 
 NAME = f"[a-zA-Z0-9._-]{{1,{MAX_NAME_LENGTH}}}"
-"""A regular expression for a name, to use in larger ones; `REFUSED_NAMES` match it too."""
+"""A regular expression for a name, for use in larger ones; it also matches `REFUSED_NAMES`."""
 
 NAME_PATTERN = rf"^(?!\.{{1,2}}$){NAME}$"
-"""What `name_problem` accepts, for JSON Schema."""
+"""The names that `name_problem` accepts, for JSON Schema."""
 
 REFUSED_NAMES = (".", "..")
 
@@ -42,9 +42,9 @@ def name_problem(name: str) -> str | None:
 def inside(folder: Path, name: str) -> Path:
     """Return the path of this name directly in a folder.
 
-    Raises ValueError for a name that leads anywhere else, by itself or by a symbolic link there.
-    The folder itself may be a link. Names are checked where they are read; this check holds even
-    if an earlier one is missing.
+    Raises ValueError for a name that leads anywhere else, by itself or through a symbolic link. The
+    folder itself may be a link. Names are checked where they are read; this check is a second
+    safeguard.
     """
     if Path(name).name != name or name in ("", *REFUSED_NAMES) or "\0" in name:
         raise ValueError(f"{name!r} is not the name of anything in {folder}")

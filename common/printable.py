@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 LAYOUT = "\n\t"
-"""What text of several lines is made of."""
+"""The control characters of text with several lines."""
 
 
 def printable(text: str, kept: str = "") -> str:
-    r"""Return the text with escapes such as `\x1b` for what is not printed, but for `kept`.
+    r"""Return the text with escapes such as `\x1b` for unprintable characters, except those `kept`.
 
-    Names, reasons, headers and records may come from anyone. A terminal would carry out what is in
-    them: it clears the screen, sets its title, or shows one word in place of another.
+    Names, reasons, headers and records may come from anyone. A terminal would obey control
+    characters in them: clear the screen, set its title, or show one word in place of another.
     """
     if text.isprintable():
         return text

@@ -22,9 +22,9 @@ _MOST_BYTES = 16_000_000
 class RecordBatch:
     """Consecutive records of one topic partition, oldest first; all columns have the same length.
 
-    Keys and values are the bytes of the topic, `None` where the record has none. Timestamps are
-    milliseconds since the epoch. `headers` is `None` when no record of the batch carries any.
-    Offsets ascend but may have gaps (transaction markers, compaction).
+    Keys and values are the bytes in the topic, `None` where the record has none. Timestamps are
+    milliseconds since the epoch. `headers` is `None` if no record of the batch has any. Offsets
+    ascend but may have gaps (transaction markers, compaction).
 
     `error` is usually empty. In a batch of one record, it says why that record cannot be processed
     at all; `cause` is the exception that rejects it, if there is one.
@@ -54,13 +54,13 @@ class RecordBatch:
             return sum(map(len, filter(None, self.values)))
 
     def count_before(self, offset: int) -> int:
-        """Return how many of the records come before an offset."""
+        """Return the number of records before an offset."""
         return bisect_left(self.offsets, offset)
 
     def largest_timestamp(self, start: int, stop: int) -> int:
         """Return the largest timestamp of the records from index `start` to `stop`, at least one.
 
-        The result for the whole batch is computed only once.
+        The result for the whole batch is cached.
         """
         if stop - start == 1:
             return self.timestamps[start]
@@ -72,7 +72,7 @@ class RecordBatch:
 
     @property
     def smallest_timestamp(self) -> int:
-        """The smallest timestamp of the batch; computed each time."""
+        """The smallest timestamp of the batch; not cached."""
         return min(self.timestamps)
 
     def part(self, start: int, stop: int) -> RecordBatch:
@@ -93,7 +93,7 @@ class RecordBatch:
         )
 
     def only(self, indices: Sequence[int]) -> RecordBatch:
-        """Return the records at these indices, which ascend."""
+        """Return the records at these indices, which must ascend."""
         headers, clocks = self.headers, self.clocks
         return RecordBatch(
             self.topic,
@@ -112,7 +112,7 @@ class RecordBatch:
 def parts(records: Iterable[OutputRecord], most: int) -> Iterator[list[OutputRecord]]:
     """Yield records in parts for one transaction each, so that none times out.
 
-    A part ends with the record that makes it `most` records, or 16 MB of keys and values.
+    A part ends once it has `most` records, or 16 MB of keys and values.
     """
     part: list[OutputRecord] = []
     size = 0
@@ -129,7 +129,7 @@ def parts(records: Iterable[OutputRecord], most: int) -> Iterator[list[OutputRec
 _BATCH_HEADER = 61
 _ATTRIBUTES = 1
 _ZERO_DELTAS = 2
-"""The deltas of timestamp and offset, 0 since the record is the first one of its batch."""
+"""The deltas of timestamp and offset, which are 0 for the first record of a batch."""
 
 MAX_OVERHEAD = 97
 """The most that a record without headers adds to the size of its key and value, in bytes."""
@@ -168,7 +168,7 @@ def size_bound(
 
 
 def sizes(column: Sequence[Sized | None]) -> list[int]:
-    """Return the sizes of a column's items in bytes, without those that are `None` or empty."""
+    """Return the sizes in bytes of a column's items, without items that are `None` or empty."""
     return list(map(len, filter(None, column)))
 
 
@@ -181,5 +181,5 @@ def _field(content: bytes | None) -> int:
 
 
 def _varint(number: int) -> int:
-    """Return the bytes of a number (0..) as a zigzag varint: 7 bits a byte, one for the sign."""
+    """Return the size of a number (0..) as a zigzag varint: 7 bits a byte, one for the sign."""
     return number.bit_length() // 7 + 1

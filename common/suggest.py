@@ -1,4 +1,4 @@
-"""Wording that messages share: "did you mean", lists of choices, and counts."""
+"""Phrases that messages share: "did you mean", lists of choices, and counts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return `, did you mean "x"?` for the choice nearest to `word`, or "" if none is near."""
+    """Return `, did you mean "x"?` for the choice closest to `word`, or "" if none is close."""
     by_folded = {choice.casefold(): choice for choice in choices}
     near = get_close_matches(word.casefold(), by_folded, n=1)
     return f', did you mean "{by_folded[near[0]]}"?' if near else ""
@@ -25,6 +25,6 @@ def counted(count: int, noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    """Return the first names, and the number of the others: `a, b and 3 more`."""
     others = len(names) - most
     return ", ".join(names[:most]) + (f" and {others:,} more" if others > 0 else "")

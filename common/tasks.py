@@ -16,17 +16,17 @@ _TASK_ID = re.compile(rf"({NAME})_(0|[1-9][0-9]{{0,9}})(?:\.standby([1-9][0-9]{{
 class TaskId:
     """A replica of a processor: it reads partition `partition` (0..) of every input topic.
 
-    With `standby` 1.., it is the first or a further copy of its state on another TaskManager. The
-    string is unique for any processor id: the last "_" always separates id and partition.
+    With `standby` 1.., it is that copy of the task's state on another TaskManager. The string is
+    unique for any processor id: the last "_" always separates id and partition.
 
-    It is not a dataclass, since msgspec would not read that from its string.
+    It is not a dataclass, since msgspec could not read a dataclass from its string.
     """
 
     __match_args__ = ("processor", "partition", "standby")
     __slots__ = __match_args__
 
     def __init__(self, processor: str, partition: int, standby: int = 0) -> None:
-        """Make the id of a task, or with `standby` that of a copy."""
+        """Make the id of a task, or with `standby` the id of a copy."""
         self.processor = processor
         self.partition = partition
         self.standby = standby
@@ -40,7 +40,7 @@ class TaskId:
         return isinstance(other, TaskId) and self._key == other._key
 
     def __lt__(self, other: TaskId) -> bool:
-        """Whether it comes first: by processor, partition, and copy."""
+        """Compare processor, partition, and number of the copy, in this order."""
         return self._key < other._key
 
     def __hash__(self) -> int:
@@ -62,12 +62,12 @@ class TaskId:
         return TaskId(self.processor, self.partition) if self.standby else self
 
     def copy(self, number: int) -> TaskId:
-        """Return the id of a copy of this task, from 1 up."""
+        """Return the id of a copy of this task; `number` is 1 or more."""
         return TaskId(self.processor, self.partition, number)
 
     @classmethod
     def parse(cls, text: Any) -> TaskId:
-        """Return the task whose string this is; ValueError if it is not a task id."""
+        """Return the task with this string. Raises ValueError if it is not a task id."""
         match = _TASK_ID.fullmatch(text) if isinstance(text, str) else None
         if match is None or match[1] in REFUSED_NAMES:
             raise ValueError(f'"{text}" is no task id: it must look like "Counter_0"')

@@ -1,4 +1,4 @@
-"""The passage of time, as the cores of the JobManager and of the TaskManager get it."""
+"""The passage of time, as an event for the cores of the JobManager and of the TaskManager."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passed: milliseconds of a monotonic clock, several times per heartbeat period."""
+    """Time has passed: ms of a monotonic clock. Comes several times per heartbeat interval."""
 
     now_ms: int

@@ -16,15 +16,15 @@ _KAFKA_OWN = (
     "__cluster_metadata",
 )
 
-# All jobs share these groups: librdkafka needs names for clients that commit nothing.
+# All jobs share these groups: librdkafka needs names even for clients that commit nothing.
 CONTROL_GROUP = "control"
-"""The group of those who read control topics."""
+"""The group of the readers of control topics."""
 BULK_GROUP = "bulk"
-"""The group of those who read whole topics."""
+"""The group of the readers of whole topics."""
 
 
 def collision_key(name: str) -> str:
-    """Return what Kafka compares: two names that differ only in "." and "_" cannot both exist."""
+    """Return the form that Kafka compares: names that differ only in "." and "_" collide."""
     return name.replace(".", "_")
 
 
@@ -44,13 +44,13 @@ class TopicNames:
         return self._of_job(f"{from_id}_{to_id}")
 
     def internal(self, processor_id: str, topic: str) -> str:
-        """Return the Kafka topic for an internal topic of a user's topology or of a query."""
+        """Return the Kafka topic of an internal topic of a user's topology or of a query."""
         return self._of_job(f"{processor_id}_{topic}")
 
     def state(self, processor_id: str, store: str | None = None) -> str:
         """Return the compacted topic from which a user's store, or a `count`, is restored.
 
-        A `count` passes no store name, so no user's store can have its topic: not even one called
+        A `count` passes no store name, so no user's store can have its topic, not even one named
         `counts` in a class that replaces a `count` in pipeline.yaml.
         """
         if store is None:
@@ -63,7 +63,7 @@ class TopicNames:
 
     @property
     def threads_jm(self) -> str:
-        """JobManager to all: `sos`; its offset there is the JobManager's epoch."""
+        """JobManager to all: `sos`; its offset in this topic is the JobManager's epoch."""
         return self._of_job("threads_jm_topic")
 
     @property
@@ -87,7 +87,7 @@ class TopicNames:
 
     @property
     def pipeline(self) -> str:
-        """What the job is to run: the versions of its pipeline, and the wish (`Deployment`)."""
+        """The job's target: the versions of its pipeline, and which one to run (`Deployment`)."""
         return self._of_job("pipeline_topic")
 
     def consumer_group(self, processor_id: str) -> str:
@@ -99,19 +99,19 @@ class TopicNames:
 
     @property
     def fetch_group(self) -> str:
-        """The group of consumers that only fetch: librdkafka needs one, but stores nothing."""
+        """The group of consumers that only fetch: librdkafka requires one, but stores nothing."""
         return self._of_job("processors")
 
     def backfill_group(self, backfill: str) -> str:
-        """Return the group in which a backfill commits how much of its results it has written."""
+        """Return the group in which a backfill commits its progress in writing results."""
         return self._of_job(f"backfill_{backfill}")
 
     @property
     def task_ids(self) -> str:
-        """What the transactional ids of all tasks of the job begin with, and no other id.
+        """The prefix of the transactional ids of all tasks of the job, and of no other id.
 
-        So a right on this prefix is a right on tasks alone. No name has a slash, so it is no prefix
-        of another job's ids either. Without a `job_name`, it is `/task/`.
+        A right on this prefix is then a right on tasks alone. Names contain no slash, so it is not
+        a prefix of another job's ids either. Without a `job_name`, it is `/task/`.
         """
         return self._id("task/")
 
@@ -126,17 +126,17 @@ class TopicNames:
 
     @property
     def pipeline_transactional_id(self) -> str:
-        """The transactional id of the one that writes the pipeline topic."""
+        """The transactional id of the writer of the pipeline topic."""
         return self._id("pipeline")
 
     @property
     def dead_letters_transactional_id(self) -> str:
-        """The transactional id of the one that deals with dead letters."""
+        """The transactional id of the tool that handles dead letters."""
         return self._id("dead-letters")
 
     @property
     def tool_ids(self) -> str:
-        """What the transactional ids of tools that write records begin with."""
+        """The prefix of the transactional ids of tools that write records."""
         return self._id("tool/")
 
     def tool_transactional_id(self, unique: str) -> str:
@@ -147,7 +147,7 @@ class TopicNames:
         return f"{self.job_name or ''}/{kind}"
 
     def reserved_for(self, name: str) -> str | None:
-        """Return the owner of a reserved topic name, a control topic or Kafka itself, or None.
+        """Return the owner of a reserved topic name (a control topic, or Kafka itself), or `None`.
 
         The command topics of all TaskManagers are reserved, since one may join at any time.
         """
@@ -177,7 +177,7 @@ class TopicNames:
 
 
 def job_names(topics: Collection[str]) -> set[str | None]:
-    """Return the names of the jobs that have control topics among these; `None` means no name."""
+    """Return the names of the jobs whose control topics are among these; `None` means no name."""
     control = TopicNames(None, "", "").threads_jm
     named = {t.removeprefix(f"{control}_") for t in topics if t.startswith(f"{control}_")}
     return {*named, *({None} if control in topics else ())}

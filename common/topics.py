@@ -11,7 +11,7 @@ ANY_SIZE_BYTES = 100_000_000
 """The `max.message.bytes` of all topics of a job except the user's and the control topics.
 
 The user's topics set the limit, not the engine's, and a dead letter is larger than its record.
-Brokers take requests of up to 100 MiB (socket.request.max.bytes).
+Brokers accept requests of up to 100 MiB (socket.request.max.bytes).
 """
 
 _ANY_SIZE = {"max.message.bytes": str(ANY_SIZE_BYTES)}
@@ -19,21 +19,21 @@ _ANY_TIME = {
     "message.timestamp.before.max.ms": "9223372036854775807",
     "message.timestamp.after.max.ms": "9223372036854775807",
 }
-# Records keep the timestamps of the source, so retention by time would drop records of the past
-# before any task has read them. The JobManager deletes processed records from arcs, as Kafka
-# Streams does; dead letters stay until somebody deletes them.
+# Records keep the timestamps of the source, so retention by time would delete old records before
+# any task has read them. The JobManager deletes processed records from arcs, as Kafka Streams does;
+# dead letters stay until somebody deletes them.
 RECORDS: Mapping[str, str] = (
     {"cleanup.policy": "delete", "retention.ms": "-1"} | _ANY_SIZE | _ANY_TIME
 )
 """The policy of arcs and of dead letters."""
 RECORDS_NEED = frozenset({"cleanup.policy", "retention.ms"})
-"""What an arc that exists must have of it, or records would be gone before they are read."""
+"""The settings that an existing arc must have, or records would be gone before they are read."""
 
 TOMBSTONES_KEPT_MS = 7 * 86_400_000
-"""How long a state topic keeps deletions at least, for stores that were away."""
+"""The minimum time for which a state topic keeps deletions, for stores that were away."""
 
-# Kafka never compacts the active segment, so smaller segments make for shorter restores. Time is
-# by the brokers' clock: retention must not delete new state because its records have old times.
+# Kafka never compacts the active segment, so smaller segments make restores shorter. Timestamps are
+# the brokers': retention must not delete new state because its records have old times.
 STATE: Mapping[str, str] = {
     "segment.bytes": "67108864",
     "delete.retention.ms": str(TOMBSTONES_KEPT_MS),
@@ -43,15 +43,15 @@ STATE: Mapping[str, str] = {
 STATE_NEEDS = frozenset(
     {"cleanup.policy", "retention.ms", "delete.retention.ms", "message.timestamp.type"}
 )
-"""What a state topic that exists must have of it, or state would be lost."""
+"""The settings that an existing state topic must have, or state would be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A topic as it should exist; `config` overrides the broker's defaults by Kafka's names.
 
-    `needs` has the settings that the topic must have if it exists already. What else somebody has
-    changed is left as it is.
+    `needs` names the settings that an existing topic must have. Other settings that somebody has
+    changed are left as they are.
     """
 
     name: str
@@ -62,12 +62,12 @@ class TopicSpec:
 
     @property
     def made_with(self) -> dict[str, str]:
-        """The settings to make it with: with three copies or more, two must have each record."""
+        """The settings to create it with: of three or more copies, two must confirm each record."""
         safe = {"min.insync.replicas": "2"} if self.replication_factor > 2 else {}
         return {**safe, **self.config}
 
     def misfits(self, found: Mapping[str, str]) -> Iterator[str]:
-        """Yield what is wrong with the settings of the topic that exists, and what to do."""
+        """Yield what is wrong with the settings of the existing topic, and what to do."""
         for name in sorted(self.needs & self.config.keys()):
             wanted, has = self.config[name], found[name]
             if not _suffices(name, has, wanted):
@@ -79,7 +79,7 @@ class TopicSpec:
 
 
 def _suffices(name: str, found: str, wanted: str) -> bool:
-    """Whether a setting keeps what the wanted value would keep."""
+    """Whether a setting keeps at least what the wanted value would keep."""
     if name == "cleanup.policy":
         return set(found.replace(" ", "").split(",")) == set(wanted.split(","))
     if name in ("retention.ms", "delete.retention.ms"):
@@ -93,9 +93,10 @@ def misfits(
     counts: Mapping[str, int],
     settings: Mapping[str, Mapping[str, str]],
 ) -> list[str]:
-    """Return what is wrong with topics that exist, and what to do: partitions, then settings.
+    """Return what is wrong with existing topics, and what to do: partitions, then settings.
 
-    `counts` has the partitions of those that exist, `settings` those of the ones that need some.
+    `counts` has the partitions of existing topics, and `settings` the settings of those with
+    `needs`.
     """
     specs = list(specs)
     found = [
@@ -116,14 +117,14 @@ _BOTH = "message.timestamp.difference.max.ms"
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """How large records may be, which times they may have (KIP-937), and whether keys are needed.
+    """The sizes and times that a topic accepts (KIP-937), and whether its records need keys.
 
-    A timestamp may be `before_ms` older than the broker's clock at most, and `after_ms` newer,
-    which is one hour by default since Kafka 4.0 (KIP-1030).
+    A timestamp may be at most `before_ms` before the broker's clock, and `after_ms` after it. The
+    default of the latter is one hour since Kafka 4.0 (KIP-1030).
     """
 
     size_bytes: int
-    """The largest batch of records."""
+    """The largest batch of records, in bytes."""
     before_ms: int = ANY_TIME_MS
     after_ms: int = ANY_TIME_MS
     needs_key: bool = False
@@ -131,7 +132,7 @@ class TopicLimits:
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> TopicLimits:
-        """Read all settings of a topic, by Kafka's names. Brokers before 3.6 have one for times."""
+        """Read a topic's settings, by Kafka's names. Brokers before 3.6 have one limit of time."""
         has_append_times = settings["message.timestamp.type"] == "LogAppendTime"
         both = settings.get(_BOTH, ANY_TIME_MS)
         return cls(
@@ -142,7 +143,7 @@ class TopicLimits:
         )
 
     def time_problem(self, timestamp: int, now_ms: int) -> str:
-        """Return how a timestamp is out of bounds now, or "" if it is not."""
+        """Return how a timestamp is out of bounds at `now_ms`; "" if it is not."""
         if timestamp - now_ms > self.after_ms:
             return f"more than {self.after_ms} ms ahead of the clock ({_AFTER})"
         if now_ms - timestamp > self.before_ms:

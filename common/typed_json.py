@@ -1,7 +1,7 @@
-"""JSON of typed values: readable, and checked by the types of the fields when it is read.
+"""JSON of typed values: readable, and checked against the types of fields when it is read.
 
-msgspec reads it. `json` writes it: msgspec would write NaN and infinities, which the config of user
-code may have, as null, and it leaves out defaults only if they are the same object.
+msgspec reads it. `json` writes it: msgspec would write NaN and infinities, which may be in the
+config of user code, as null, and it leaves out a default only if it is the same object.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from kafka_pipeline.common.names import NAME
 from kafka_pipeline.common.tasks import TaskId
 
 MOST_LEVELS = 50
-"""How deeply JSON of a topic may be nested where any JSON may be."""
+"""The maximum depth of untyped JSON from a topic."""
 
 LARGEST = 2**63 - 1
-"""No count is larger. JSON may have thousands of digits, which no float can hold."""
+"""The largest count. JSON may have thousands of digits, which no float can hold."""
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
 Name = Annotated[str, Meta(pattern=rf"^(?!\.{{1,2}}\Z){NAME}\Z")]
-"""What may become part of a topic, a path or a transactional id."""
+"""A name that may become part of a topic, a path or a transactional id."""
 
 
 class Strict(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of values whose JSON leaves out defaults, and may not have unknown fields."""
+    """Base of values whose JSON leaves out defaults and must not have unknown fields."""
 
 
 def as_json(value: Any) -> Any:
@@ -51,7 +51,7 @@ def as_json(value: Any) -> Any:
 
 @cache
 def _fields(type_: Any) -> list[tuple[str, str, Any]]:
-    """Return the attributes of a type, each with its name in JSON and the value to leave out."""
+    """Return the attributes of a type, each with its name in JSON and its default, to leave out."""
     if is_dataclass(type_):
         return [
             (f.name, f.name, f.default if f.default_factory is MISSING else f.default_factory())
@@ -80,7 +80,8 @@ def dump(value: Any) -> bytes:
 def from_json(type_: Any, data: Any, what: str) -> Any:
     """Return the value of this type that `as_json` wrote.
 
-    Raises ValueError for anything else; it names the place in `what`, such as `$.tables[0].topic`.
+    Raises ValueError for anything else; the message starts with `what` and names the place, such as
+    `$.tables[0].topic`.
     """
     try:
         return convert(data, type_, dec_hook=parsed_text)
@@ -89,15 +90,15 @@ def from_json(type_: Any, data: Any, what: str) -> Any:
 
 
 def parsed_text(type_: Any, data: Any) -> Any:
-    """Read what msgspec does not know: the ids of tasks, and windows. Raises ValueError."""
+    """Read types that msgspec does not know: the ids of tasks, and windows. Raises ValueError."""
     return type_.parse(data)
 
 
 def parse(data: bytes) -> Any:
-    """Return what JSON of a topic, a file or a request says, for `from_json`.
+    """Return the JSON of a topic, a file or a request as plain values, for `from_json`.
 
     Raises ValueError if it is not JSON, if it is nested so deeply that code which walks it may
-    fail, or if it has text that UTF-8 cannot hold: JSON can also spell half a surrogate pair.
+    fail, or if it contains half a surrogate pair, which UTF-8 cannot hold.
     """
     try:
         found = json.loads(data)

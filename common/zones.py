@@ -1,7 +1,7 @@
 """Time zones: those of the IANA database by name, and offsets from UTC.
 
-The names are those of `zoneinfo`: it reads the files of the host or, without them, those of the
-package tzdata.
+Zones come from `zoneinfo`: it reads the files of the host or, without them, those of the package
+tzdata.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def zone_named(name: str) -> ZoneInfo:
 
 
 def tz_variable(zone: str) -> str:
-    """Return the value of the environment variable TZ for a zone as Spark names it.
+    """Return the environment variable TZ for a zone as Spark names it.
 
-    Spark also takes offsets, such as `+05:30`. For TZ, they have a name and the opposite sign.
-    Raises ValueError, with a message for the user, if the zone is neither that nor a name.
+    Spark also accepts offsets, such as `+05:30`. In TZ, these have a name and the opposite sign.
+    Raises ValueError, with a message for the user, if the zone is neither an offset nor a name.
     """
     if zone == "Z":
         return "UTC"

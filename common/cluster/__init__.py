@@ -1,1 +1,1 @@
-"""The state of a running job, worked out from heartbeats."""
+"""The state of a running job, derived from heartbeats."""

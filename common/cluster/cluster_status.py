@@ -1,4 +1,4 @@
-"""Works out what runs where from the last heartbeats; nothing here talks to a broker."""
+"""Derives the state of the cluster from the last heartbeats; nothing here talks to a broker."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.typed_json import as_json
 
 HELD = "HELD"
-"""Shown in place of the state of a task that nobody is to run."""
+"""Shown as the state of a task that must not run: its processor is paused, or awaits a change."""
 
 
 class Presence(StrEnum):
-    """Whether a daemon is up: UP, DOWN (fell silent), LEFT (announced it), ABSENT (never seen).
+    """Whether a daemon is UP, DOWN (fell silent), LEFT (it said so), or ABSENT (never seen).
 
     A daemon that fell silent before the oldest heartbeat that was read counts as ABSENT.
     """
@@ -36,10 +36,10 @@ class Presence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """A heartbeat and when the brokers got it, in milliseconds since the epoch by their clock.
+    """A heartbeat, and when the brokers received it, in ms since the epoch by their clock.
 
-    A report that is not full builds on one that was not read, so its TaskManager may run more
-    tasks than it lists.
+    A partial report lists only what changed since a full one. If that was not read, the TaskManager
+    may run more tasks than the report lists.
     """
 
     sent_at_ms: int
@@ -54,9 +54,10 @@ class JobManagerInfo:
     epoch: int | None = None
     age_ms: int | None = None
     findings: tuple[str, ...] = ()
-    """What it has found that does not suit the job any more."""
+    """What no longer suits the job in the cluster, such as partitions that no task reads;
+    sentences."""
     unread: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """How many records wait in partitions that no task reads, by the processors concerned."""
+    """The number of records in partitions that no task reads, by the processor that should."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class TaskManagerInfo:
 class TaskInfo:
     """A task, the owner that the JobManager names, and the status in the owner's last heartbeat.
 
-    `status` is `None` if no TaskManager that is up has reported the task, and `reason` says why.
-    Otherwise, `reason` is what the TaskManager gave as the reason for the state.
+    `status` is `None` if no TaskManager that is up has reported the task; `reason` then says why.
+    Otherwise, `reason` is the reason for the state that the TaskManager gave.
     """
 
     task: TaskId
@@ -88,16 +89,16 @@ class TaskInfo:
     status: TaskStatus | None
     reason: str
     is_held: bool = False
-    """Whether nobody is to run it: its processor is paused, or waits for a change."""
+    """Whether the task must not run: its processor is paused, or awaits a change."""
 
     @property
     def lag(self) -> int | None:
-        """The offsets that wait for the task; `None` if nobody knows."""
+        """The number of unread offsets; `None` if unknown."""
         return None if self.status is None else self.status.gauge("lag")
 
     @property
     def restore_percent(self) -> int | None:
-        """How much of the state is restored; `None` unless the task is restoring."""
+        """The restored part of the state, 0 to 100; `None` unless the task is restoring."""
         status = self.status
         to_restore = status.count("to_restore") if status is not None else 0
         if status is None or status.state is not TaskState.RESTORING or not to_restore:
@@ -106,10 +107,7 @@ class TaskInfo:
 
 
 def unread_of(tasks: Iterable[TaskInfo]) -> int | None:
-    """Return the lag of several tasks together; `None` if that of any of them is not known.
-
-    Without tasks, nothing is known either.
-    """
+    """Return the sum of the tasks' lags; `None` if any lag is unknown, or without tasks."""
     lags = [info.lag for info in tasks]
     known = [lag for lag in lags if lag is not None]
     return sum(known) if lags and len(known) == len(lags) else None
@@ -125,11 +123,11 @@ class ClusterStatus:
     standbys: tuple[TaskInfo, ...] = ()
     """Copies of tasks' state; see `num_standby_replicas`."""
     unsigned: tuple[str, ...] = ()
-    """Why heartbeats of late do not count, if they have no valid signature."""
+    """Why recent heartbeats were ignored: reasons such as a missing signature."""
 
     @property
     def without_owner(self) -> tuple[TaskId, ...]:
-        """The tasks that no TaskManager runs, but should."""
+        """The tasks that have no owner, without those that are held."""
         return tuple(info.task for info in self.tasks if info.owner is None and not info.is_held)
 
     @property
@@ -215,8 +213,8 @@ def task_to_json(info: TaskInfo, newest_ms: int | None) -> dict[str, Any]:
 def newest(beats: Iterable[Beat]) -> list[Beat]:
     """Return the last beat of each process.
 
-    `beats` are in the order of their topic. To follow the topic, append the next beats to the
-    result and call this again.
+    `beats` are in the order of their topic. To follow the topic, append further beats to the result
+    and call this again.
     """
     last: dict[str, Beat] = {}
     for beat in beats:
@@ -273,7 +271,7 @@ def _sender(content: Report | JobManagerBeat) -> str:
 
 
 def _is_outdated(content: Report | JobManagerBeat, former: Report | JobManagerBeat) -> bool:
-    """Whether a JobManager says that it stops after a newer one has begun to lead."""
+    """Whether an old JobManager announces its stop after a newer one has begun to lead."""
     return (
         isinstance(content, JobManagerBeat)
         and isinstance(former, JobManagerBeat)
@@ -285,7 +283,7 @@ def _is_outdated(content: Report | JobManagerBeat, former: Report | JobManagerBe
 def _participants(
     beats: Iterable[Beat], now_ms: int, overdue_ms: int
 ) -> dict[int, tuple[int, Report]]:
-    """Return the last report of each id, and when it was sent.
+    """Return the last report of each TaskManager, by id, with the time at which it was sent.
 
     If two processes have the same id, the one that is up and has received commands counts: the
     JobManager refuses the other one.
@@ -358,7 +356,7 @@ def _owners(
 
 
 def _is_held(task: TaskId, leader: Beat | None) -> bool:
-    """Whether nobody is to run a task, or a copy of its state."""
+    """Whether the task, or the task of which this is a copy, must not run."""
     if leader is None:
         return False
     assert isinstance(leader.content, JobManagerBeat)

@@ -10,13 +10,13 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec
 
 CodeVersions = Mapping[str, Mapping[str, tuple[int, ...]]]
-"""The ids of the TaskManagers that have a version of a module, by fingerprint, by module."""
+"""The ids of the TaskManagers that run a version of a module, by module and by fingerprint."""
 
 
 def differing(code: Mapping[int, Mapping[str, str]]) -> CodeVersions:
-    """Return the modules of which there are several versions; `code` is by TaskManager.
+    """Return the modules that have several versions; `code` is by TaskManager.
 
-    A TaskManager that has reported nothing about a module plays no role for it.
+    A TaskManager that has not reported a module does not count for it.
     """
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for tm_id in sorted(code):
@@ -27,7 +27,7 @@ def differing(code: Mapping[int, Mapping[str, str]]) -> CodeVersions:
 
 
 def versions_line(module: str, versions: Mapping[str, tuple[int, ...]]) -> str:
-    """Return a sentence about a module of which there are several versions."""
+    """Return a sentence about a module with several versions."""
     owners = "; ".join(
         f"{', '.join(map(str, tm_ids))}: {fingerprint}" for fingerprint, tm_ids in versions.items()
     )
@@ -36,9 +36,9 @@ def versions_line(module: str, versions: Mapping[str, tuple[int, ...]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodeChange:
-    """A module whose code here is not that of some TaskManagers, which are up.
+    """A module whose code on this host differs from that of TaskManagers that are up.
 
-    `processors` are those whose code is in the module; others may use it, too.
+    The code of `processors` is in the module; others may import it, too.
     """
 
     module: str
@@ -64,9 +64,10 @@ class CodeChange:
 def code_changes(
     here: Mapping[str, str], reported: Mapping[int, Mapping[str, str]], pipeline: Pipeline
 ) -> list[CodeChange]:
-    """Return the modules that differ; `here` is by module, and `reported` by TaskManager, too.
+    """Return the modules whose code differs.
 
-    A TaskManager that has reported nothing about a module plays no role for it.
+    `here` has this host's fingerprints by module, and `reported` those of each TaskManager, by id.
+    A TaskManager that has not reported a module does not count for it.
     """
     found = []
     for module, fingerprint in here.items():

@@ -1,4 +1,4 @@
-"""How tasks do together: what `pipeline status`, `pipeline top` and the console show of them."""
+"""Combines the figures of tasks, for `pipeline status`, `pipeline top` and the console."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
 
 NOT_REPORTED = "NOT_REPORTED"
-"""Shown in place of the state of a task that no TaskManager reports."""
+"""Shown as the state of a task that no TaskManager reports."""
 
 COUNTS = (
     "records_in",
@@ -30,7 +30,7 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """How many records the tasks of a processor left out for a reason, of all times and lately."""
+    """The records that a processor left out for one reason: in total, and in the last minute."""
 
     processor: str
     reason: str
@@ -40,13 +40,12 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one task, of a processor, or of a job; `None` is unknown.
+    """The figures of one task, of a processor, or of a job; `None` means unknown.
 
-    `states` counts the tasks by their states. Rates are records per second. `lag`, `counts` and
-    `left_out` are sums; the lag is unknown if that of any task is, and
-    counts partitions that no task reads. `oldest_ms` is the age of the
-    oldest record that waits. In event time, tasks are as far as the last of them, which is
-    `behind_ms` behind the newest record of the job.
+    `states` counts the tasks by state. Rates are records per second. `lag`, `counts` and `left_out`
+    are sums. The lag includes partitions that no task reads, and is unknown if that of any task is.
+    `oldest_ms` is the age of the oldest unread record. `event_time_ms` is that of the task that is
+    furthest behind: it is `behind_ms` behind the newest record of the job.
     """
 
     states: Mapping[str, int]
@@ -62,22 +61,22 @@ class Figures:
 
     @property
     def tasks(self) -> int:
-        """How many tasks there are."""
+        """The number of tasks."""
         return sum(self.states.values())
 
     @property
     def running(self) -> int:
-        """How many of the tasks run."""
+        """The number of tasks that are RUNNING."""
         return self.states.get(TaskState.RUNNING, 0)
 
     @property
     def all_run(self) -> bool:
-        """Whether all of the tasks run, or are held."""
+        """Whether each task is RUNNING or held."""
         return self.running + self.states.get(HELD, 0) == self.tasks
 
 
 def state_of(info: TaskInfo) -> str:
-    """Return what is shown as the state of a task."""
+    """Return the state to show for a task."""
     if info.status is not None:
         return str(info.status.state)
     return HELD if info.is_held else NOT_REPORTED
@@ -89,9 +88,10 @@ def together(
     rates: Mapping[TaskId, Rates] = {},
     unread: int = 0,
 ) -> Figures:
-    """Return the figures of tasks; `newest_ms` is the job's newest record, `rates` those known.
+    """Return the figures of tasks together; tasks without `rates` are left out of the rates.
 
-    `unread` records wait in partitions that none of the tasks reads, but should.
+    `newest_ms` is the timestamp of the job's newest record. `unread` is the number of records in
+    partitions that these tasks should read, but do not.
     """
     statuses = [info.status for info in infos if info.status is not None]
     known = [rates[info.task] for info in infos if info.task in rates]
@@ -125,7 +125,7 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _left_out(tasks: Iterable[TaskInfo]) -> list[LeftOut]:
-    """Return what each processor left out, in the order of the tasks, the most frequent first."""
+    """Return the records that each processor left out; its most frequent reason comes first."""
     records: dict[str, Counter[str]] = {}
     lately: Counter[tuple[str, str]] = Counter()
     for info in tasks:
@@ -142,7 +142,7 @@ def _left_out(tasks: Iterable[TaskInfo]) -> list[LeftOut]:
 
 
 def _unmet_keys(tasks: Iterable[TaskInfo]) -> Iterator[KeyWarning]:
-    """Yield the warnings of processors whose keys do not meet: one for a topic and a problem."""
+    """Yield the key warnings of each processor: one for each topic and problem."""
     found: dict[str, dict[tuple[str, KeyProblem], KeyWarning]] = {}
     for info in tasks:
         for warning in () if info.status is None else info.status.key_warnings:

@@ -1,4 +1,4 @@
-"""Rates and trends, worked out from the counts in heartbeats."""
+"""Rates and trends, derived from the counts in heartbeats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kafka_pipeline.common.tasks import TaskId
 _RATE_MS = 10_000
 _TREND_MS = 60_000
 _LEAST_STEP_MS = 900
-"""A little less than a second, so that heartbeats of every second all count."""
+"""A little less than a second, so that no heartbeat is left out if they come every second."""
 _TREND_POINTS = 3
 _RATE_BEATS = 3
 _TREND_BEATS = 8
@@ -21,11 +21,11 @@ _TREND_BEATS = 8
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """How fast the figures of a task change, per second; None while that is unknown.
+    """How fast the figures of a task change, per second; `None` while unknown.
 
-    `records_in`, `records_out` and `transactions` are means of the last ten seconds. `lag` is the
-    change of the lag in the last minute, below 0 if the task catches up. `committed_at_ms` is when
-    the heartbeat came that reported the last new transaction, by the brokers' clock.
+    `records_in`, `records_out` and `transactions` are means over ten seconds. `lag` is the change
+    of the lag over a minute, negative if the task catches up. `committed_at_ms` is when the brokers
+    received the heartbeat that reported the latest transaction, by their clock.
     """
 
     records_in: float | None = None
@@ -37,7 +37,7 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class _Point:
-    """The counts of a task in one heartbeat; `lag` is None if it is unknown or old."""
+    """The counts of a task in one heartbeat; `lag` is `None` if it is unknown or outdated."""
 
     at_ms: int
     records_in: int
@@ -65,7 +65,7 @@ class RateLog:
         self._tracks: dict[TaskId, _Track] = {}
 
     def take(self, now_ms: int, status: ClusterStatus) -> dict[TaskId, Rates]:
-        """Add the counts that a status shows at `now_ms`; return the rates of its tasks."""
+        """Add the counts of a status at `now_ms`; return the rates of its tasks."""
         sent_at_ms = {
             info.id: now_ms - info.age_ms
             for info in status.task_managers
@@ -128,7 +128,7 @@ def _per_second(first: _Point, last: _Point, of: Callable[[_Point], int]) -> flo
 
 
 def _trend(points: Sequence[_Point]) -> float | None:
-    """Return the change of the lag per second, between the means of the first and last points."""
+    """Return the change of the lag per second, from the mean of the first points to the last's."""
     if len(points) < 2 * _TREND_POINTS:
         return None
     first = [points[n] for n in range(_TREND_POINTS)]

@@ -1,4 +1,4 @@
-"""How far processors are in event time, and which tasks hold which others back."""
+"""The event time of processors, and which tasks hold others back."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from kafka_pipeline.common.tasks import TaskId
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Tasks of a processor that wait in event time for a task that writes their input.
+    """Tasks of one processor whose event time waits for a task that writes their input.
 
-    `is_whole` says that they are all tasks of the processor. They are at `time_ms`, as far as that
-    is known. `state` says in words how the holder does; `unread` is how many offsets it has not
-    read yet, `None` if nobody knows.
+    `is_whole` means that these are all tasks of the processor. `time_ms` is their event time,
+    `None` if unknown. `state` describes the holder's state in words; `unread` is the number of its
+    unread offsets, `None` if unknown.
     """
 
     tasks: tuple[TaskId, ...]
@@ -29,7 +29,7 @@ class Wait:
 
 
 def waits(status: ClusterStatus) -> list[Wait]:
-    """Return who waits for whom, in the order of the tasks."""
+    """Return the waits of all tasks, in the order of the tasks."""
     infos = {info.task: info for info in status.tasks}
     sizes = Counter(task.processor for task in infos)
     waiting: dict[tuple[str, TaskId], list[TaskStatus]] = {}
@@ -51,9 +51,9 @@ def waits(status: ClusterStatus) -> list[Wait]:
 
 
 def time_together(statuses: Iterable[TaskStatus]) -> int | None:
-    """Return how far tasks are in event time: as the last of those for which something is to come.
+    """Return the earliest event time of the tasks that are not idle, `None` if unknown.
 
-    If nothing is to come for any of them, they are as far as the first.
+    If all are idle, return the latest one.
     """
     statuses = list(statuses)
     live = _known([each for each in statuses if not each.count("is_idle")], "event_time_ms")
@@ -61,7 +61,7 @@ def time_together(statuses: Iterable[TaskStatus]) -> int | None:
 
 
 def lag_together(statuses: Iterable[TaskStatus], newest_ms: int | None) -> int | None:
-    """Return how far the last of some tasks is behind a timestamp, `None` if that is unknown."""
+    """Return the largest event-time lag of the tasks behind a timestamp, `None` if unknown."""
     found = [each.event_time_lag_ms(newest_ms) for each in statuses]
     return max((lag for lag in found if lag is not None), default=None)
 
@@ -72,7 +72,7 @@ def _known(statuses: Iterable[TaskStatus], name: str) -> list[int]:
 
 
 def _state(info: TaskInfo | None) -> str:
-    """Return in words how a task does that holds others back."""
+    """Return the state, in words, of a task that holds others back."""
     if info is None:
         return "not known"
     if info.status is not None:

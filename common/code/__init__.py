@@ -1,1 +1,1 @@
-"""User code: imported, told apart from the engine's own, and its errors in words."""
+"""User code: importing it, telling it from the engine's code, and wording its errors."""

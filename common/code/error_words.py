@@ -1,8 +1,8 @@
 """The words of an error that logs, statuses and dead letters may show.
 
-Messages of exceptions often quote the data at hand, as `invalid literal for int() with base 10:
-'4111'` does. By default, only messages without data are shown: the engine's own, and those that
-consist of words of code. `log_record_values` shows all messages.
+Messages of exceptions often quote data, as in `invalid literal for int() with base 10: '4111'`. By
+default, only messages without data are shown: the engine's own, and those made of names and
+literals in the code. `log_record_values` shows all messages.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _FIXED = frozenset(
         "tuple index out of range",
     )
 )
-"""Messages of Python without anything of the data."""
+"""Messages of Python that contain no data."""
 
-# An item of these patterns is the name of a type, of a function or of a parameter: TypeErrors of
-# Python have no others. The name of an unexpected argument, though, may come from a record.
+# These patterns quote only names of types, functions and parameters, as Python's TypeErrors do. The
+# name of an unexpected argument is not among them: it may come from a record.
 _NAME = r"[A-Za-z_][\w.<>]*"
 _ABOUT_TYPES = re.compile(
     "|".join(
@@ -90,7 +90,7 @@ _ABOUT_TYPES = re.compile(
         )
     )
 )
-# Names in these are shown if they are in the code.
+# The names that these patterns quote are shown if they are in the code.
 _ABOUT_NAMES = re.compile(
     "|".join(
         pattern.replace("NAME", _NAME)
@@ -107,10 +107,7 @@ _ABOUT_NAMES = re.compile(
 
 
 def words_of(error: BaseException, *, with_values: bool) -> str:
-    """Return an error's message or, without values, as much of it as quotes no record.
-
-    That may be nothing, "".
-    """
+    """Return an error's message; without values, only what cannot quote a record, perhaps ""."""
     if with_values:
         return str(error)
     if isinstance(error, OwnError) and (
@@ -136,7 +133,7 @@ def words_of(error: BaseException, *, with_values: bool) -> str:
 
 
 def described(error: BaseException, *, with_values: bool) -> str:
-    """Return class and words of an error, as the last line of a traceback shows them."""
+    """Return an error's class and words, like the last line of a traceback."""
     words = words_of(error, with_values=with_values)
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -147,9 +144,10 @@ def hides_words(error: BaseException, *, with_values: bool) -> bool:
 
 
 def traceback_of(error: BaseException, *, with_values: bool) -> str:
-    """Return the traceback of an error, as Python writes it; without values, in the words shown.
+    """Return the traceback of an error as Python prints it.
 
-    Notes are left out with them. Local variables never appear.
+    Without values, its messages are those of `words_of`, and notes are left out. Local variables
+    never appear.
     """
     if with_values:
         return "".join(traceback.format_exception(error)).rstrip("\n")
@@ -188,7 +186,7 @@ def _traceback(error: BaseException, seen: set[int]) -> Iterator[str]:
 
 
 def _is_raised_by_engine(error: BaseException) -> bool:
-    """Whether the engine raised an error, or made it without raising it."""
+    """Whether the engine raised this error, or created it without raising it."""
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
@@ -196,7 +194,7 @@ def _is_raised_by_engine(error: BaseException) -> bool:
 
 
 def _codes(at: TracebackType | None) -> list[CodeType]:
-    """Return the code on the stack that is in files; `eval` may have got the rest from a record."""
+    """Return the code on the stack that is from files; other code may be from a record (`eval`)."""
     found = []
     while at is not None:
         code = at.tb_frame.f_code
@@ -207,7 +205,7 @@ def _codes(at: TracebackType | None) -> list[CodeType]:
 
 
 def _is_literal(error: BaseException, message: str, codes: list[CodeType]) -> bool:
-    """Whether a message, or the key that a KeyError quotes, is a literal of the code."""
+    """Whether a message, or the key that a KeyError quotes, is a literal in the code."""
     text = error.args[0] if type(error) is KeyError and len(error.args) == 1 else message
     if type(text) is not str:
         return False

@@ -1,4 +1,4 @@
-"""Reads what `faulthandler` writes when a signal ends a process of Python."""
+"""Parses what `faulthandler` writes when a signal ends a Python process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class FatalStack(NamedTuple):
     """The stack of the thread that got the signal."""
 
     thread: int
-    """Python's number of the thread."""
+    """Python's id of the thread."""
     lines: tuple[StackLine, ...]
-    """The innermost first."""
+    """The lines, innermost first."""
 
 
 def fatal_stack(text: str) -> FatalStack | None:
-    """Return the stack in a text; `None` if it names no thread that got a signal."""
+    """Return the stack in a text; `None` if no thread in it got the signal."""
     found = _CURRENT.search(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Imports the user's code: modules on the list in config.yaml, and nothing else."""
+"""Imports user code: only modules that config.yaml lists."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def is_dotted(reference: str) -> bool:
 def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> None:
     """Raise ConfigError if a user's module has the name of this engine.
 
-    Python would import one of them in the place of the other: which one differs between processes.
+    Python would import only one of the two, and not the same one in every process.
     """
     found = _files_of(ENGINE, python_path)
     problems = [
@@ -57,13 +57,13 @@ def require_other_names(modules: Sequence[str], python_path: Sequence[Path]) -> 
 
 
 def _files_of(name: str, folders: Sequence[Path]) -> list[Path]:
-    """Return the file of the module in each folder; a folder without `__init__.py` has none."""
+    """Return the module's file in each folder; a package needs an `__init__.py` to count."""
     specs = [PathFinder.find_spec(name, [str(folder)]) for folder in folders]
     return [Path(spec.origin).resolve() for spec in specs if spec is not None and spec.origin]
 
 
 class Settings(Protocol):
-    """What config.yaml says about the user's code; see `Config`."""
+    """The keys of config.yaml about user code; see `Config`."""
 
     @property
     def modules(self) -> Sequence[str]: ...
@@ -75,7 +75,7 @@ class UserCode:
     """Finds classes and functions by references such as `package.module:Name`."""
 
     def __init__(self, modules: Sequence[str] = (), python_path: Sequence[Path] = ()) -> None:
-        """Take the allow-list of config.yaml; a package on it includes its modules.
+        """Take the allow-list of config.yaml; a package on it includes its submodules.
 
         The folders of `python_path` are put at the front of `sys.path`. Raises ConfigError for a
         module with the name of this engine.
@@ -98,9 +98,10 @@ class UserCode:
             _import(module)
 
     def load(self, reference: str) -> Any:
-        """Return the class or function that a reference names and a module on the list defines.
+        """Return the class or function of a reference; a module on the list must define it.
 
-        Raises ConfigError, which says why, if that is not possible.
+        Raises ConfigError, which says why, if there is none: the user corrects pipeline.yaml or
+        `modules`.
         """
         module, _, name = reference.partition(":")
         wrong = form_problem(reference)
@@ -110,7 +111,7 @@ class UserCode:
         found = getattr(_import(module), name, None)
         if found is None:
             raise ConfigError(f'module "{module}" has no "{name}"')
-        # References come over a topic that others may write to, so names that the module only
+        # References come from a topic that others may write to, so names that the module only
         # imports are refused.
         home = getattr(found, "__module__", None)
         if not isinstance(home, str) or not self._allows(home):

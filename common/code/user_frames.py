@@ -1,4 +1,4 @@
-"""Finds where user code was when it raised: the lines of a traceback that are the user's own."""
+"""Finds the lines of user code in tracebacks and stacks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class UserFrame:
 
 
 class StackLine(NamedTuple):
-    """A line of a stack of which only the text is left."""
+    """A line of a stack that is known only from its text."""
 
     path: str
     line: int
@@ -60,8 +60,8 @@ class StackLine(NamedTuple):
 class Trace:
     """The traceback of an exception: all its frames, the innermost last.
 
-    If the engine has wrapped an exception of user code, the trace goes on with the frames of that
-    exception, and `error` is the exception of user code.
+    If the engine wrapped an exception of user code, the frames of that exception follow, and
+    `error` is the wrapped one.
     """
 
     error: BaseException
@@ -74,10 +74,10 @@ class Trace:
 
     @cached_property
     def user_entries(self) -> list[Entry]:
-        """The entries of user code, at most the 20 innermost; a line that recurs counts once.
+        """The entries of user code, at most the 20 innermost; a repeated line counts once.
 
-        An installed package counts as user code if the engine called it and nothing else on the
-        stack is the user's.
+        Without any user code on the stack, the first installed package that the engine called
+        counts as user code.
         """
         own = [entry for entry in self.entries if _origin(entry[0].f_code) is _Origin.USER]
         own = [entry for entry in own if _package(entry[0]) not in _CALLED_BY_THE_ENGINE]
@@ -126,7 +126,7 @@ def place_of(error: BaseException) -> str:
 
 
 def place_in(thread: int) -> str:
-    """Return the innermost line of user code that a thread is at now, as `place_of` has it."""
+    """Return the innermost line of user code that a thread is running now, as `place_of` does."""
     found = []
     frame = sys._current_frames().get(thread)
     while frame is not None:
@@ -137,9 +137,10 @@ def place_in(thread: int) -> str:
 
 
 def place_in_stack(stack: Sequence[StackLine]) -> str:
-    """Return ` in native code, called from shop.py:17 in process` for a stack, the innermost first.
+    """Return ` in native code, called from shop.py:17 in process` for a stack.
 
-    If the innermost line is not the user's, it is named too. "" for an empty stack.
+    The innermost line comes first. If it is not user code, it is named too. Returns "" for an empty
+    stack.
     """
     if not stack:
         return ""
@@ -154,7 +155,7 @@ def place_in_stack(stack: Sequence[StackLine]) -> str:
 
 
 def _in_stack(found: StackLine) -> str:
-    """Return `shop/orders.py:17 in process`; the file is relative to where Python imports it."""
+    """Return `shop/orders.py:17 in process`; the file is relative to the import path."""
     folders = [f"{folder}{os.sep}" for folder in sys.path if folder]
     inside = max((f for f in folders if found.path.startswith(f)), key=len, default="")
     return f"{found.path.removeprefix(inside)}:{found.line} in {found.function}"
@@ -177,7 +178,7 @@ def place_of_definition(defined: Callable[..., Any]) -> str:
 
 
 def with_place(error: BaseException) -> str:
-    """Return class, message and place of an error in user code that no record is to blame for."""
+    """Return class, message and place of an error in user code that no record caused."""
     place = place_of(error)
     return f"{type(error).__name__}: {error}" + (f" ({place})" if place else "")
 

@@ -1,1 +1,1 @@
-"""Reads YAML files key by key, with positions for mistakes; config.yaml and its values."""
+"""Reads YAML files key by key, with positions of mistakes; config.yaml and its values."""

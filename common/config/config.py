@@ -57,26 +57,29 @@ class SparkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that config.yaml says, checked.
+    """The content of config.yaml, checked.
 
-    `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, replicas of
-    each processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is
-    100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
-    `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
-    a copy of each state on disk. With `on_new_partitions` "read", processors without state read
-    partitions that a source gets while the job runs. `state_dir` is absolute. With
-    `log_record_values`, reasons and logs have messages that may quote records. `metrics_port`
-    (0..65535) is where each daemon shows its metrics, at `metrics_host`, `state_port` where a
-    TaskManager answers queries of state, at `state_host`, and `console_port` where the JobManager
-    serves its console; 0 is a free port, `None` is off. `console_names` are further host names that
-    the console answers to, and `console_token_file` has the token for its actions; `None` is read-
-    only. With `console_records`, which needs a token, it shows records. `control_key` is what
-    `control_key_file` holds: with it, control records are signed. `modules` are the Python modules
-    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
-    the absolute folders that are searched for them first. `tables` says what lookup tables may be
-    read from, and `secrets` what references may read, regardless of pipelines and control records.
-    `kafka` holds librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it
-    may hold passwords, so `repr` omits it.
+    `server_port` is 1..65535; `tm_number`, `parallelism` (partitions of each topic, tasks of each
+    processor) and `replication_factor` are 1 or more. `heartbeat_interval_ms` is 100..60000,
+    `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
+    `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is the number of other TaskManagers
+    that keep a copy of each state on disk. With `on_new_partitions` "read", processors without
+    state read partitions that are added to a source while the job runs. `state_dir` is absolute.
+    With `log_record_values`, reasons and logs include messages that may quote records.
+
+    `metrics_port`, `state_port` and `console_port` are 0..65535; 0 means a free port, `None` off.
+    Each daemon serves metrics on `metrics_host` and `metrics_port`, each TaskManager queries of
+    state on `state_host` and `state_port`, and the JobManager its console on `console_port`. The
+    console also answers to the host names `console_names`. `console_token_file` holds the token for
+    its actions; with `None`, it is read-only. With `console_records`, which needs a token, it shows
+    records.
+
+    With a `control_key`, the content of `control_key_file`, control records are signed. `modules`
+    are the Python modules and packages with user code; nothing else is ever imported for a
+    pipeline. `python_path` are absolute folders that are searched for them first. `tables` limits
+    what lookup tables may be read from, and `secrets` what references may read, whatever pipelines
+    and control records say. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
+    `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -133,9 +136,9 @@ class Config:
 
 
 def load_config(path: Path, wrong_kafka_setting: SettingProblem | None = None) -> Config:
-    """Return the checked contents of a config.yaml, with values in the place of references.
+    """Return the checked contents of a config.yaml, with references replaced by their values.
 
-    `wrong_kafka_setting` says what librdkafka has against a setting; see `read_kafka_settings`.
+    `wrong_kafka_setting` returns librdkafka's objection to a setting; see `read_kafka_settings`.
     Raises ConfigError with every problem found.
     """
     problems = Problems(path)
@@ -161,7 +164,7 @@ def load_config(path: Path, wrong_kafka_setting: SettingProblem | None = None) -
 
 
 def _private(config: Config, path: Path) -> Iterator[Path]:
-    """Yield the files and folders that the configuration of a file keeps from tables."""
+    """Yield the files and folders that lookup tables must not read, for a config.yaml at `path`."""
     yield path.absolute()
     yield from filter(None, (config.control_key_file, config.console_token_file))
     if not path.absolute().is_relative_to(config.state_dir):
@@ -171,10 +174,10 @@ def _private(config: Config, path: Path) -> Iterator[Path]:
 
 
 def read_python_path(path: Path) -> tuple[Path, ...]:
-    """Return the folders of `python_path` in a config.yaml, whatever else the file lacks.
+    """Return the folders of `python_path` in a config.yaml, even if other keys are wrong.
 
-    Variables that other keys name need not be set. Raises ConfigError if the file cannot be read
-    as YAML, or if its `python_path` is wrong.
+    Variables that other keys refer to need not be set. Raises ConfigError if the file cannot be
+    read as YAML, or if its `python_path` is wrong.
     """
     problems = Problems(path)
     root = read_yaml(path, problems)
@@ -308,7 +311,7 @@ def _host(fields: Fields, problems: Problems) -> str:
 
 
 def _own_address(fields: Fields, key: Text, problems: Problems, hint: str = "") -> str:
-    """Return an address of this host to listen on; `hint` ends the message about a wrong one."""
+    """Return an address of this host to listen on; `hint` ends the message for a wrong one."""
     host = fields.text(key)
     if host and not re.fullmatch(key.pattern, host):
         problems.add(
@@ -329,7 +332,7 @@ def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
 
 
 def _file(fields: Fields, key: Text, folder: Path, problems: Problems) -> Path | None:
-    """Return the absolute path of a file that may be left out."""
+    """Return the absolute path of an optional file."""
     text = fields.text(key)
     return _path(fields, key.name, text, folder, problems) if text else None
 
@@ -394,7 +397,7 @@ def _spark(fields: Fields, problems: Problems) -> SparkConfig:
 
 
 def _zone_problem(name: str, value: str) -> str:
-    """Return why a setting of Spark cannot give Python its time zone, "" if it can."""
+    """Return why a Spark setting cannot set Python's time zone; "" if it can."""
     if name == "spark.executorEnv.TZ":
         return f"leave {name} out: Python has the time zone of spark.sql.session.timeZone"
     if name == "spark.sql.session.timeZone":

@@ -303,7 +303,7 @@ _REFERENCE: Schema = {"type": "string", "pattern": REFERENCE_PATTERN}
 def config_schema() -> Schema:
     """Return the schema: a map, or a list of maps with one key each, as in the original.
 
-    It knows nothing of the environment, and compares no key with another one.
+    It does not expand variables, and does not compare keys with each other.
     """
     as_map = map_schema(CONFIG_KEYS)
     keys = {name: _expandable(schema) for name, schema in as_map["properties"].items()}
@@ -326,7 +326,7 @@ def _references(keys: Schema) -> Schema:
 
 
 def _expandable(schema: Schema) -> Schema:
-    """Return a schema that also accepts strings with `${VAR}`, wherever a value may be."""
+    """Return a schema that also accepts strings with `${VAR}` for every value."""
     if "properties" in schema:
         inside = {name: _expandable(each) for name, each in schema["properties"].items()}
         return {**schema, "properties": inside}

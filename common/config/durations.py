@@ -1,4 +1,4 @@
-"""Times in YAML such as `10 min`, in milliseconds."""
+"""Durations in YAML such as `10 min`, in milliseconds."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _SPOKEN = ("d", "h", "min", "s", "ms")
 
 
 def pattern(units: Sequence[str], low: int) -> str:
-    """Return the regular expression of whole numbers of these units from `low`, 0 or 1, up."""
+    """Return a regular expression for whole numbers of these units, from `low` (0 or 1) up."""
     number = "[1-9][0-9]*" if low else "0|[1-9][0-9]*"
     return rf"^({number})\s*({'|'.join(units)})$"
 
 
 def parsed(text: str, units: Sequence[str], low: int) -> int | None:
-    """Return a time in ms; None if its `pattern` does not match."""
+    """Return a duration in ms; `None` if the text does not match its `pattern`."""
     found = re.fullmatch(pattern(units, low), text)
     return None if found is None else int(found[1]) * _LENGTHS_MS[found[2]]
 
 
 def spoken(duration_ms: int) -> str:
-    """Return a time in the largest unit in which it is whole, such as `90 min`."""
+    """Return a duration in the largest unit that needs no fraction, such as `90 min`."""
     for unit in _SPOKEN:
         if duration_ms >= _LENGTHS_MS[unit] and duration_ms % _LENGTHS_MS[unit] == 0:
             return f"{duration_ms // _LENGTHS_MS[unit]} {unit}"

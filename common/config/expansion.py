@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Scalar, Value
 from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
 
-# The last form catches every other "${", so that a mistyped reference is never taken as text.
+# The last alternative catches every other "${", so that a mistyped reference is an error.
 _REFERENCE = re.compile(
     r"(?P<escape>\$\$\{)"
     r"|\$\{file:(?!-)(?P<file>[^}]+)\}"
@@ -20,7 +20,7 @@ _REFERENCE = re.compile(
 )
 
 REFERENCE_PATTERN = r"\$\{([A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?|file:[^}]+)\}"
-"""What a string with a reference matches, for JSON Schema."""
+"""A JSON Schema pattern for strings with a reference."""
 
 _MALFORMED = (
     '"${" starts no reference: write ${NAME}, ${NAME:-default} or ${file:PATH}, '
@@ -31,13 +31,13 @@ _MALFORMED = (
 class ExpansionError(ValueError):
     """A reference has no value, may not be read, or is malformed; `str(error)` says which.
 
-    The message names the variable or the file, and has no value in it.
+    The message names the variable or the file, and contains no value.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A variable of the environment, perhaps with a default, or a file, which never has one."""
+    """A variable of the environment, with an optional default, or a file, which never has one."""
 
     name: str = ""
     default: str | None = None
@@ -45,7 +45,7 @@ class Reference:
 
 
 class Values(Protocol):
-    """Where the values of references come from."""
+    """Supplies the values of references."""
 
     def variable(self, name: str) -> str | None:
         """Return the value of a variable, or None if it is not set.
@@ -59,7 +59,7 @@ class Values(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostValues:
-    """All variables, and all files; relative paths are relative to `folder`."""
+    """Reads all variables, and all files; relative paths are relative to `folder`."""
 
     environment: Mapping[str, str]
     folder: Path
@@ -77,12 +77,12 @@ class HostValues:
 
 
 def has_references(value: Any) -> bool:
-    """Whether a string in a JSON value has a `${`."""
+    """Whether a string in a JSON value contains `${`."""
     return any("${" in text for _, text in texts(value))
 
 
 def references(text: str) -> list[Reference]:
-    """Return the references in a text, in order. Raises ExpansionError if one is malformed."""
+    """Return the references in a string, in order. Raises ExpansionError if one is malformed."""
     found = []
     for match in _REFERENCE.finditer(text):
         if match["escape"] is None:
@@ -91,7 +91,7 @@ def references(text: str) -> list[Reference]:
 
 
 def without_references(text: str) -> str:
-    """Return a text with nothing in the place of its references."""
+    """Return a string without its references."""
     return _REFERENCE.sub("", text)
 
 

@@ -38,9 +38,9 @@ _INTEGER = re.compile(r"[+-]?(0|[1-9][0-9]{0,18})")
 class Fields:
     """The keys of one map; a key that is not in `known` is a problem.
 
-    A getter that finds a mistake reports it and returns a stand-in of the right type, so that
-    reading goes on and finds the others too; the caller raises at the end. `at` is where a
-    missing key is reported.
+    A getter that finds a mistake reports it and returns a placeholder of the right type, so that
+    reading goes on and finds further mistakes; the caller raises at the end. Missing keys are
+    reported at `at`.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Fields:
         return value
 
     def text(self, key: Text) -> str:
-        """Return a string that is not empty, or "" in place of a bad one."""
+        """Return a string that is not blank, or "" in place of a bad one."""
         value = self._value(key)
         if value is None:
             return key.default or ""
@@ -85,7 +85,7 @@ class Fields:
         return value.value
 
     def duration(self, key: Duration) -> int | None:
-        """Return a time in ms, or None if the key is not there or has a bad value."""
+        """Return a duration in ms; `None` if the key is missing or its value is bad."""
         text = self.text(key)
         if not text:
             return None
@@ -98,9 +98,9 @@ class Fields:
         return found
 
     def number(self, key: Number) -> int:
-        """Return a whole number in the key's range; a string counts only if expanded.
+        """Return a whole number in the key's range; a string counts only if it was expanded.
 
-        For a key that is missing, this is the default, or else the smallest number.
+        If the key is missing, return its default, or the smallest number if it has none.
         """
         stand_in = key.low if key.default is None else key.default
         value = self._value(key)
@@ -121,7 +121,7 @@ class Fields:
         return None if self.get(key.name) is None else self.number(key)
 
     def choice(self, key: Choice[T], *, or_: str = "") -> T:
-        """Return the choice that the key names; `or_` says what else the value may be."""
+        """Return the choice that the value names; `or_` ends the message for a bad one."""
         stand_in = key.choices[0] if key.default is None else key.default
         value = self._value(key)
         if value is None:
@@ -207,7 +207,7 @@ def _whole_number(value: Value) -> int | None:
 
 
 def _choice(value: Value) -> str:
-    """Return a value as `Choice.choices` has it; "" for one that no choice looks like."""
+    """Return a value in the form of `Choice.choices`; "" if it has another form than any choice."""
     match value:
         case Scalar(value=str() as word) if PAIR not in word:
             return word

@@ -9,13 +9,13 @@ from kafka_pipeline.common.config.keys import FILLED, Schema
 from kafka_pipeline.common.config.yaml_positions import Pair, Problems, Scalar, describe
 
 PREFIXES = ("consumer.", "producer.", "admin.")
-"""A setting with a prefix goes to that kind of client only, one without goes to all."""
+"""A setting with a prefix goes to that kind of client only, any other to all clients."""
 
 _BOOTSTRAP_SERVERS = "bootstrap.servers"
 
 OAUTH_CALLBACK = "sasl.oauthbearer.callback"
-"""Names a function of user code, `module:function`, that returns tokens: not of librdkafka's,
-which takes an object."""
+"""Names a function of user code that returns tokens, `module:function`. The setting is the
+engine's: librdkafka itself takes a function object."""
 
 _PYTHON = "it takes an object of Python, which a file cannot have"
 _OWNED = {
@@ -55,7 +55,7 @@ KAFKA_SCHEMA: Schema = {
 
 
 SettingProblem = Callable[[str, str], str | None]
-"""Returns why a setting with a name and a value is wrong; None if it is not."""
+"""Returns why a setting, given by name and value, is wrong; `None` if it is right."""
 
 
 def read_kafka_settings(
@@ -63,9 +63,9 @@ def read_kafka_settings(
 ) -> dict[str, str]:
     """Return the settings with their names and values as written, prefixes included.
 
-    Values are strings, which librdkafka accepts for all settings: `sasl.password: 012345` must
-    not become a number. `wrong` says what librdkafka has against a setting; without it, its clients
-    do so when they are made.
+    Values are strings, which librdkafka accepts for all settings: `sasl.password: 012345` must not
+    become a number. `wrong` checks each setting; without it, librdkafka checks when clients are
+    made.
     """
     settings: dict[str, str] = {}
     for pair in pairs:

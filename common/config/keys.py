@@ -1,4 +1,4 @@
-"""The keys of YAML maps as values: the source of parsing, JSON Schema and reference tables."""
+"""The keys of YAML maps as values, for parsing, JSON Schemas and reference tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kafka_pipeline.common.config import durations
 T = TypeVar("T", bound=str)
 
 Schema = dict[str, Any]
-"""A JSON Schema, draft 7, which every editor knows."""
+"""A JSON Schema, draft 7, which all editors support."""
 
 SCHEMA_VERSION = "http://json-schema.org/draft-07/schema#"
 
@@ -26,7 +26,7 @@ FILLED = r"\S"
 class ConfigKey:
     """A key of a map; `doc` is its line in the reference.
 
-    `about` says what a missing required key is for, as the end of an error message.
+    `about` says what a required key is for, at the end of the error message if it is missing.
     """
 
     name: str
@@ -35,7 +35,7 @@ class ConfigKey:
     required: bool = False
 
     def schema(self) -> Schema:
-        """Return the JSON Schema of the value, without what only the whole file shows."""
+        """Return the JSON Schema of the value; conditions that involve other keys are left out."""
         raise NotImplementedError
 
     @property
@@ -51,7 +51,7 @@ class ConfigKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Number(ConfigKey):
-    """A whole number from `low` to `high`; it may be missing without a default too."""
+    """A whole number from `low` to `high`; without a default, it may be missing."""
 
     low: int
     high: int | None = None
@@ -75,7 +75,7 @@ class Number(ConfigKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text(ConfigKey):
-    """A string that is not blank; the `pattern`, for the schema only, may refuse less than code."""
+    """A string that is not blank. The `pattern` is for the schema; code may refuse more."""
 
     default: str | None = None
     pattern: str = FILLED
@@ -97,7 +97,7 @@ class Text(ConfigKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration(Text):
-    """A time such as `10 min`, in one of the `units`; the smallest number is `low`, 0 or 1."""
+    """A duration such as `10 min`, in one of the `units`; the smallest number is `low`, 0 or 1."""
 
     low: int = 0
     units: Sequence[str] = durations.UNITS
@@ -114,7 +114,7 @@ class Duration(Text):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice(ConfigKey, Generic[T]):
-    """One of several words; `says` is its kind, for the reference, if they are too many to list.
+    """One of several words; if they are too many to list, `says` describes them in the reference.
 
     A choice such as `skip: all` is a map of one pair.
     """
@@ -130,7 +130,7 @@ class Choice(ConfigKey, Generic[T]):
 
     @property
     def pairs(self) -> Sequence[str]:
-        """The other choices, as they are written in a file: `{skip: all}`."""
+        """The choices that are pairs, as they are written in a file: `{skip: all}`."""
         return [f"{{{choice}}}" for choice in self.choices if PAIR in choice]
 
     def schema(self) -> Schema:
@@ -213,9 +213,9 @@ class Section(ConfigKey):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Free(ConfigKey):
-    """Any other value: code reads it, and `of` is its JSON Schema; `parts` are keys inside of it.
+    """A value that only code checks; `of` is its JSON Schema, and `parts` are keys inside of it.
 
-    `says` is its kind, for the reference.
+    `says` describes it in the reference.
     """
 
     of: Schema
@@ -247,7 +247,7 @@ def names(keys: Sequence[ConfigKey]) -> tuple[str, ...]:
 
 
 def _described(key: ConfigKey) -> Schema:
-    """Return the schema of a key's value, with its line of the reference and its default."""
+    """Return the schema of a key's value, with its reference line and its default."""
     default = getattr(key, "default", None)
     plain = list(default) if isinstance(default, tuple) else default
     shown = {} if plain in (None, "", []) else {"default": plain}
@@ -255,7 +255,7 @@ def _described(key: ConfigKey) -> Schema:
 
 
 def map_schema(keys: Sequence[ConfigKey]) -> Schema:
-    """Return the JSON Schema of a map that has these keys and no others."""
+    """Return the JSON Schema of a map with these keys and no others."""
     required = [key.name for key in keys if key.required]
     return {
         "type": "object",

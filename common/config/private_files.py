@@ -1,4 +1,4 @@
-"""The files that config.yaml names and no table may be read from, as they may hold secrets."""
+"""The files named in config.yaml that lookup tables must not read, as they may hold secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OF_KAFKA = ("location", "keytab")
 
 
 def referred_files(value: Value, folder: Path) -> Iterator[Path]:
-    """Yield the files of the references `${file:PATH}` in a YAML file in this folder."""
+    """Yield the files named by references `${file:PATH}` in a YAML file in this folder."""
     if isinstance(value, Items):
         for item in value.items:
             yield from referred_files(item, folder)
@@ -28,7 +28,7 @@ def referred_files(value: Value, folder: Path) -> Iterator[Path]:
 
 
 def kafka_files(settings: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the keys and certificates that settings of librdkafka name."""
+    """Yield the keys and certificates named in librdkafka settings."""
     for name, value in settings.items():
         if name.endswith(_OF_KAFKA):
             yield Path(value).absolute()

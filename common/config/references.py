@@ -1,4 +1,4 @@
-"""Puts values in the place of references in what came over a control topic."""
+"""Replaces references by their values in what came over a control topic."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ S = TypeVar("S", bound=ProcessorSpec)
 
 
 class References(Protocol):
-    """The values of references in one place."""
+    """Supplies the values of references on one host."""
 
     def expanded(self, value: Any, what: str) -> Any:
-        """Return a JSON value with values in the place of the references in its strings.
+        """Return a JSON value with the references in its strings replaced by their values.
 
         `what` names the value in errors. Raises ConfigError for a variable that is not set, a file
-        that cannot be read, and for either if config.yaml does not allow it. The message has no
-        value in it.
+        that cannot be read, and either if config.yaml does not allow it. The message contains no
+        value.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class HostReferences:
-    """The values on this host, as far as its config.yaml allows: by default, none.
+    """The values on this host that its config.yaml allows: by default, none.
 
     `place` is the name of this process in errors, such as "TaskManager 0 at host7", or "".
     """
@@ -74,10 +74,10 @@ class HostReferences:
 
 
 def with_values(spec: S, of: References | None, what: str = "config") -> S:
-    """Return a spec whose code gets values in place of references; Spark's get them with queries.
+    """Return a spec with values in place of the references in its code's config.
 
-    Without references, this is the spec itself, and `of` is not asked. `what` names its config in
-    errors. Raises ConfigError.
+    A spec without references is returned as it is, and needs no `of`. References of Spark's specs
+    are replaced with their queries. `what` names its config in errors. Raises ConfigError.
     """
     if not isinstance(spec, CodeSpec) or not has_references(spec.config):
         return spec

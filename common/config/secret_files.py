@@ -26,10 +26,10 @@ logger = structlog.get_logger()
 
 
 def warn_of_readable_secrets(config_file: Path, config: Config) -> None:
-    """Log a warning for config.yaml if it holds a secret, and for the control key's file.
+    """Log a warning if every user of the host can read config.yaml or the control key's file.
 
-    Only files that all users of the host can read are meant. A value that comes from the
-    environment (`${VAR}`) is not in the file.
+    config.yaml counts only if it contains a secret; a value from the environment (`${VAR}`) is not
+    in the file.
     """
     if _is_readable_by_all(config_file):
         names = sorted({pair.key for pair in _pairs(read_yaml(config_file, Problems(config_file)))})
@@ -55,7 +55,7 @@ def _is_readable_by_all(file: Path) -> bool:
 
 
 def _pairs(value: Value) -> Iterator[Pair]:
-    """Yield the settings below a value that are secrets, and written out."""
+    """Yield the settings below a value that are secrets and written out."""
     if isinstance(value, Items):
         for item in value.items:
             yield from _pairs(item)

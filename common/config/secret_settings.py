@@ -32,12 +32,12 @@ SECRETS = Section(
 
 @dataclass(frozen=True, slots=True)
 class SecretSettings:
-    """What references may read: variables by their names, files by absolute paths.
+    """The variables, by name, and the files, by absolute path, that references may read.
 
-    A path of a folder allows the files in it and below it. A reference with a relative path is
-    relative to `folder`, the folder of config.yaml, which is absolute if it was loaded. Symbolic
-    links are followed before a file is compared with `files`, on both sides: a link that leads out
-    of an allowed folder allows nothing.
+    The path of a folder allows all files below it. A relative path in a reference is relative to
+    `folder`, that of config.yaml, which is absolute if the file was loaded. Symbolic links are
+    resolved on both sides before a file is compared with `files`: a link out of an allowed folder
+    is refused.
     """
 
     variables: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class SecretSettings:
         return None
 
     def allowed_file(self, path: str) -> Path | None:
-        """Return the file that a reference names, free of links, or None if it is not allowed."""
+        """Return the file of a reference, with links resolved, or `None` if it is not allowed."""
         try:
             found = (self.folder / path).resolve()
             listed = [each.resolve() for each in self.files]
@@ -69,7 +69,7 @@ class SecretSettings:
 
 
 def read_secret_settings(fields: Fields, folder: Path, problems: Problems) -> SecretSettings:
-    """Return the settings of a config.yaml in `folder`; each mistake goes to `problems`."""
+    """Return the settings of a config.yaml in `folder`; each mistake is added to `problems`."""
     secrets = fields.submap(SECRETS)
     variables = secrets.texts(_VARIABLES)
     for name in variables:

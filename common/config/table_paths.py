@@ -1,4 +1,4 @@
-"""Where tables of files are, in a form that can be compared, however the path was written."""
+"""The locations of file tables in a normal form, so that paths can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 _HOST = "file"
-# As Hadoop finds the scheme: s3a://bucket/t has one, rates/2026-01-31T10:00.csv has none.
+# Hadoop's rule for schemes: s3a://bucket/t has one, rates/2026-01-31T10:00.csv has none.
 _SCHEME = re.compile(r"([^/]*?):(.*)", re.DOTALL)
 _SCHEME_NAME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _AUTHORITY = re.compile(r"[A-Za-z0-9._:@-]*")
@@ -23,15 +23,15 @@ _CHOICES = re.compile(r"\{[^{}\[\]]*\}")
 
 
 class PathError(ValueError):
-    """A path has no place that can be compared; `str(error)` says why, as a sentence's end."""
+    """A path cannot be normalized; `str(error)` says why, as the end of a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A file or a folder on this host (`file`), or on the file system of another scheme.
+    """A file or a folder, on this host (scheme `file`) or on another file system.
 
-    `folder` is what precedes the first name with a wildcard, all of it if there is none: absolute,
-    without "." and "..", and on this host without symbolic links. `pattern` has the other names.
+    `folder` is the part before the first name with a wildcard, or the whole path: absolute, without
+    "." and "..", and on this host with symbolic links resolved. `pattern` has the remaining names.
     """
 
     scheme: str
@@ -41,7 +41,7 @@ class Location:
 
     @property
     def is_on_host(self) -> bool:
-        """Whether this is a file of the host, rather than of a remote file system."""
+        """Whether this is on the host's file system."""
         return self.scheme == _HOST
 
     @property
@@ -51,22 +51,22 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """What Hadoop takes for this location; it does not decode "%20"."""
+        """The location as a path for Hadoop, which does not decode "%20"."""
         folder = [_SPECIAL.sub(r"\\\g<0>", name) for name in self.folder]
         return f"{self.scheme}://{self.authority}/{'/'.join([*folder, *self.pattern])}"
 
     def below(self, other: Location) -> tuple[str, ...] | None:
-        """Return the names that lead here from another location; None if none do."""
+        """Return the names that lead here from another location; `None` if this is not below it."""
         names, size = (*self.folder, *self.pattern), len(other.folder)
         is_below = (self.scheme, self.authority) == (other.scheme, other.authority)
         return names[size:] if is_below and self.folder[:size] == other.folder else None
 
 
 def location_of(path: str, folder: Path) -> Location:
-    """Return where a path of a table is; a relative one is relative to `folder`.
+    """Return the location of a table's path; a relative one is relative to `folder`.
 
-    `~` is the user's home, and a path without a scheme is one of this host. Raises `PathError` for
-    a path that Hadoop and this function could understand differently.
+    `~` is the user's home, and a path without a scheme is on this host. Raises `PathError` for a
+    path that Hadoop and this function could interpret differently.
     """
     if _UNSAFE.search(path):
         raise PathError("has a backslash or a control character")
@@ -101,7 +101,7 @@ def _on_host(base: str, path: str) -> Location:
     if ".." in pattern:
         raise PathError('has ".." after a wildcard')
     try:
-        # Lexically first, as Hadoop does it, and then along the links.
+        # First by text, as Hadoop normalizes paths, then with links resolved.
         start = "/" if path.startswith("/") else os.path.abspath(base)
         fixed = os.path.realpath(
             os.path.normpath(os.path.join(start, *filter(None, names[:count])))
@@ -127,9 +127,9 @@ def _count_before_wildcard(names: Sequence[str]) -> int:
 
 
 def _is_wild(name: str) -> bool:
-    """Whether a name has wildcards. Raises `PathError` if they may match more than one name.
+    """Whether a name has wildcards. Raises `PathError` for choices of several names.
 
-    Hadoop takes choices such as `{a,b}` apart before it looks at slashes.
+    Hadoop expands choices such as `{a,b}` before it splits a path at slashes.
     """
     if not _WILDCARD.search(name):
         return False

@@ -36,7 +36,7 @@ _PATHS = Texts(
     doc="folders and files that tables of files may be in: relative to the folder of config.yaml, "
     "from `~`, absolute, or URIs such as `s3a://bucket/folder`. By default, the folder of "
     "config.yaml",
-    # The scheme of a URI, or no colon before the first slash; no wildcards.
+    # A scheme, or no colon before the first slash; no wildcards.
     pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
     default=(".",),
 )
@@ -62,16 +62,16 @@ TABLES = Section(
 
 @dataclass(frozen=True, slots=True)
 class TableSettings:
-    """What a process may read: formats by Spark's short names, files and databases.
+    """What lookup tables may be read from: formats by Spark's short names, files and databases.
 
     A URL that ends in "/" after the host allows every database there: a name of letters, digits,
-    "_" and "-" may follow it. Any other URL must match exactly, parameters included: these can make
-    a driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
+    "_" and "-" may follow. Any other URL must match exactly, parameters included: these can make a
+    driver load classes, run scripts or connect elsewhere. `jdbc_drivers` are the classes that a
     table may name as its driver. URLs may hold passwords, so `repr` omits them.
 
-    Tables of files may be in `paths`, except for `private` files and folders, and for names that
-    begin with ".". Paths are relative to `folder`, the folder of config.yaml, which is absolute if
-    it was loaded. Links are followed before paths are compared, on both sides.
+    File tables may be in `paths`, except in `private` files and folders, and under names that begin
+    with ".". Paths are relative to `folder`, that of config.yaml, which is absolute if the file was
+    loaded. Links are resolved on both sides before paths are compared.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
@@ -79,13 +79,14 @@ class TableSettings:
     jdbc_drivers: tuple[str, ...] = ()
     folder: Path = Path()
     paths: tuple[str, ...] = (".",)
-    # The name of config.yaml is no setting, so two files with the same settings are equal.
+    # The name of config.yaml is not a setting: two files with the same settings are equal.
     private: tuple[Path, ...] = field(default=(), compare=False)
 
     def path_problem(self, location: Location) -> str | None:
-        """Return why no table may be read from a location, as the end of a sentence.
+        """Return why no table may be read from a location; `None` if one may.
 
-        Files of the host that a pattern or a folder leads to are to be checked one by one.
+        The reason is the end of a sentence. The caller must also check each file that a pattern or
+        a folder on the host leads to.
         """
         ways = [location.below(location_of(path, self.folder)) for path in self.paths]
         found = [way for way in ways if way is not None]
@@ -148,7 +149,7 @@ def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> Tab
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether a name is hidden by a dot; two dots begin the versions of a volume of Kubernetes."""
+    """Whether a name is hidden by a dot; Kubernetes' volumes name versions with two dots."""
     return name.startswith(".") and not name.startswith("..")
 
 
@@ -169,9 +170,9 @@ def _format_problem(format_: str) -> str | None:
 
 
 def _url_problem(url: str) -> str | None:
-    """Return what is wrong with a URL, as the end of a sentence.
+    """Return what is wrong with a URL, as the end of a sentence; `None` if nothing.
 
-    The result leaves the URL out, which may hold a password.
+    The result does not quote the URL, which may hold a password.
     """
     if _URL.fullmatch(url) is None:
         return "is not the URL of a database, such as jdbc:postgresql://host:5432/database"

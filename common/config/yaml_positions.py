@@ -1,4 +1,4 @@
-"""YAML values that know their line and column, so that messages can point to every mistake."""
+"""YAML values with their lines and columns, so that messages can point to every mistake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS = 40
 _MOST_VALUES = 100_000
 _MOST_BYTES = 4_000_000
 _MOST_LEVELS = 40
-"""Less than control records may have, in which a part of the file is nested more deeply."""
+"""Fewer levels than a control record may have, where parts of the file are nested deeper."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -39,7 +39,7 @@ class Located(Protocol):
 class Scalar:
     """A single value; `text` is the value as written in the file, without quotes.
 
-    `expanded_from` is that text if it held a `${VAR}`, which is replaced in `value`.
+    `expanded_from` is that text if it had a `${VAR}`, which is replaced in `value`.
     """
 
     line: int
@@ -80,7 +80,7 @@ Value = Scalar | Items | Map
 
 
 class Problems:
-    """Collects the mistakes in one file, to report them all at once."""
+    """Collects the mistakes in one file, to report all at once."""
 
     def __init__(self, file: Path) -> None:
         self._file = str(file)
@@ -93,7 +93,7 @@ class Problems:
             self._found.append(problem)
 
     def found_at(self, at: Located) -> bool:
-        """Whether a mistake was already found there, so that its value is meaningless."""
+        """Whether a mistake was already found there: the value is then meaningless."""
         return any((p.line, p.column) == (at.line, at.column) for p in self._found)
 
     def raise_if_any(self) -> None:
@@ -111,10 +111,10 @@ class Place:
 
 
 def read_yaml(path: Path, problems: Problems) -> Value:
-    """Return the one document in a file; keys given twice go to `problems`; the first one counts.
+    """Return the one document in a file.
 
-    Raises ConfigError if there is nothing to go on with: the file cannot be read, is empty, is
-    not UTF-8 or is not YAML.
+    If a key is given twice, the first one counts, and the other is a problem. Raises ConfigError if
+    nothing can be read: the file is unreadable, empty, not UTF-8 or not YAML.
     """
     try:
         value = _Converter(problems).value(_compose(path))
@@ -180,14 +180,14 @@ def unique_pairs(pairs: Iterable[Pair], problems: Problems) -> tuple[Pair, ...]:
 
 
 def _count(value: Value, counted: dict[int, int]) -> int:
-    """Return the number of values, where each alias counts the values that it names again."""
+    """Return the number of values; the values of an alias count again each time."""
     if id(value) not in counted:
         counted[id(value)] = 1 + sum(_count(each, counted) for each in _inside(value))
     return counted[id(value)]
 
 
 def _levels(value: Value, known: dict[int, int]) -> int:
-    """Return how deeply a value is nested, what its aliases name included."""
+    """Return the depth of nesting of a value, including its aliases."""
     if id(value) not in known:
         known[id(value)] = 1 + max((_levels(each, known) for each in _inside(value)), default=0)
     return known[id(value)]
@@ -246,7 +246,7 @@ def _syntax_error(error: yaml.MarkedYAMLError) -> tuple[str, Place]:
 
 
 class _Converter:
-    """Converts nodes to values; a node that several aliases name is converted once."""
+    """Converts nodes to values; a node with several aliases is converted once."""
 
     def __init__(self, problems: Problems) -> None:
         self._problems = problems
@@ -282,7 +282,7 @@ class _Converter:
         return self._scalar(node)
 
     def _merged(self, key: yaml.Node, value: yaml.Node) -> Iterable[Pair]:
-        """Yield the pairs of `<<: *map` or `<<: [*map, *other]`, those that count more first."""
+        """Yield the pairs of `<<: *map` or `<<: [*map, *other]`, by descending precedence."""
         given = self.value(value)
         for each in given.items if isinstance(given, Items) else (given,):
             if isinstance(each, Map):

@@ -1,1 +1,1 @@
-"""What the daemons of a job say to each other: their topics, records and last heartbeats."""
+"""The daemons' control topics, their records and their last heartbeats."""

@@ -13,10 +13,10 @@ REJECTED = "control message rejected"
 
 
 class ControlInbox:
-    """Decodes the control records that a daemon reads."""
+    """Decodes the control records that one daemon reads."""
 
     def __init__(self, codec: Codec, log: Any) -> None:
-        """`codec` is for this reader alone; `log` is a logger of structlog."""
+        """`codec` must not be shared with another reader; `log` is a logger of structlog."""
         self._codec = codec
         self._log = log
         self._rejected = CountedLog(log, REJECTED)
@@ -24,11 +24,11 @@ class ControlInbox:
 
     @property
     def rejected(self) -> int:
-        """How many records were rejected."""
+        """The number of rejected records."""
         return self._rejected.total
 
     def take(self, record: ControlRecord) -> Message | None:
-        """Return the message of a record; None if it is incomplete or rejected."""
+        """Return the message of a record; `None` if it is incomplete, or rejected."""
         if not self._has_seen_signature and SIGNATURE in dict(record.headers):
             self._has_seen_signature = True
             self._log.warning(

@@ -1,4 +1,4 @@
-"""Keeps the last heartbeats of a job, from which the state of its cluster follows."""
+"""Keeps the last heartbeats of a job, from which the state of its cluster is derived."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from kafka_pipeline.common.protocol.reported_tasks import ReportedTasks
 from kafka_pipeline.common.protocol.signing import BadSignatureError
 
 _MOST_PROCESSES = 8
-"""How many processes are remembered that had one id: each restart is another process."""
+"""The most processes of one id that are remembered: each restart is another process."""
 _MOST_BEATS = 1_000
-"""How many processes are remembered in all: those who write here can make up ids."""
+"""The most processes that are remembered in all: any writer of the topic can make up ids."""
 
 
 class HeartbeatLog:
-    """The last heartbeat of each daemon. It reads nothing itself, and has no clock."""
+    """The last heartbeat of each daemon. The caller reads the topics and supplies the time."""
 
     def __init__(self, config: Config) -> None:
         self._interval_ms = config.heartbeat_interval_ms
@@ -36,7 +36,7 @@ class HeartbeatLog:
         self._beats: list[Beat] = []
         self._reported: dict[tuple[int, str], ReportedTasks] = {}
         self._unsigned_ms: dict[str, int] = {}
-        """When the last heartbeat without a valid signature was written, by reason."""
+        """When the last heartbeat without a valid signature was written, by the reason."""
 
     @property
     def newest_ms(self) -> int:
@@ -44,7 +44,7 @@ class HeartbeatLog:
         return max((beat.sent_at_ms for beat in self._beats), default=0)
 
     def take(self, record: ControlRecord) -> None:
-        """Add the next record of a control topic; what is not a heartbeat is ignored."""
+        """Add the next record of a control topic; only heartbeats count."""
         try:
             message = self._codec.decode(record)
         except BadSignatureError as error:
@@ -67,7 +67,7 @@ class HeartbeatLog:
         return replace(status, unsigned=tuple(unsigned))
 
     def misses_full_reports(self, now_ms: int) -> bool:
-        """Whether a TaskManager that is up sends reports that cannot be completed yet."""
+        """Whether some TaskManager is up whose last full report was not read."""
         overdue_ms = MISSED_BEATS * self._interval_ms
         return any(
             isinstance(beat.content, Report)
@@ -77,7 +77,7 @@ class HeartbeatLog:
         )
 
     def _completed(self, report: Report) -> Report:
-        """Return a report made complete, if the full report that it builds on was read."""
+        """Return a partial report as a full one if the full report that it adds to was read."""
         sender = (report.tm_id, report.incarnation)
         reported = self._reported.setdefault(sender, ReportedTasks())
         reported.take(report)
@@ -87,7 +87,7 @@ class HeartbeatLog:
         return replace(report, tasks=tasks, base=None, closed=(), code=reported.code)
 
     def _forget_old(self) -> None:
-        """Keep the last heartbeat of each process, and of each id's the latest processes only."""
+        """Keep only the last heartbeat of each process, and only the last processes of each id."""
         kept: list[Beat] = []
         counts = Counter[int]()
         latest_first = newest(self._beats)[::-1]

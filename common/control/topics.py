@@ -1,17 +1,19 @@
-"""The topics in which the daemons of a job talk to each other."""
+"""The topics through which the daemons of a job talk to each other."""
 
 from __future__ import annotations
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES, RECORDS_NEED, TopicSpec
 
-# Few records, and the last `sos` must still be there for a TaskManager that joins months later.
+# These topics have few records, and the last `sos` must still be there for a TaskManager that joins
+# months later.
 _KEEP = {"cleanup.policy": "delete", "retention.ms": "-1"}
-# A version has the text of a file of any size. Not compacted: a record that does not count, since
-# it is not signed, would remove the wish by its key.
+# A version holds files of any size. The topic is not compacted: an unsigned record, which does not
+# count, would still replace the signed one with its key.
 _KEEP_ANY_SIZE = _KEEP | {"max.message.bytes": str(ANY_SIZE_BYTES)}
-# One record per TaskManager and second, of no use a minute later. Time is by the brokers' clock:
-# a heartbeat's age shows which TaskManagers are up, and the clock of its sender may be wrong.
+# One record per TaskManager and second, which nobody needs a minute later. Timestamps are the
+# brokers': the age of a heartbeat shows whether its sender is up, and the sender's clock may be
+# wrong.
 _ONE_HOUR = {
     "cleanup.policy": "delete",
     "retention.ms": "3600000",
@@ -21,7 +23,7 @@ _ONE_HOUR = {
 
 
 def control_topic(config: Config, name: str) -> TopicSpec:
-    """Return a control topic: one partition, so that its messages have one order."""
+    """Return a control topic; its one partition keeps its messages in order."""
     names = config.topic_names
     policy = {names.heartbeat: _ONE_HOUR, names.pipeline: _KEEP_ANY_SIZE}.get(name, _KEEP)
     needs = {names.pipeline: RECORDS_NEED}.get(name, frozenset())

@@ -83,19 +83,19 @@ class Admin:
         self._latest, self._lifeline = connect_with_lifeline(AdminClient, self._settings)
         self._connected_s = time.monotonic()
         self._asked: list[Future[Any]] = []
-        """The last requests that were made without waiting for answers."""
+        """The latest requests whose answers nobody waited for."""
 
     @property
     def _client(self) -> AdminClient:
-        """The client, replaced if it lost all brokers or if a recent request got no answer."""
+        """The client; replaced if it lost all brokers or if a recent request got no answer."""
         with self._changing:
             with self._lifeline.log.polling():
                 self._latest.poll(0)
-            # At once: the loss may have been long ago, as nobody else polls.
+            # Replaced at once: nobody else polls this client, so the loss may have been long ago.
             if self._lifeline.is_cut or any(map(is_unanswered, self._asked)):
                 self._replace()
             if self._former and time.monotonic() - self._former[0][1] > _KEPT_S:
-                # In a thread of its own, as closing it takes a while.
+                # In a thread of its own, as closing a client takes a while.
                 gone = [self._former.pop(0)]
                 threading.Thread(target=gone.clear, name="close", daemon=True).start()
             return self._latest
@@ -103,8 +103,8 @@ class Admin:
     def _replace(self) -> None:
         """Replace the client, unless it is new.
 
-        The former client is kept for a while: a caller may be waiting for its answers, and once it
-        is freed, missing answers never come.
+        The former client is kept for a while: a caller may be waiting for its answers, which never
+        come once the client is freed.
         """
         now_s = time.monotonic()
         if now_s - self._connected_s > _YOUNG_S:
@@ -140,11 +140,11 @@ class Admin:
             ) from error
 
     def ensure_topics(self, specs: Sequence[TopicSpec]) -> list[str]:
-        """Create the topics that are missing; return their names.
+        """Create the missing topics; return their names.
 
         Raises `ConfigError` if an existing topic has the wrong number of partitions or settings, or
-        if the cluster refuses a topic, `UnavailableError` if it refuses one only for now. Nothing
-        is created if an existing topic does not fit.
+        if the cluster refuses a topic, and `UnavailableError` if it refuses one only for now.
+        Nothing is created if an existing topic is wrong.
         """
         existing = self.partition_counts(spec.name for spec in specs)
         needy = [spec.name for spec in specs if spec.needs and spec.name in existing]
@@ -196,7 +196,7 @@ class Admin:
         return created
 
     def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Return the partitions, such as "in[0]", that take no records for lack of copies.
+        """Return the partitions, such as "in[0]", that refuse records because replicas are missing.
 
         They have fewer replicas in sync than `min.insync.replicas` of their topic; `settings` are
         the `topic_settings` of the topics to look at.
@@ -212,9 +212,9 @@ class Admin:
         return found
 
     def _require_described(self, name: str) -> None:
-        """Raise `ConfigError` for a topic that looked missing because it may not be described.
+        """Raise `ConfigError` if a topic seemed missing only because it may not be described.
 
-        Its partitions are unknown then, and nothing may be assumed of them.
+        Its partitions are then unknown, and nothing may be assumed about them.
         """
         for right in self.missing_rights({name: [DESCRIBE]}):
             raise ConfigError(
@@ -227,10 +227,10 @@ class Admin:
         return {name: count for name, count in self.topics().items() if name in wanted}
 
     def finds(self, topic: str) -> bool:
-        """Whether a topic that is to be read exists.
+        """Whether a topic to be read exists.
 
-        Raises `UnavailableError` if no broker answers, or if it may only look missing since a right
-        is.
+        Raises `UnavailableError` if no broker answers, or if the topic may seem missing only
+        because a right to it is.
         """
         if self.partition_counts([topic]):
             return True
@@ -299,7 +299,7 @@ class Admin:
     ) -> dict[str, Future[Any]]:
         """Ask for the `TopicDescription` of topics; does not wait for the answers.
 
-        A task may name a topic twice: it may read an internal topic that it writes.
+        `names` may contain a topic twice: a task may read an internal topic that it writes.
         """
         answers: dict[str, Future[Any]] = self._client.describe_topics(
             TopicCollection(list(dict.fromkeys(names))),
@@ -310,7 +310,7 @@ class Admin:
         return answers
 
     def topic_limits(self, names: Sequence[str]) -> dict[str, TopicLimits]:
-        """Return what topics accept."""
+        """Return the limits that topics set for their records."""
         found = self.topic_settings(names)
         return {name: TopicLimits.of(settings) for name, settings in found.items()}
 
@@ -338,10 +338,11 @@ class Admin:
         return self._ask(describe) if names else {}
 
     def missing_rights(self, needed: Mapping[str, Collection[str]]) -> list[str]:
-        """Return those of the operations on topics that are not allowed: "Read of topic in".
+        """Return the missing rights among the needed ones, such as "Read of topic in".
 
-        Of a topic of which nothing is allowed but DescribeConfigs, that one is left out: Kafka does
-        not say. So is a topic that does not exist, or of which no answer comes in time.
+        Topics that do not exist, or for which no answer comes in time, are left out. If nothing is
+        allowed on a topic but perhaps DescribeConfigs, Kafka does not tell, and that operation is
+        left out.
         """
         found: list[str] = []
         for topic, asked in self.request_topics(needed, _ATTEMPT_S, with_rights=True).items():
@@ -360,7 +361,7 @@ class Admin:
         return found
 
     def high_watermarks(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the end offset of each partition, open transactions included."""
+        """Return the end offset of each partition, including open transactions."""
         return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
 
     def stable_ends(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -382,10 +383,10 @@ class Admin:
         return answers
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offset of the oldest record that each partition still has, or its end.
+        """Return the offset of the oldest record in each partition, or its end if it is empty.
 
         A consumer's `get_watermark_offsets` is no substitute: it makes two requests, and if the
-        first fails, as one may while a leader starts, librdkafka 2.16 returns the end for both.
+        first fails, as may happen while a leader starts, librdkafka 2.16 returns the end for both.
         """
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
@@ -438,7 +439,7 @@ class Admin:
         self._ask(delete)
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete topics; those that do not exist are left out."""
+        """Delete topics; missing ones are ignored."""
         self._delete(
             "topic",
             names,
@@ -446,7 +447,7 @@ class Admin:
         )
 
     def delete_groups(self, groups: Sequence[str]) -> None:
-        """Delete the committed offsets of groups; those that do not exist are left out."""
+        """Delete the committed offsets of groups; missing groups are ignored."""
         self._delete(
             "group",
             groups,
@@ -470,7 +471,7 @@ class Admin:
             self._ask(delete)
 
     def _ask(self, request: Callable[[float], T]) -> T:
-        """Make a request that takes a timeout; repeat it with new metadata if nobody answers.
+        """Make a request that takes a timeout; repeat it with new metadata if there is no answer.
 
         librdkafka alone would keep waiting for the controller or leader that it knows, even if that
         is gone. A client that gets no metadata either may have lost all brokers for good (see
@@ -502,7 +503,7 @@ def is_unanswered(answer: Future[Any]) -> bool:
 
 
 def answer(future: Future[Any], right: str) -> Any:
-    """Return an answer. If this `right` is missing, raise the error that says so."""
+    """Return an answer. Raises the error that names `right` if that right is missing."""
     try:
         return future.result()
     except KafkaException as exception:

@@ -30,7 +30,7 @@ FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
 
 _NOW = 0
-"""Instead of a timestamp: the client takes the current time."""
+"""In place of a timestamp: librdkafka takes the current time."""
 
 Row = tuple[bytes | None, bytes | None]
 TimedRow = tuple[bytes | None, bytes | None, int]
@@ -50,7 +50,7 @@ class BulkWriter:
                 enable_idempotence=True,
                 acks="all",
                 linger_ms=_LINGER_MS,
-                # Java's default: keys land in the partition where Java clients put them.
+                # Java's default: keys go to the partitions that Java clients would choose.
                 partitioner="murmur2_random",
             )
             | {"on_delivery": self._on_delivery, "delivery.report.only.error": True},
@@ -63,9 +63,9 @@ class BulkWriter:
     def write_at(self, rows: Iterable[TimedRow]) -> None:
         """Hand records over with timestamps in ms, 1 or more; blocks and raises as `write`.
 
-        A broker that is killed forgets what it has of a producer whose timestamps are older than
-        its `producer.id.expiration.ms`, a day. If that happens meanwhile, records with such
-        timestamps may be there twice.
+        A broker that is killed forgets a producer whose timestamps are older than
+        `producer.id.expiration.ms`, a day by default. If that happens meanwhile, records with such
+        timestamps may be duplicated.
         """
         for key, value, timestamp in rows:
             while True:
@@ -83,8 +83,8 @@ class BulkWriter:
     def flush(self, timeout_s: float) -> None:
         """Wait until Kafka has all records.
 
-        Raises `UnavailableError` if it does not take them within `timeout_s`: it is unknown
-        then which of them have arrived.
+        Raises `UnavailableError` if it does not accept them within `timeout_s`: it is then unknown
+        which of them have arrived.
         """
         left = self._producer.flush(timeout_s)
         self._raise_if_lost()
@@ -107,12 +107,12 @@ class BulkWriter:
 def read_committed(
     config: Config, topic: str, partitions: int, stall_timeout_s: float = 30
 ) -> list[RecordBatch]:
-    """Return all committed records of a topic, those of each partition in order.
+    """Return all committed records of a topic, in order within each partition.
 
     Reads up to the high watermarks at the time of the call: the last stable offset would leave out
-    the records after the beginning of an open transaction. Raises `UnavailableError` if nothing
-    comes for `stall_timeout_s`, as happens while such a transaction stays open. Begins again if
-    records are deleted meanwhile.
+    records after the start of an open transaction. Raises `UnavailableError` if nothing comes for
+    `stall_timeout_s`, as happens while such a transaction stays open. Starts again if records are
+    deleted meanwhile.
     """
     admin = Admin(config)
     ends = admin.high_watermarks([(topic, number) for number in range(partitions)])
@@ -154,8 +154,8 @@ def read_from(
 ) -> Iterator[RecordBatch]:
     """Yield committed records of partitions from their starts up to their ends, or forever.
 
-    Fetches up to `most` records at a time, 1 or more, which are in memory together. A batch may go
-    beyond the end. Raises `UnavailableError` as `read_committed` does.
+    Fetches up to `most` records at a time (1 or more), and holds these in memory. The last batch
+    may go beyond the end. Raises `UnavailableError` as `read_committed` does.
     """
     with closing(PartitionReader(config, BULK_GROUP)) as reader:
         if ends is not None:

@@ -1,4 +1,4 @@
-"""Code that all clients share: their configuration and the meaning of their errors."""
+"""The parts that all clients share: their configuration and the meaning of their errors."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
     "processed, or the topic has lost its end"
 )
-# Hints on what to do, where the error itself gives none.
+# Hints for the user, where the error itself gives none.
 _NON_RETRIABLE = {
     KafkaError._AUTO_OFFSET_RESET: _OFFSET,
     KafkaError.OFFSET_OUT_OF_RANGE: _OFFSET,
@@ -88,7 +88,7 @@ _NON_RETRIABLE = {
         "with `pipeline restart`"
     ),
 }
-# What the next attempt knows better, as it reads the settings of its topics.
+# Errors that a new attempt can cure, as it reads its topics' settings again, with hints.
 _RETRIABLE = {
     KafkaError.INVALID_TIMESTAMP: (
         "the topic refuses the time of a record: time has gone on since it was checked, its "
@@ -100,21 +100,21 @@ _HINTS = _NON_RETRIABLE | _RETRIABLE
 
 
 class FencedError(EngineError):
-    """A newer producer has this transactional id. The caller drops its producer."""
+    """A newer producer has taken over this transactional id. The caller drops its producer."""
 
 
 class NonRetriableError(EngineError):
-    """Trying again cannot help: a missing topic, a missing right, a lost offset, a refused record.
+    """A retry cannot help: a missing topic or right, a lost offset, a refused record.
 
     The caller reports the task as failed, with this message as the reason.
     """
 
 
 class MissingRightError(NonRetriableError):
-    """A right in Kafka is missing. A caller that knows what it is on says so with `naming`."""
+    """A right in Kafka is missing. A caller that knows the resource names it with `naming`."""
 
     def __init__(self, error: KafkaError, right: str = "") -> None:
-        """`error` is Kafka's, which has no name in it; `right` is such as "Read of topic in"."""
+        """`error` is Kafka's, which names no resource; `right` does, as in "Read of topic in"."""
         super().__init__(explain(error, right))
         self.error = error
 
@@ -145,8 +145,8 @@ class TransactionFailedError(EngineError):
 def client_config(config: Config, kind: ClientKind, **settings: Any) -> dict[str, Any]:
     """Return librdkafka settings: `settings` override those of `kafka:` in config.yaml.
 
-    A name in `kafka:` without a prefix is for every client; `consumer.`, `producer.` and `admin.`
-    narrow it to one kind. Raises `ConfigError` for a callback that cannot be imported.
+    A name in `kafka:` without a prefix applies to every client; with `consumer.`, `producer.` or
+    `admin.`, to that kind of client. Raises `ConfigError` for a callback that cannot be imported.
     """
     merged: dict[str, Any] = {
         "bootstrap.servers": config.bootstrap_servers,
@@ -177,8 +177,8 @@ def _logger() -> logging.Logger:
 class _LogFilter(logging.Filter):
     """Lets through the messages that are worth a line in the log.
 
-    librdkafka's alarms about transactions are left out: the caller gets them as exceptions. While a
-    broker is away, only one of the many attempts to connect to it is logged in ten seconds.
+    librdkafka's alarms about transactions are dropped: the caller gets them as exceptions. While a
+    broker is away, only one failed connection attempt is logged every ten seconds.
     """
 
     def __init__(self) -> None:
@@ -200,11 +200,11 @@ _LOG_FILTER = _LogFilter()
 
 
 class PromptLog:
-    """Leaves out of a client's log what may be long past.
+    """Drops outdated messages from a client's log.
 
-    librdkafka keeps its messages until the client is polled. A client that is polled only now and
-    then would report lost connections long after it has connected again. So when a client was not
-    polled for two seconds, what it kept about connections is dropped.
+    librdkafka keeps its messages until the client is polled. A client that is rarely polled would
+    report lost connections long after it has connected again. So if a client was not polled for two
+    seconds, its waiting messages about connections are dropped.
     """
 
     def __init__(self) -> None:
@@ -223,7 +223,7 @@ class PromptLog:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Wrap each poll of the client."""
+        """Wrap each poll of the client in this context manager."""
         self._is_late = time.monotonic() - self._polled_s > _PROMPT_S
         try:
             yield
@@ -236,16 +236,17 @@ class PromptLog:
 
 
 def lower(settings: dict[str, Any], name: str, most: int) -> None:
-    """Set a number to `most`, unless `kafka:` of config.yaml has a smaller one."""
+    """Set a number to `most`, unless `kafka:` in config.yaml has a smaller one."""
     with suppress(ValueError):  # librdkafka reports what is wrong with it
         settings[name] = min(int(settings.get(name, most)), most)
 
 
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
-    """Make a client. Raises ConfigError for a setting of `kafka:` that librdkafka refuses.
+    """Make a client. Raises ConfigError for a setting in `kafka:` that librdkafka refuses.
 
-    With a callback for tokens, this takes a second more, which confluent-kafka waits. Raises
-    `UnavailableError` if the callback gives no token, or one that librdkafka refuses.
+    With a callback for tokens, this takes a second longer, since confluent-kafka waits for the
+    first one. Raises `UnavailableError` if the callback gives no token, or one that librdkafka
+    refuses.
     """
     callback = settings.get("oauth_cb")
     if callback is not None:
@@ -277,7 +278,7 @@ def translate(exception: KafkaException) -> Exception:
 def explain(error: KafkaError, right: str = "") -> str:
     """Return the message of an error, with a hint for the user if there is one.
 
-    `right` is what a missing right would be on, such as "Read of topic in": Kafka does not say.
+    `right` names the right in question, such as "Read of topic in", since Kafka does not.
     """
     on = _RIGHT_ON.get(error.code())
     hint = _RIGHT.format(right or on) if on else _HINTS.get(error.code())
@@ -285,10 +286,10 @@ def explain(error: KafkaError, right: str = "") -> str:
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether a consumer's error about a partition may be gone at its next attempt.
+    """Whether a consumer's error about a partition may not recur at its next attempt.
 
     That includes a missing topic: brokers that are starting do not know all topics yet.
-    `TopicWatch` reports when a topic is gone for good.
+    `TopicIdWatch` reports when a topic is gone for good.
     """
     return error.retriable() or error.code() in _PASSING | _MISSING_TOPIC | _UNCLEAR
 
@@ -297,7 +298,7 @@ def is_refusal(error: KafkaError) -> bool:
     """Whether a connection failed because one side does not accept the login or the certificate."""
     code = error.code()
     if code == KafkaError._TRANSPORT:
-        # The broker's alert comes after the handshake of TLS 1.3.
+        # With TLS 1.3, the broker's alert comes after the handshake.
         return _TLS_ALERT in error.str()
     return code in (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
@@ -305,7 +306,7 @@ def is_refusal(error: KafkaError) -> bool:
 def explain_refusal(error: KafkaError) -> str:
     """Return what is wrong with a login or a certificate, and which setting to correct.
 
-    librdkafka does not say what it has against a broker's certificate.
+    librdkafka does not say why it rejects a broker's certificate.
     """
     if error.code() == KafkaError._AUTHENTICATION:
         what = (

@@ -36,7 +36,7 @@ _LOG_INTERVAL_S = 10.0
 _PROBE_S = 3.0
 _MOST_RECORDS = 1000
 MAX_RECORD_BYTES = 1_000_000
-"""librdkafka's default."""
+"""librdkafka's default for `message.max.bytes`."""
 
 
 class ControlReader:
@@ -51,8 +51,8 @@ class ControlReader:
     ) -> None:
         """Start at the end of each topic, or up to `history` offsets before it.
 
-        With `asker`, a stalled consumer is replaced. One that lost all brokers is always replaced.
-        Raises `UnavailableError` if the brokers do not report the end offsets.
+        With `asker`, a stalled consumer is replaced. A consumer that lost all brokers is always
+        replaced. Raises `UnavailableError` if the brokers do not report the end offsets.
         """
         settings = client_config(
             config,
@@ -68,9 +68,9 @@ class ControlReader:
         self._consumer = ManagedConsumer(settings, asker)
         self._errors = _ErrorLog()
         self.ends: dict[str, int] = {}
-        """The end offset of each topic at the start: records from there on were written since."""
+        """The end offset of each topic at the start: later records were written since."""
         self.refusal = ""
-        """Which right was missing when records were last read; "" if none was."""
+        """The right that was missing at the last read; "" if none was."""
         self._consumer.assign({(topic, 0): self._start(topic, history) for topic in topics})
 
     @property
@@ -79,7 +79,7 @@ class ControlReader:
         return self._consumer.positions
 
     def read(self, wait_s: float) -> list[ControlRecord]:
-        """Return the records that have arrived, after waiting up to `wait_s` for the first."""
+        """Return the records that have arrived; waits up to `wait_s` for the first one."""
         records: list[ControlRecord] = []
 
         def take(_partition: Partition, messages: list[Message]) -> int:
@@ -98,7 +98,7 @@ class ControlReader:
     def _start(self, topic: str, history: int) -> int:
         try:
             # The first of the two offsets may be wrong (see `Admin.oldest_offsets`). If `history`
-            # reaches back before the oldest record, the consumer begins with that.
+            # goes further back than the oldest record, the consumer starts with that one.
             _, end = retry(
                 lambda left: self._ask_offsets(topic, left), _START_TIMEOUT_S, waits_for_topic=True
             )
@@ -131,7 +131,7 @@ def _record(message: Message) -> ControlRecord:
     try:
         headers = message.headers() or []
     except (SystemError, UnicodeDecodeError):
-        # A name is not UTF-8. Do not ask again: a second call would return broken tuples.
+        # A name is not UTF-8. Do not call `headers` again: it would return broken tuples.
         headers = []
     return ControlRecord(
         topic=message.topic() or "",
@@ -154,14 +154,14 @@ def _produce(
 
 
 class _ErrorLog:
-    """Logs errors with control messages: each kind of error of a topic every 10 s at most."""
+    """Logs errors with control messages: each error of a topic at most once every 10 s."""
 
     def __init__(self) -> None:
         self._log = structlog.get_logger()
         self._logged_s: dict[tuple[str, int], float] = {}
 
     def log(self, event: str, topic: str | None, error: KafkaError, needed: str) -> None:
-        """Log an error of something for which the operation `needed` must be allowed."""
+        """Log an error; `needed` is the operation that must be allowed on the topic."""
         kind = (topic or "", error.code())
         now_s = time.monotonic()
         if now_s - self._logged_s.get(kind, float("-inf")) >= _LOG_INTERVAL_S:
@@ -211,7 +211,7 @@ class ReportWriter:
         self.poll()
 
     def poll(self) -> None:
-        """Log the errors of reports that were not sent; does not block. Call it often."""
+        """Log the errors of unsent reports; does not block. Call it often."""
         with self._lifeline.log.polling():
             self._producer.poll(0)
 
@@ -225,7 +225,7 @@ class ReportWriter:
 
 
 class _LastOffset:
-    """Keeps the last record's offset. A reference to the producer would keep that alive."""
+    """Keeps the last record's offset, without a reference that would keep the producer alive."""
 
     def __init__(self) -> None:
         self.offset = -1
@@ -236,9 +236,9 @@ class _LastOffset:
 
 
 class CommandWriter:
-    """Writes control messages in transactions: the commands of the JobManager that leads.
+    """Writes control messages in transactions: the commands of the leading JobManager.
 
-    Making a writer fences every older one with its id. After any error, make a new one.
+    A new writer fences every older one with its id. After any error, make a new one.
     """
 
     def __init__(
@@ -271,8 +271,8 @@ class CommandWriter:
         """Write the records, all or none; return the offset of the last one.
 
         Raises `FencedError` if another JobManager took over, `TransactionFailedError` or
-        `NonRetriableError` if Kafka does not take them. Usually blocks for a few ms, at most
-        for the transaction timeout.
+        `NonRetriableError` if Kafka does not accept them. Usually blocks for a few ms, at most for
+        the transaction timeout.
         """
         self._require_brokers()
         try:
@@ -292,7 +292,7 @@ class CommandWriter:
         retry(self._producer.commit_transaction, self._timeout_s)
 
     def _require_brokers(self) -> None:
-        """Raise if all brokers were lost and none answers now, before a whole transaction fails."""
+        """Raise if no broker can be reached, rather than wait for a whole transaction to fail."""
         self._poll()
         if self._lifeline.is_cut:
             try:

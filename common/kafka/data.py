@@ -27,7 +27,7 @@ from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from kafka_pipeline.common.kafka.topic_watch import Describer, TopicIdWatch
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
-# librdkafka's defaults wait up to 1 s where these wait milliseconds.
+# librdkafka's defaults wait up to 1 s; these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
 # The largest possible response. With the default, 100 MB, a record of that size would stop the
 # consumer forever.
@@ -36,12 +36,12 @@ _FIRST_WAIT_S = 2.0
 
 
 class TopicAsker(Describer, EndsAsker, Protocol):
-    """Answers the requests that a reader does not make with its consumer; `Admin` is one."""
+    """Answers the requests that a reader cannot make with its consumer; `Admin` is one."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """The result of one fetch: records, ends reached, and the errors of partitions."""
+    """The result of one fetch: records, the ends that were reached, and errors of partitions."""
 
     batches: list[RecordBatch] = field(default_factory=list)
     ends: list[tuple[Partition, int]] = field(default_factory=list)
@@ -61,17 +61,18 @@ class Changes:
 
 
 class PartitionReader:
-    """Reads committed records of partitions at explicit offsets; never resets or skips.
+    """Reads committed records of partitions from explicit offsets; never resets or skips any.
 
-    The tasks of a PipelineThread share readers; each start of a task has one of its own. The
-    producers' transactions commit the offsets, under a group to which nobody ever subscribes. For
-    one thread at a time, see `ManagedConsumer`.
+    The tasks of a PipelineThread share readers; each starting task has one of its own. Offsets are
+    committed by the producers' transactions, under a group to which nobody ever subscribes. For one
+    thread at a time, see `ManagedConsumer`.
     """
 
     def __init__(self, config: Config, group: str, brokers: TopicAsker | None = None) -> None:
-        """Connect. With `brokers`, `fetch` also reports topics that have been deleted.
+        """Connect. With `brokers`, `fetch` also reports deleted topics.
 
-        It then also replaces a stalled consumer. One that lost all brokers is always replaced.
+        It then also replaces a stalled consumer. A consumer that lost all brokers is always
+        replaced.
         """
         self._group = group
         self._watch = TopicIdWatch(brokers) if brokers else None
@@ -91,7 +92,7 @@ class PartitionReader:
 
     @property
     def group_metadata(self) -> Any:
-        """The metadata that a transaction needs to commit offsets for this reader's group."""
+        """The group's metadata, which a transaction needs to commit this reader's offsets."""
         return self._consumer.client.consumer_group_metadata()
 
     @property
@@ -101,7 +102,7 @@ class PartitionReader:
 
     @property
     def paused(self) -> frozenset[Partition]:
-        """The assigned partitions of which nothing more is fetched."""
+        """The assigned partitions that are paused."""
         return self._consumer.paused
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
@@ -117,11 +118,11 @@ class PartitionReader:
                 self._watch.forget(topic)
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Fetch nothing more of these assigned partitions until they are resumed."""
+        """Stop fetching from these assigned partitions until they are resumed."""
         self._consumer.pause(partitions)
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Resume paused partitions where they were."""
+        """Resume paused partitions at their positions."""
         self._consumer.resume(partitions)
 
     def committed(
@@ -129,8 +130,9 @@ class PartitionReader:
     ) -> dict[Partition, Committed]:
         """Return the group's committed positions; partitions never committed are left out.
 
-        Waits for pending transactions to complete (KIP-447, `require_stable`). A reader that has no
-        partitions yet notices within two seconds that it may not ask.
+        Waits for pending transactions to complete (KIP-447, `require_stable`). If the right to read
+        the group is missing, raises within two seconds, provided that no partitions are assigned
+        yet.
         """
         wanted = [TopicPartition(*p) for p in partitions]
         try:
@@ -147,9 +149,9 @@ class PartitionReader:
         }
 
     def _ask_committed(self, wanted: list[TopicPartition], timeout_s: float) -> Any:
-        """Ask with ever longer timeouts, and look in between whether a right is missing.
+        """Ask with growing timeouts, and check in between whether a right is missing.
 
-        Without it, librdkafka searches for the coordinator until the time is up.
+        Without this check, librdkafka would search for the coordinator until the time is up.
         """
         deadline_s = time.monotonic() + timeout_s
         wait_s = _FIRST_WAIT_S
@@ -168,7 +170,7 @@ class PartitionReader:
             wait_s *= 2
 
     def known_end(self, partition: Partition) -> int:
-        """Return the high watermark that the last fetch saw, -1001 before the first; no I/O."""
+        """Return the high watermark seen by the last fetch, -1001 before the first; no I/O."""
         tp = TopicPartition(*partition)
         offsets = self._consumer.client.get_watermark_offsets(tp, cached=True)
         return int(offsets[1]) if offsets else -1001
@@ -176,10 +178,10 @@ class PartitionReader:
     def fetch(self, max_records: int, wait_s: float) -> Fetched:
         """Return the records that have arrived, at most `max_records`, waiting up to `wait_s`.
 
-        Offsets of a partition ascend from the one at which it was assigned, and each comes once,
-        even if librdkafka delivers records again or the consumer was replaced: the caller need not
-        check that. The records of a partition are one batch, unless the headers of some cannot be
-        read. Records of a partition that is not assigned are left out.
+        Offsets of a partition ascend from the one at which it was assigned, without duplicates,
+        even if librdkafka delivers records again or the consumer was replaced. The records of a
+        partition form one batch, except for those whose headers cannot be read. Records of
+        unassigned partitions are left out.
         """
         found: dict[Partition, Columns] = {}
 
@@ -195,9 +197,9 @@ class PartitionReader:
         return Fetched(batches, signals.ends, self._gone() + _explained(signals))
 
     def fetch_changes(self, max_records: int, wait_s: float) -> Changes:
-        """Return the changes that have arrived, as `fetch` does, of the one assigned partition.
+        """Like `fetch` for one assigned partition, but return only the last value of each key.
 
-        This is cheaper, for a caller that needs only the last value of each key.
+        This is cheaper.
         """
         changes = Changes()
         last: dict[Any, Any] = changes.last
@@ -239,15 +241,15 @@ logger = structlog.get_logger()
 
 
 class Columns:
-    """Turns the records of one partition that come from one fetch into columns.
+    """Collects the records of one partition from one fetch into columns.
 
-    A record whose headers are broken is a batch of its own, without its headers. The first call of
-    `headers` on it raises; a second call would return tuples with null pointers in them.
+    A record with broken headers becomes a batch of its own, without headers. Its first `headers()`
+    call raises; a second call would return tuples with null pointers.
     """
 
     def __init__(self, partition: Partition, begin: int) -> None:
         self.next_offset = begin
-        """The first offset that is not in here; records before it are left out."""
+        """The offset after the last record in here; records before it are left out."""
         self._topic, self._number = partition
         self._batches: list[RecordBatch] = []
         self._begin_batch()

@@ -1,4 +1,4 @@
-"""Reads the committed positions of other processors' groups, again and again."""
+"""Reads the committed positions of other processors' groups, repeatedly."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _ANSWER_S = 2.0
 
 @dataclass(slots=True)
 class _Asker:
-    """A consumer of a group, which reads nothing."""
+    """A consumer of a group that asks for positions, but reads no records."""
 
     consumer: Consumer
     lifeline: Lifeline
 
 
 class GroupPositions:
-    """Asks for positions and offsets. For one thread at a time; what is not answered is left out.
+    """Asks for positions and offsets, and leaves out those without an answer.
 
-    Each group has a consumer, as the admin client must ask no coordinator (librdkafka 4605). It
-    gets what was committed last, and does not wait for a transaction that is about to commit.
+    For one thread at a time. Each group has a consumer, as the admin client must not ask
+    coordinators (librdkafka 4605). The consumer gets the last committed positions, without waiting
+    for transactions that are about to commit.
     """
 
     def __init__(self, config: Config) -> None:
@@ -56,7 +57,7 @@ class GroupPositions:
         }
 
     def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
-        """Return the high watermarks of partitions, open transactions included."""
+        """Return the high watermarks of partitions, which include open transactions."""
         return self._offsets(partitions, OFFSET_END)
 
     def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
@@ -64,9 +65,9 @@ class GroupPositions:
         return self._offsets(partitions, OFFSET_BEGINNING)
 
     def _offsets(self, partitions: Collection[Partition], which: int) -> dict[Partition, int]:
-        """Ask for offsets by "time": the protocol has two times that mean the ends (ListOffsets).
+        """Ask for offsets by "time", of which two special values mean the ends (ListOffsets).
 
-        The admin client would make a future for each partition, which costs more than all else.
+        The admin client would make a future for each partition, which costs more than the rest.
         """
         asker = next(iter(self._askers.values()), None)
         if asker is None or not partitions:

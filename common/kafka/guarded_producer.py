@@ -30,16 +30,16 @@ _STIRS = 3
 _ROUND_TRIPS = 20
 _SLOW_LINK_S = 0.1
 _ABORT_TIMEOUT_S = 1.0
-# Codes of errors that only say that an earlier one has ended the transaction or the producer.
+# Codes of errors that only follow from an earlier one, which ended the transaction or producer.
 _CONSEQUENCES = (KafkaError._STATE, KafkaError._FATAL)
 
 
 class GuardedProducer:
-    """Makes transactional calls, and says when the producer must be replaced.
+    """Makes transactional calls, and reports when the producer must be replaced.
 
-    This is so once a connection broke, since librdkafka may hang then, or once librdkafka itself
-    has given the producer up.
-    Calls raise `FencedError`, `NonRetriableError` or `TransactionFailedError`.
+    That is after a connection broke, since librdkafka may then hang, and after librdkafka itself
+    has declared the producer unusable. Calls raise `FencedError`, `NonRetriableError` or
+    `TransactionFailedError`.
     """
 
     def __init__(self, settings: dict[str, Any], timeout_s: float, threads: SpareThreads) -> None:
@@ -48,7 +48,7 @@ class GuardedProducer:
         self._threads = threads
         self._connections = _Connections()
         self._log = PromptLog()
-        # The error callback does not report that a connection was closed; the log does.
+        # The closing of a connection is only logged, not passed to the error callback.
         logger = self._log.logger(settings, self._connections.on_log)
         self.client = connect(
             Producer, settings | {"error_cb": self._connections.on_error, "logger": logger}
@@ -76,7 +76,7 @@ class GuardedProducer:
             raise TransactionFailedError("the connection to a broker broke")
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Let librdkafka call back. An error that is fatal to the producer is raised here, once."""
+        """Let librdkafka call back. Raises an error that is fatal to the producer, once."""
         try:
             with self._log.polling():
                 self.client.poll(timeout_s)
@@ -85,10 +85,10 @@ class GuardedProducer:
             raise self._end from exception
 
     def cause(self, exception: KafkaException) -> Exception:
-        """Translate an error. Once a transaction or producer has failed, errors do not say why."""
+        """Return the translated error, or the earlier error that it follows from."""
         if exception.args[0].code() in _CONSEQUENCES:
             try:
-                # This changes nothing after a failure, but raises the reason for it.
+                # After a failure, this call changes nothing, but raises the reason for the failure.
                 self.client.begin_transaction()
             except KafkaException as cause:
                 return translate(cause)
@@ -111,12 +111,13 @@ class GuardedProducer:
             raise translate(exception) from exception
 
     def send_offsets(self, positions: list[TopicPartition], group_metadata: Any) -> None:
-        """Add the offsets to the transaction, in a thread that can be left behind.
+        """Add the offsets to the transaction, in a thread that may be abandoned.
 
-        After a connection was closed, librdkafka may wait forever for a change of another one,
-        whatever the timeout (its issues 5456 and 5511). A request for metadata makes such a change.
-        If not even three answers help, only a new producer does; over a slow link, the offsets
-        themselves may take that long. If no connection was closed, the brokers are just slow.
+        After a connection was closed, librdkafka may wait, whatever the timeout, for a state change
+        of some connection that never comes (its issues 5456 and 5511). A metadata request causes
+        one. If three of these do not help, only a new producer does; over a slow link, more are
+        tried, since sending the offsets may itself take that long. If no connection was closed, the
+        brokers are just slow.
         """
 
         def send() -> None:
@@ -130,7 +131,7 @@ class GuardedProducer:
         sent = self._threads.submit(send)
         deadline_s = time.monotonic() + self._timeout_s
         answers, answer_s = 0, 0.0
-        # In short waits: time in which this process is stopped must not look like a hang.
+        # In short waits: time during which this process is stopped must not look like a hang.
         while not any(wait([sent], timeout=_WAIT_S).done for _ in range(_WAITS)):
             is_enough = answers >= _STIRS + _ROUND_TRIPS * answer_s
             if is_enough or time.monotonic() > deadline_s:
@@ -155,15 +156,15 @@ class GuardedProducer:
     def close(self) -> None:
         """Abort the open transaction and drop the producer; does not block.
 
-        A thread does both: aborting takes up to a second, dropping waits for librdkafka's threads.
-        If the transaction could not be aborted, the next `fence` of its id aborts it.
+        A thread does both: aborting takes up to a second, and dropping waits for librdkafka's
+        threads. If the abort fails, the next `fence` of this id aborts the transaction.
         """
         last = [self.client]
         del self.client
         threading.Thread(target=_abort_and_free, args=(last,), name="close", daemon=True).start()
 
     def _retry(self, call: Callable[[float], T], timeout_s: float) -> T:
-        """Make a call as `retry` does; raise the cause of the error."""
+        """Make a call as `retry` does; raise the cause of its error."""
         try:
             return retry(call, timeout_s)
         except TransactionFailedError as error:
@@ -173,9 +174,9 @@ class GuardedProducer:
 
 
 class _Connections:
-    """Keeps what librdkafka reports about a producer's connections.
+    """Records librdkafka's reports about a producer's connections.
 
-    This is an object of its own: the producer refers to it, and would never be freed if it referred
+    This is an object of its own: the producer refers to it, and could never be freed if it referred
     to the producer.
     """
 
@@ -187,8 +188,8 @@ class _Connections:
         self.have_broken = self.has_disconnected = False
 
     def on_error(self, error: KafkaError) -> None:
-        # Nothing was in progress on a connection that was never made; while one of several brokers
-        # is away, such errors come all the time. But transactions need their coordinator.
+        # A connection that was never made had no request in progress, and such errors come all the
+        # time while one of several brokers is away. But transactions need their coordinator.
         text = error.str()
         if "Connect to" not in text or "TxnCoordinator" in text:
             self.have_broken = True
@@ -200,11 +201,11 @@ class _Connections:
 
 
 def _abort_and_free(last: list[Producer]) -> None:
-    """Free the producer that is in `last`, the only reference to it.
+    """Free the producer in `last`, which must be the only reference to it.
 
-    librdkafka must not be ended while it registers a partition with the transaction: it may handle
-    the failed request before it counts it, and an assertion (`txn_req_cnt > 0` in rdkafka_txnmgr.c)
-    then ends the process. A transaction that is being aborted registers nothing.
+    librdkafka must not end while it registers a partition with the transaction: it may handle the
+    failed request before counting it, and an assertion (`txn_req_cnt > 0` in rdkafka_txnmgr.c) then
+    ends the process. A transaction that is being aborted registers nothing.
     """
     # Errors come from a producer that is fenced, has no transaction, or waits for its brokers.
     with suppress(EngineError):

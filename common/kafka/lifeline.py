@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Lifeline:
-    """Reports that a client lost all brokers five seconds ago and must be replaced.
+    """Reports when a client must be replaced: it lost all brokers five seconds ago.
 
-    The last broker that shuts down cleanly names no broker in its last answers. librdkafka then
-    forgets all brokers that it knew. If the connections break at that very moment, it never
-    connects again (its issue 5301, open; seen with 2.16.0). From outside, this looks as if the
-    brokers were away. So every client that reports the loss of all brokers is replaced, and so is
-    its successor if it finds none.
+    When the last broker shuts down cleanly, its last answers name no brokers, and librdkafka
+    forgets all that it knew. If the connections break at that very moment, it never connects again
+    (its issue 5301, open; seen with 2.16.0). This looks the same as if the brokers were away. So
+    every client that reports the loss of all brokers is replaced, and so is its successor if it
+    finds none.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Lifeline:
         self.refusal: KafkaError | None = None
         """The first refusal of a login or a certificate, on either side."""
         self.log = PromptLog()
-        """The log of the client; a client that is polled only now and then needs its `polling`."""
+        """The log of the client; wrap polls in its `polling` if the client is rarely polled."""
 
     def on_error(self, error: KafkaError) -> None:
         """Record an error; the client calls this while it is polled."""
@@ -48,12 +48,12 @@ class Lifeline:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the first refusal was three seconds ago: it is not only a broker that starts."""
+        """Whether the first refusal was three seconds ago: it is not just a starting broker."""
         return self.refusal is not None and time.monotonic() - self._refused_s >= REFUSED_AFTER_S
 
     @property
     def is_cut(self) -> bool:
-        """Whether the client has lost all brokers, and none is known to have answered since."""
+        """Whether the client has lost all brokers, and no answer has come since."""
         return self._lost_s is not None
 
     @property

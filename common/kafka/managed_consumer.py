@@ -1,4 +1,4 @@
-"""A consumer that is replaced when it stops delivering; its successor goes on where it was."""
+"""A consumer that is replaced when it stops delivering; its successor resumes its positions."""
 
 from __future__ import annotations
 
@@ -28,23 +28,24 @@ logger = structlog.get_logger()
 
 @dataclass(slots=True)
 class ConsumerSignals:
-    """The reports of a consumer that are not records: the ends that it reached, and errors."""
+    """What a consumer reports besides records: the ends that it reached, and errors."""
 
     ends: list[tuple[Partition, int]] = field(default_factory=list)
     errors: list[tuple[Partition, KafkaError]] = field(default_factory=list)
 
 
 class ManagedConsumer:
-    """Owns a consumer, with the partitions that it reads, its positions, and the paused ones.
+    """Owns a consumer, with its assigned partitions, their positions, and the paused ones.
 
     A consumer that lost all brokers (`Lifeline`) or is stalled (`StallWatch`) is replaced. The new
-    one gets the same partitions at the offsets to read next.
+    one starts at the same positions.
 
-    It is stalled, too, if it brings nothing of some partitions from their assignment on: librdkafka
-    never reads a topic that was deleted and made anew if the leader epoch that it knows is larger.
+    A consumer also counts as stalled if nothing has come from some partitions since their
+    assignment: librdkafka never reads a topic that was deleted and created again if the leader
+    epoch that it knows is larger.
 
-    For one thread at a time. confluent-kafka lets only one call into a consumer. Others try again
-    every millisecond, in no order: with a few threads that wait for a broker, one starves for a
+    For one thread at a time. confluent-kafka lets only one call into a consumer. Other callers
+    retry every millisecond, in no order: if a few threads wait for a broker, one may starve for a
     minute.
     """
 
@@ -54,7 +55,7 @@ class ManagedConsumer:
         self._stall_watch = StallWatch(asker) if asker else None
         self._unheard_watch = StallWatch(asker) if asker else None
         self._unheard: set[Partition] = set()
-        """The partitions of which nothing has come since they were assigned, not even an end."""
+        """The partitions from which nothing has come since they were assigned, not even an end."""
         self._connect()
         self._positions: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
@@ -62,9 +63,9 @@ class ManagedConsumer:
     def _connect(self) -> None:
         self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
         self._starts: dict[Partition, int] = {}
-        """The offsets at which this consumer began."""
+        """The offsets at which this consumer started."""
         self._topics: set[str] = set()
-        """The topics whose leaders this consumer has looked for."""
+        """The topics whose leaders this consumer has looked up."""
 
     @property
     def client(self) -> Consumer:
@@ -78,7 +79,7 @@ class ManagedConsumer:
 
     @property
     def paused(self) -> frozenset[Partition]:
-        """The assigned partitions of which nothing more is fetched."""
+        """The assigned partitions that are paused."""
         return frozenset(self._paused)
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
@@ -91,8 +92,8 @@ class ManagedConsumer:
             self._unheard.update(positions)
         for topic in {topic for topic, _ in positions} - self._topics:
             self._topics.add(topic)
-            # librdkafka looks for the leaders of new topics once a second. This call makes it look
-            # at once, and the search goes on after the call has ended.
+            # librdkafka looks up the leaders of new topics once a second. This call starts the
+            # search at once, and it continues after the call has ended.
             with suppress(KafkaException):
                 self._consumer.list_topics(topic, timeout=_LEADER_WAIT_S)
 
@@ -107,22 +108,22 @@ class ManagedConsumer:
             self._unheard -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
-        """Fetch nothing more of these assigned partitions until they are resumed."""
+        """Stop fetching from these assigned partitions until they are resumed."""
         chosen = list(partitions)
         self._paused.update(chosen)
         self._consumer.pause([TopicPartition(*partition) for partition in chosen])
 
     def resume(self, partitions: Iterable[Partition]) -> None:
-        """Resume paused partitions where they were."""
+        """Resume paused partitions at their positions."""
         chosen = list(partitions)
         self._paused.difference_update(chosen)
         self._consumer.resume([TopicPartition(*partition) for partition in chosen])
 
     def receive(self, max_records: int, wait_s: float, take: Take) -> ConsumerSignals:
-        """Give `take` the records that have arrived, at most `max_records`, waiting up to `wait_s`.
+        """Pass up to `max_records` that have arrived to `take`; waits up to `wait_s` for the first.
 
-        Records of a partition that is not assigned are left out. If nothing has arrived, replaces
-        the consumer when necessary.
+        Records of unassigned partitions are left out. If nothing has arrived, replaces the consumer
+        when necessary.
         """
         signals = ConsumerSignals()
         has_records = self._receive(max_records, wait_s, signals, take)
@@ -149,10 +150,10 @@ class ManagedConsumer:
         return signals
 
     def refusal(self) -> KafkaError | None:
-        """Return why the coordinator of the group cannot be found, if a right is missing for that.
+        """Return the error if a missing right hides the group's coordinator, else `None`.
 
-        librdkafka reports it once, where records come, and searches on. Of a consumer that has
-        partitions, this is not known: records would be lost.
+        librdkafka reports it once, among the records, and keeps searching. With assigned
+        partitions, returns `None` without looking, since records would be lost.
         """
         if self._positions:
             return None
@@ -168,9 +169,9 @@ class ManagedConsumer:
     def _receive(
         self, max_records: int, wait_s: float, signals: ConsumerSignals, take: Take
     ) -> bool:
-        """Hand over the records that have arrived, and return whether there are any.
+        """Hand over the records that have arrived; return whether there were any.
 
-        A chunk is freed before the next one is made. So all of them use the same memory, which
+        Each chunk is freed before the next one is made, so that all use the same memory, which
         stays in the processor's cache.
         """
         first = self._consumer.poll(wait_s)
@@ -223,7 +224,8 @@ class ManagedConsumer:
                 records.append(message)
             elif partition not in self._positions:
                 if _is_refusal(error):
-                    # Records are read without it, but the search for a coordinator never ends.
+                    # Records can be read without this right, but the search for a coordinator never
+                    # ends.
                     right = f"Describe of group {self._settings['group.id']}"
                     logger.warning("a right is missing", reason=explain(error, right))
             elif error.code() == KafkaError._PARTITION_EOF:
@@ -235,15 +237,15 @@ class ManagedConsumer:
     def _is_of_now(self, error: KafkaError, message: Message) -> bool:
         """Return whether an error belongs to the current assignment of a partition.
 
-        librdkafka drops the records of an assignment that has ended, but not its error "offset out
-        of range": the next assignment of the partition gets it. The offset tells the two apart,
-        because only a consumer that fell behind while others went on can have had that error.
+        librdkafka drops the records of an earlier assignment, but not its error "offset out of
+        range", which the next assignment of the partition gets. The offset tells the two apart:
+        only a consumer that fell behind, while another one read on, can have had that error.
         """
         is_lost_offset = error.code() == KafkaError._AUTO_OFFSET_RESET
         return not is_lost_offset or (message.offset() or 0) >= self._starts[_partition(message)]
 
     def _misses_some(self, signals: ConsumerSignals) -> bool:
-        """Whether the brokers have records of partitions of which nothing comes."""
+        """Whether the brokers have records of partitions from which nothing has come."""
         assert self._unheard_watch is not None
         heard = {partition for partition, _ in (*signals.ends, *signals.errors)}
         heard |= {p for p in self._unheard if self._positions[p] != self._starts[p]}
@@ -264,7 +266,7 @@ class ManagedConsumer:
         return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
 
     def _replace(self) -> None:
-        # In a thread of its own, because the old one may be waiting for anything.
+        # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect()
         self.assign(self._positions.copy())

@@ -1,4 +1,4 @@
-"""Writes records to any partitions in transactions, for tools that move records between topics."""
+"""Writes records to any partitions in transactions, for tools that move records."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _POLL_S = 0.1
 
 
 class RecordMover:
-    """Writes records in transactions, all of a call or none."""
+    """Writes records in transactions: all records of a call, or none."""
 
     def __init__(self, config: Config, transactional_id: str) -> None:
-        """Fence all earlier movers with this id; what they have not committed is aborted.
+        """Fence all earlier movers with this id; their uncommitted records are aborted.
 
         Raises `UnavailableError` if Kafka does not answer.
         """
@@ -38,7 +38,7 @@ class RecordMover:
             enable_idempotence=True,
             acks="all",
             message_max_bytes=ANY_SIZE_BYTES,
-            # Java's default: keys land in the partition where Java clients put them.
+            # Java's default: keys go to the partitions that Java clients would choose.
             partitioner="murmur2_random",
         )
         self._producer, self._lifeline = connect_with_lifeline(Producer, settings)
@@ -51,8 +51,8 @@ class RecordMover:
     def write(self, records: Iterable[OutputRecord]) -> None:
         """Write records in one transaction.
 
-        Raises `UnavailableError` if Kafka does not take them, or if another mover has begun; then
-        it has none of them, or, if the commit got no answer, perhaps all.
+        Raises `UnavailableError` if Kafka does not accept them, or if another mover has started.
+        None of them were then written, or, if only the commit got no answer, perhaps all.
         """
         topics: set[str] = set()
         try:
@@ -74,7 +74,8 @@ class RecordMover:
 
     def _produce(self, record: OutputRecord) -> None:
         topic, key, value, partition, timestamp, headers = record
-        # confluent-kafka's type does not say that a list of headers may have bytes only.
+        # confluent-kafka's type does not allow a list of headers with only bytes, though it may be
+        # one.
         some: Any = headers or []
         while True:
             try:

@@ -22,7 +22,7 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "principal": str,
     "extensions": dict,
 }
-"""What the function returns: the types of the parts, of which the last two may be missing."""
+"""The types of the parts of the function's result, of which the last two may be missing."""
 
 logger = structlog.get_logger()
 
@@ -31,8 +31,8 @@ class TokenCallback:
     """The `oauth_cb` of one client: asks the function that config.yaml names for each token.
 
     librdkafka calls it on a thread of its own, when four fifths of a token's life have passed. If
-    that fails, it asks again every 10 s, and the client goes on with the connections that it has.
-    No error has the message of the function's exception, which may quote a token.
+    that fails, it asks again every 10 s, and the client continues with its open connections. Errors
+    leave out the message of the function's exception, which may quote a token.
     """
 
     def __init__(self, reference: str, function: Callable[[str], Any]) -> None:
@@ -43,7 +43,7 @@ class TokenCallback:
 
     @classmethod
     def of(cls, config: Config, reference: str) -> TokenCallback:
-        """Import the function. Raises ConfigError if `modules` does not allow or have it."""
+        """Import the function. Raises ConfigError if `modules` does not list or contain it."""
         try:
             function = UserCode.of(config).load(reference)
         except ConfigError as error:
@@ -53,12 +53,12 @@ class TokenCallback:
     def prepare(self, config: str) -> None:
         """Get the first token of a client that is about to be made.
 
-        Raises `UnavailableError` if there is none: librdkafka would only say that none came.
+        Raises `UnavailableError` with the reason if there is none; librdkafka would give no reason.
         """
         self._first = self._ask(config)
 
     def __call__(self, config: str) -> tuple[Any, ...]:
-        """Return a token, as confluent-kafka wants it. Raises `UnavailableError` if there is none.
+        """Return a token in confluent-kafka's form. Raises `UnavailableError` if there is none.
 
         `config` is the setting `sasl.oauthbearer.config`.
         """

@@ -53,8 +53,8 @@ class Offsets:
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the committed offsets of a group; partitions never committed are left out."""
-        # Not with the admin client: its requests to a coordinator that is slow to answer can abort
-        # the process (librdkafka 4605, 5397).
+        # Not with the admin client: its requests to a slow coordinator can abort the process
+        # (librdkafka 4605, 5397).
         with closing(PartitionReader(self._config, group)) as reader, suppress(EngineError):
             return offsets_of(reader.committed(list(partitions), ANSWER_S))
         return {}
@@ -62,7 +62,7 @@ class Offsets:
     def first_records(self, positions: Mapping[Partition, int]) -> dict[Partition, FirstRecord]:
         """Return the first record at or after the given offset of each partition.
 
-        Reads up to a megabyte of each.
+        Reads up to a megabyte from each.
         """
         group = self._config.topic_names.fetch_group
         deadline_s = time.monotonic() + ANSWER_S

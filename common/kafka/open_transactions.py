@@ -1,4 +1,4 @@
-"""Where open transactions hold committed reads back, as far as offsets and records show it."""
+"""Finds the open transactions that block readers of committed records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_S = 0.2
 
 
 class Held(NamedTuple):
-    """A partition in which a transaction is open: its oldest record is at the last stable offset.
+    """A partition with an open transaction, whose first record is at the last stable offset.
 
     Readers of committed records see nothing from `stable_end` on. `end` is the high watermark.
     """
@@ -32,17 +32,17 @@ def held_partitions(admin: Admin, partitions: Collection[Partition]) -> dict[Par
     asked = list(partitions)
     if not asked:
         return {}
-    # In this order: what comes between the two requests can only raise the last stable offset.
+    # In this order: records between the two requests can only raise the last stable offset.
     ends = admin.high_watermarks(asked)
     stable = admin.stable_ends(asked)
     return {each: Held(stable[each], ends[each]) for each in asked if stable[each] < ends[each]}
 
 
 def append_times(config: Config, positions: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return when the brokers got the record at an offset of each partition, in ms, by their clock.
+    """Return when the brokers received the record at an offset of each partition, in ms.
 
-    Partitions are left out whose records have the times of their writers, as those of most topics,
-    and those of which nothing comes within four seconds. Open transactions are read, too.
+    Leaves out partitions without an answer within four seconds, and those whose records have their
+    writers' timestamps, as in most topics. Records of open transactions count.
     """
     settings = client_config(
         config,

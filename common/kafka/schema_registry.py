@@ -1,4 +1,4 @@
-"""Converts keys and values by schemas that a Confluent schema registry keeps.
+"""Converts keys and values by schemas from a Confluent schema registry.
 
 Needs the extra `schemaregistry`, which is imported only when a function here is called. The bytes
 are in the format of Confluent's serializers: a zero, the schema's id in four bytes, the data.
@@ -23,11 +23,11 @@ _PASSING = {408, 425, 429}
 
 @dataclass(frozen=True, slots=True)
 class SchemaRegistry:
-    """The address of a schema registry, and what to ask it for.
+    """The address of a schema registry, and how to use it.
 
     `settings` are further settings of Confluent's `SchemaRegistryClient`, such as
     `{"basic.auth.user.info": "user:password"}` or `ssl.ca.location`. With `register=False`, schemas
-    are only looked up: one that is not registered is a `ConfigError`.
+    are only looked up: one that is not registered raises `ConfigError`.
     """
 
     url: str
@@ -120,7 +120,7 @@ def _writing(registry: SchemaRegistry, subject: str) -> dict[str, Any]:
 
 
 def _reading(subject: str) -> dict[str, Any]:
-    """Name the subject here: by default it is derived from the topic, which serdes do not know."""
+    """Set the subject: by default it is derived from the topic, which serdes do not know."""
     return {"subject.name.strategy": lambda context, record_name: subject}
 
 
@@ -130,7 +130,7 @@ def _guarded(
     writer: Callable[[Any, Any], Any],
     reader: Callable[[Any, Any], Any],
 ) -> SerdeFunctions:
-    """Wrap Confluent's serializers in functions whose errors say whose fault it is."""
+    """Wrap Confluent's serializers in functions whose errors say what is to blame."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     context = SerializationContext(subject, MessageField.VALUE)

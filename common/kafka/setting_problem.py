@@ -1,4 +1,4 @@
-"""What librdkafka has against a setting, found without a client and without a broker."""
+"""Checks a setting with librdkafka, without a client and without a broker."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from kafka_pipeline.common.config.kafka_settings import OAUTH_CALLBACK
 
 _END = "none.of.librdkafkas"
 _PLUGINS = "plugin.library.paths"
-"""librdkafka would load and run them."""
+"""Not checked here: librdkafka would load and run these libraries."""
 _UNKNOWN = "No such configuration property"
 
 
 def setting_problem(name: str, value: str) -> str | None:
-    """Return why librdkafka refuses a setting of `kafka:`, or None if it takes it.
+    """Return why librdkafka refuses a setting of `kafka:`; `None` if it accepts it.
 
-    Settings are taken one after the other, and the last one here does not exist. So no client is
-    made: no thread, no connection, and no file that the setting names is read.
+    librdkafka takes settings one after the other, and the last one here does not exist. So no
+    client is made: no thread, no connection, and no file that the setting names is read.
     """
     plain = name.removeprefix("consumer.").removeprefix("producer.").removeprefix("admin.")
     if plain in (OAUTH_CALLBACK, _PLUGINS):

@@ -1,4 +1,4 @@
-"""Detects a consumer that delivers nothing although there is something to read."""
+"""Detects a consumer that delivers nothing although there are records to read."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class StallWatch:
     may take.
 
     A consumer also delivers nothing while it reads past records of aborted transactions. So each
-    time that a new consumer did not help, the next one gets twice as long.
+    time a new consumer did not help, the next one gets twice as long.
 
-    At most half a second counts of the time between two checks: for the rest, this process was
-    stopped or busy with other things.
+    Of the time between two checks, at most half a second counts: for the rest, this process was
+    stopped or busy.
     """
 
     def __init__(self, asker: EndsAsker) -> None:
@@ -52,7 +52,7 @@ class StallWatch:
         self.begin(now_s)
 
     def begin(self, now_s: float) -> None:
-        """Record that the consumer has something else to read from now on."""
+        """Record that the consumer reads other partitions or positions from now on."""
         self._looked_s = now_s
         self._silent_s = 0.0
         self._pending = {}

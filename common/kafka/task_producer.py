@@ -33,7 +33,7 @@ from kafka_pipeline.common.record_batch import (
 )
 from kafka_pipeline.common.suggest import counted
 
-# librdkafka takes 0 for the current time, so a record with timestamp 0 becomes 1 ms younger.
+# librdkafka reads 0 as the current time, so a record with timestamp 0 is sent with 1 instead.
 _FIRST_MS = 1
 _RETRY_BACKOFF_MS = 5
 _SEND_QUEUE_RECORDS = 500_000
@@ -46,9 +46,9 @@ class TaskProducer:
     """The producer of one task: one transaction after another under a stable transactional id.
 
     Creating a second producer with the same id and calling `fence` ends the first one's right to
-    write and aborts the transaction that it left open (KIP-98). After any error the producer is
-    dropped and replaced: librdkafka lacks KIP-890, so a delayed request of a doubtful transaction
-    could otherwise reach the next transaction.
+    write and aborts the transaction that it left open (KIP-98). After any error, the producer is
+    dropped and replaced: librdkafka lacks KIP-890, so a delayed request of a transaction whose
+    outcome is in doubt could otherwise reach the next transaction.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class TaskProducer:
     ) -> None:
         """Connect. `size_limits` has the `max.message.bytes` of every topic to write to.
 
-        `arcs` are those topics of which so many partitions are read, and no others. Producers may
-        share the `threads` for librdkafka calls that may hang.
+        `arcs` maps those topics of which only a number of partitions is read to that number.
+        Producers may share the `threads` for librdkafka calls that may hang.
         """
         self._timeout_s = config.transaction_timeout_ms / 1000
         self._state_offsets: dict[str, int] = {}
@@ -73,20 +73,21 @@ class TaskProducer:
             transaction_timeout_ms=config.transaction_timeout_ms,
             enable_idempotence=True,
             acks="all",
-            # Java's default: keys land in the partition where Java clients put them.
+            # Java's default: keys go to the partitions that Java clients would choose.
             partitioner="murmur2_random",
-            # With the default, a transaction that follows another one would wait 100 ms.
+            # With the default, a transaction would wait 100 ms after the one before it.
             retry_backoff_ms=_RETRY_BACKOFF_MS,
             # librdkafka ignores this while it flushes, and a commit flushes. So nothing waits, but
-            # under load, a request has 1,000 records instead of 100 to 200.
+            # under load, a request contains 1,000 records instead of 100 to 200.
             linger_ms=5,
             queue_buffering_max_messages=_SEND_QUEUE_RECORDS,
             queue_buffering_max_kbytes=_SEND_QUEUE_KBYTES,
         )
         # librdkafka refuses a longer timeout than the transaction's.
         lower(settings, "socket.timeout.ms", config.transaction_timeout_ms)
-        # librdkafka has one limit for all topics and does not measure as brokers do, so it gets
-        # one that `size_limit` never exceeds. Batches of several records must suit every topic.
+        # librdkafka has one limit for all topics and measures sizes differently from brokers, so it
+        # gets a limit that `size_limit` never exceeds. Batches of several records must suit every
+        # topic.
         lower(settings, "batch.size", min([_BATCH_BYTES, *size_limits.values()]))
         largest = max([_SMALLEST_MESSAGE_MAX_BYTES, *size_limits.values()])
         lower(settings, "message.max.bytes", largest)
@@ -104,7 +105,7 @@ class TaskProducer:
         Raises `NonRetriableError` if an arc has more partitions than are read.
         """
         self._producer.fence(timeout_s)
-        # Also makes librdkafka know all of these topics, which `_require_arcs` relies on.
+        # This also makes librdkafka look up all of these topics, which `_require_arcs` relies on.
         for topic, count in self._arcs.items():
             if self.num_partitions(topic) != count:
                 raise NonRetriableError(_grown(topic, count))
@@ -115,7 +116,7 @@ class TaskProducer:
         return self._producer.is_suspect
 
     def require_connected(self) -> None:
-        """Raise, as `commit` does, the error that makes this producer suspect, if any."""
+        """Raise the error that makes this producer suspect, if any, as `commit` does."""
         self._producer.require_connected()
 
     def begin(self) -> None:
@@ -164,8 +165,8 @@ class TaskProducer:
     ) -> None:
         """Send records, each small enough for the topic (`size_limit`). Raises as `commit`.
 
-        `partitions` has the partition of each record; -1, or `None` for all, means that the key
-        decides, which such a record must have.
+        `partitions` has the partition of each record. With -1, or `None` for all, the key decides;
+        such a record must have one.
         """
         taken = 0
         if headers is None:
@@ -233,7 +234,7 @@ class TaskProducer:
                 raise self._producer.cause(exception) from exception
 
     def send_state(self, topic: str, partition: int, changes: Mapping[bytes, bytes | None]) -> None:
-        """Send state changes to a partition of a state topic; `commit` returns where they end.
+        """Send state changes to a partition of a state topic; `commit` returns their end offsets.
 
         Raises `NonRetriableError` for a change that is too large: the outputs that depend on it
         have already been sent.
@@ -250,12 +251,13 @@ class TaskProducer:
         last = len(keys) - 1
         taken = self._produce_all(repeat(topic), values[:last], keys[:last], repeat(partition))
         for index in range(taken, len(keys)):
-            # It must not refer to this producer, which would then live until the delivery.
+            # The callback must not refer to this producer, which would then live until the
+            # delivery.
             callback = partial(_note_offset, self._state_offsets) if index == last else None
             self.send(topic, keys[index], values[index], 0, None, partition, callback)
 
     def _produce_all(self, *columns: Iterable[Any]) -> int:
-        """Call `produce` with the items of columns until the queue is full; return how many fit."""
+        """Call `produce` for each row of columns until the queue is full; return how many fit."""
         taken = 0
         try:
             for _ in map(self._producer.client.produce, *columns):
@@ -271,10 +273,10 @@ class TaskProducer:
     ) -> dict[str, int]:
         """Commit the transaction together with the positions in the input (next offsets to read).
 
-        Returns the offsets after the last records of `send_state`, by topic.
-        Usually blocks for a few ms, at most for the transaction timeout. Raises `FencedError`,
-        `NonRetriableError` or `TransactionFailedError`. If the outcome is in doubt, the committed
-        offsets show it after the next `fence`.
+        Returns the offsets after the last records of `send_state`, by topic. Usually blocks for a
+        few ms, at most for the transaction timeout. Raises `FencedError`, `NonRetriableError` or
+        `TransactionFailedError`. If the outcome is in doubt, the committed offsets show it after
+        the next `fence`.
         """
         self.require_connected()
         self._require_arcs()
@@ -291,9 +293,10 @@ class TaskProducer:
     def _require_arcs(self) -> None:
         """Raise `NonRetriableError` if records may have gone to partitions that nobody reads.
 
-        librdkafka spreads keys over the partitions that it knows, and only ever learns of more. It
-        refuses a record for a partition that it does not know, at once and without a broker. If it
-        takes one, the transaction must not be committed. This costs 1 µs for each arc.
+        librdkafka spreads keys over the partitions that it knows, whose number only grows. It
+        refuses a record for an unknown partition at once, without asking a broker. So if it accepts
+        one for the first partition that nobody reads, the transaction must not be committed. This
+        costs 1 µs for each arc.
         """
         deadline_s = time.monotonic() + self._timeout_s
         for topic, count in self._arcs.items():

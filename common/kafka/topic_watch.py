@@ -1,4 +1,4 @@
-"""Detects topics that are deleted while they are read, which librdkafka does not report."""
+"""Detects topics that are deleted while being read, which librdkafka does not report."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ class Describer(Protocol):
 
 
 class TopicIdWatch:
-    """Asks every five seconds whether topics are still the same ones as at first.
+    """Asks every five seconds whether topics still have the ids that they had at first.
 
-    Brokers that are starting or lag behind may know less than others, so an answer that a topic is
-    gone counts only if no other answer contradicts it for ten seconds. A missing answer means
-    nothing.
+    Brokers that are starting or lag behind may know less than others, so a topic counts as gone
+    only if no answer has contradicted that for ten seconds. A missing answer means nothing.
     """
 
     def __init__(self, describer: Describer) -> None:
@@ -56,7 +55,7 @@ class TopicIdWatch:
         }
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that is no longer read: if it is read again, it counts as a new one."""
+        """Forget a topic that is no longer read: if it is read again, it counts as new."""
         for known in (self._pending, self._ids, self._suspects):
             known.pop(topic, None)
 

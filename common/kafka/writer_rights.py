@@ -13,9 +13,9 @@ from kafka_pipeline.common.kafka.clients import MissingRightError
 def named(
     error: EngineError, config: Config, transactional_id: str, topics: Iterable[str] = ()
 ) -> EngineError:
-    """Return the error of a writer to these topics, with the right if it is one that is missing.
+    """Return the error of a writer to these topics; one about a missing right names that right.
 
-    May ask a broker, and blocks 6 s at most.
+    May ask a broker, and blocks for 6 s at most.
     """
     if not isinstance(error, MissingRightError):
         return error

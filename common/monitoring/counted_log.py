@@ -1,4 +1,4 @@
-"""Logs what others can make happen without end, ever more rarely."""
+"""Logs events that others can cause without limit, at growing intervals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _MOST_CHARACTERS = 500
 
 
 class CountedLog:
-    """Counts an event by its reason, and logs the 1st, 2nd, 4th, 8th … time of each reason.
+    """Counts an event by reason, and logs the 1st, 2nd, 4th, 8th … time of each reason.
 
-    A hundred reasons are logged at most, so that those who cause the events cannot fill the log.
-    `add` may be called from any thread.
+    At most a hundred reasons are logged, so that nobody can fill the log by causing events. `add`
+    may be called from any thread.
     """
 
     def __init__(self, log: Any, event: str) -> None:

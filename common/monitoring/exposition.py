@@ -1,4 +1,4 @@
-"""Puts samples into the format that Prometheus reads."""
+"""Renders samples in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PROCESS_METRICS = (
     "process_open_fds",
     "process_max_fds",
 )
-"""What `ProcessCollector` shows of a process, on Linux."""
+"""The metrics of a process that `ProcessCollector` has on Linux."""
 
 Samples = Callable[[], Iterable[Sample]]
-"""Returns all samples of a daemon, as they are at this moment."""
+"""Returns the current samples of a daemon."""
 
 
 class Exposition:
-    """The page with all metrics of a daemon, and those of its process (`process_…`)."""
+    """The page with all metrics of a daemon and its process (`process_…`)."""
 
     def __init__(self, samples: Samples) -> None:
         self._registry = CollectorRegistry()
@@ -40,13 +40,13 @@ class Exposition:
         ProcessCollector(registry=self._registry)
 
     def page(self, accept: str = "") -> tuple[bytes, str]:
-        """Return the page and its content type; `accept` is what the reader takes (HTTP)."""
+        """Return the page and its content type; `accept` is the request's HTTP header."""
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
 
 class _Samples(Collector):
-    """Asks for the samples each time that the page is read, so nothing is kept of what is gone."""
+    """Asks for the samples each time the page is read, so that nothing outdated is kept."""
 
     def __init__(self, samples: Samples) -> None:
         self._samples = samples

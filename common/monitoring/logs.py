@@ -1,4 +1,4 @@
-"""Structured logs on stderr: for people on a console, or one JSON object per line."""
+"""Structured logs on stderr: for people at a terminal, or one JSON object per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_pipeline.common.printable import LAYOUT, printable
 
 
 class _StandardError:
-    """Standard error that raises no error if the disk is full or the reader is gone."""
+    """Standard error, without exceptions if the disk is full or the reader is gone."""
 
     def write(self, text: str) -> None:
         with suppress(OSError, ValueError):
@@ -30,7 +30,7 @@ class _StandardError:
 
 
 class _Handler(logging.StreamHandler[Any]):
-    """Handles the standard library's entries; `modules` have a level of their own."""
+    """Handles the standard library's entries; loggers of `modules` have their own level."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         super().__init__(_StandardError())
@@ -58,10 +58,10 @@ def configure(
 
     Each entry has `event`, `level`, an ISO `timestamp` in UTC, and the bound values: `task`,
     `epoch`, `thread`, `task_manager`. Bind them with `get_logger().bind(…)` for a logger or with
-    `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of libraries
-    that log with the standard library go the same way, from warnings up; entries of the user
-    `modules` and of everything below these, from `level` up. Tracebacks have messages that may
-    quote records only `with_values`.
+    `structlog.contextvars` for a thread. Colours appear on a terminal only. Entries of the standard
+    library's `logging` are included: warnings and worse of libraries, and entries of at least
+    `level` of the user `modules` and their submodules. Messages in tracebacks that may quote
+    records are shown only `with_values`.
     """
     lowest = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -75,7 +75,7 @@ def configure(
         processors=[*shared, *renderers],
         wrapper_class=structlog.make_filtering_bound_logger(lowest),
         logger_factory=structlog.WriteLoggerFactory(output),
-        # A cached logger would keep what an earlier call configured.
+        # A cached logger would keep the configuration of an earlier call.
         cache_logger_on_first_use=False,
     )
     handler = _Handler(modules)

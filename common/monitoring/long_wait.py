@@ -1,4 +1,4 @@
-"""Says in the log, again and again, for what a daemon waits."""
+"""Logs, again and again, what a daemon is waiting for."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ EVERY_S = 10.0
 
 
 class LongWait:
-    """Logs a wait that lasts, each ten seconds."""
+    """Logs a wait every ten seconds while it lasts."""
 
     def __init__(self, log: Any, event: str) -> None:
-        """`log` is a logger of structlog, and `event` says what is waited for."""
+        """`log` is a logger of structlog, and `event` says what the daemon is waiting for."""
         self._log = log
         self._event = event
         self._since_s = 0.0
         self._said_s: float | None = None
 
     def look(self, now_s: float, *, waits: bool) -> None:
-        """Log the wait if it has lasted ten seconds, or ten more; `now_s` only goes forward."""
+        """Log the wait if it has lasted for ten more seconds; `now_s` must never decrease."""
         if not waits:
             self._said_s = None
         elif self._said_s is None:

@@ -9,7 +9,7 @@ _STATM = Path("/proc/self/statm")
 
 
 def resident_bytes() -> int:
-    """Return how much memory this process has in RAM; 0 on systems that do not say."""
+    """Return the resident memory of this process in bytes; 0 on systems that do not report it."""
     try:
         pages = int(_STATM.read_text("ascii").split()[1])
     except OSError:

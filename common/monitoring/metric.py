@@ -1,4 +1,4 @@
-"""Metrics and their samples, as values; `exposition.py` puts them into Prometheus' format."""
+"""Metrics and their samples, as values; `exposition.py` renders them for Prometheus."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 from kafka_pipeline.common.monitoring.times import Times
 
 PREFIX = "kafka_pipeline_"
-"""Begins the names of all metrics."""
+"""The prefix of the names of all metrics."""
 
 
 class MetricKind(StrEnum):
@@ -40,7 +40,7 @@ class Metric:
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names that a query can use."""
+        """The names of its series, for queries."""
         name = self.full_name
         if self.kind is MetricKind.HISTOGRAM:
             return f"{name}_bucket", f"{name}_sum", f"{name}_count"
@@ -66,7 +66,7 @@ class Sample:
 
 
 def counter(name: str, doc: str, *labels: str) -> Metric:
-    """Return a metric that only grows, but for new starts."""
+    """Return a metric that only grows, except that it restarts from 0 with its process."""
     return Metric(MetricKind.COUNTER, name, doc, labels)
 
 
@@ -76,5 +76,5 @@ def gauge(name: str, doc: str, *labels: str) -> Metric:
 
 
 def histogram(name: str, doc: str, *labels: str) -> Metric:
-    """Return a metric of times, in seconds, by how long they were."""
+    """Return a metric of durations in seconds, counted by length."""
     return Metric(MetricKind.HISTOGRAM, name, doc, labels)

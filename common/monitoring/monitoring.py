@@ -1,4 +1,4 @@
-"""How a daemon is monitored: /metrics, /healthz and /readyz, if `metrics_port` asks for them."""
+"""Serves /metrics, /healthz and /readyz of a daemon, if `metrics_port` is set."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kafka_pipeline.common.monitoring.exposition import Exposition, Samples
 from kafka_pipeline.common.process.http_server import HttpAnswer, HttpServer
 
 Problems = Callable[[], list[str]]
-"""Returns what is wrong, as sentences for people; nothing if all is well."""
+"""Returns problems, as sentences for people; empty if all is well."""
 
 _STARTING = "the daemon is starting"
 
 
 class Pages:
-    """Serves the pages on threads of their own; what they show is asked for with each request."""
+    """Serves the pages on threads of their own; each request gets their current content."""
 
     def __init__(self, host: str, port: int, health: Problems) -> None:
         """Listen on a port, 0 for a free one.
@@ -34,11 +34,11 @@ class Pages:
 
     @property
     def port(self) -> int:
-        """The port that the pages are on."""
+        """The port of the pages."""
         return self._server.port
 
     def show(self, samples: Samples, ready: Problems) -> None:
-        """Show these metrics from now on, and whether the daemon is ready."""
+        """Show these metrics from now on; `ready` decides whether the daemon is ready."""
         self._exposition, self._ready = Exposition(samples), ready
 
     def close(self) -> None:
@@ -68,15 +68,15 @@ def _body(status: str, problems: list[str]) -> bytes:
 
 _TIMEOUTS = 2
 _MARGIN_S = 60.0
-"""A JobManager waits for 60 s and a transaction until Kafka has taken its first command."""
+"""A JobManager may wait 60 s, plus a transaction, until Kafka has accepted its first command."""
 
 
 class LoopWatch:
-    """Notices that a daemon's main loop hangs. The loop calls `turned`, any thread the rest.
+    """Notices when a daemon's main loop hangs. The loop calls `turned`, any thread the rest.
 
-    Until the loop begins, nothing is wrong: a daemon that cannot start ends by itself. The limit is
-    longer than any call of the loop may block while Kafka is away: a supervisor that restarts a
-    daemon for that would only make it worse.
+    Before the first round, nothing is wrong: a daemon that cannot start ends by itself. The limit
+    is longer than any call of the loop may block while Kafka is away, as a supervisor that then
+    restarts the daemon would only make things worse.
     """
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
@@ -85,7 +85,7 @@ class LoopWatch:
         self._turned_s: float | None = None
 
     def turned(self) -> None:
-        """Record that the loop has begun another round."""
+        """Record that the loop has started another round."""
         self._turned_s = self._clock()
 
     def problems(self) -> list[str]:
@@ -102,10 +102,10 @@ logger = structlog.get_logger()
 
 
 class Monitoring:
-    """The pages of a daemon; without a `metrics_port` there are none, and nothing happens."""
+    """The pages of a daemon; without a `metrics_port`, there are none, and all calls do nothing."""
 
     def __init__(self, config: Config) -> None:
-        """Listen, before anything that takes long. Raises as `Pages`."""
+        """Listen; call this before anything that takes long. Raises as `Pages`."""
         self._watch = LoopWatch(config)
         self._pages: Pages | None = None
         if config.metrics_port is not None:
@@ -114,12 +114,12 @@ class Monitoring:
             logger.info("metrics are shown", host=host, port=self._pages.port)
 
     def begin(self, samples: Samples, ready: Problems) -> None:
-        """Show the daemon, which now runs."""
+        """Show the daemon's metrics, and from now on whether it is ready."""
         if self._pages is not None:
             self._pages.show(samples, ready)
 
     def turned(self) -> None:
-        """Record that the main loop has begun another round."""
+        """Record that the main loop has started another round."""
         self._watch.turned()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where event time comes from: who writes the topics that a processor reads, and who needs that."""
+"""The sources of event time: who writes the topics that a processor reads, and who needs time."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 
 _BY_TIME = ("times", "join_times", "numbered_times")
-"""The rules by which the times of steps are spread: they say which stores have times."""
+"""The spreading rules of stores that hold the event time of steps."""
 
 
 class Writer(Strict, frozen=True, kw_only=True):
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
-    `inputs` has the number of partitions by topic. Those in `internal` are written by the job too,
-    and it has the processors that take what comes of them out of sources, sorted. What comes of
-    `feedback` may depend on records of the one who asks, who must not wait for that.
+    `inputs` maps topics to their numbers of partitions. `internal` maps those that the job itself
+    writes to the processors that read their records from sources, sorted. Records of the topics in
+    `feedback` may depend on records of the reader for whom this is made: it must not wait for them.
     """
 
     processor: Name
@@ -31,24 +31,24 @@ class Writer(Strict, frozen=True, kw_only=True):
 
     @property
     def tasks(self) -> int:
-        """How many tasks write the topic."""
+        """The number of tasks that write the topic."""
         return max(self.inputs.values(), default=0)
 
     def origins(self, topic: str) -> frozenset[str]:
-        """Return the processors that take what comes of an input out of sources."""
+        """Return the processors that read the records of an input from sources."""
         return frozenset(self.internal.get(topic, (self.processor,)))
 
 
 class EventTimeSpec(Strict, frozen=True, kw_only=True):
-    """Who writes the internal topics that a processor reads, by topic.
+    """The writers of the internal topics that a processor reads, by topic.
 
-    A processor that has none needs no event time, and nobody after it does.
+    Without internal topics, neither the processor nor any processor downstream needs event time.
     """
 
     writers: Mapping[Name, tuple[Writer, ...]] = {}
 
     def origins(self, topic: str, *, with_feedback: bool = True) -> frozenset[str]:
-        """Return the processors that take what comes of an internal topic out of sources."""
+        """Return the processors that read the records of an internal topic from sources."""
         return frozenset().union(
             *(
                 writer.origins(each)
@@ -60,7 +60,7 @@ class EventTimeSpec(Strict, frozen=True, kw_only=True):
 
 
 def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
-    """Return whose time each processor must know, for those that need event time or pass it on."""
+    """Return the writers for each processor that needs event time, or that passes it on."""
     flow = _Flow(pipeline)
     return {
         processor.id: EventTimeSpec(
@@ -76,7 +76,7 @@ def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
 
 
 class _Flow:
-    """How records go from processor to processor."""
+    """The flow of records between processors."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -94,12 +94,12 @@ class _Flow:
                 for writer in self.written.get(topic, ()):
                     after[writer.id].add(each.id)
         self._reached = {each: _closure(after, each) for each in after}
-        """The processors that records may come to from each one, itself included."""
+        """The processors that records of each one may reach, including itself."""
         self._known_origins: dict[tuple[str, str], frozenset[str]] = {}
-        """What `_origins` has found."""
+        """The results of `_origins`."""
 
     def passes_time(self, processor: PipelineProcessor) -> bool:
-        """Return whether a processor, or one after it, needs event time."""
+        """Return whether a processor, or one downstream of it, needs event time."""
         return any(
             self._needs_time(each)
             for each in self._pipeline.processors
@@ -107,10 +107,11 @@ class _Flow:
         )
 
     def writers(self, processor: PipelineProcessor, topic: str) -> Iterator[Writer]:
-        """Yield who writes an internal topic that a processor reads.
+        """Yield the writers of an internal topic that a processor reads.
 
-        Answers to what the processor itself has sent say nothing about its time, so that two that
-        answer each other, as in a foreign-key join, do not wait for each other.
+        Their inputs leave out answers to what the processor itself has sent: these say nothing
+        about its time. So two processors that answer each other, as in a foreign-key join, do not
+        wait for each other.
         """
         for writer in self.written[topic]:
             inputs = {
@@ -135,13 +136,13 @@ class _Flow:
             )
 
     def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
-        """Yield the topics that a writer's progress depends on, for the one who asks."""
+        """Yield the topics that a writer's progress depends on, as seen by its reader `asker`."""
         for topic in self._pipeline.in_topics(writer):
             if not self._is_answer(topic, writer, asker):
                 yield topic
 
     def _origins(self, processor: PipelineProcessor, topic: str) -> frozenset[str]:
-        """Return the processors that take what comes of an internal topic out of sources."""
+        """Return the processors that read the records of an internal topic from sources."""
         found: set[str] = set()
         seen = {(processor.id, topic)}
         waiting = [(processor, topic)]
@@ -179,7 +180,7 @@ class _Flow:
 
 
 def _may_look_up(spec: ProcessorSpec) -> bool:
-    """Return whether records of a processor may look up rows, which wait for other inputs."""
+    """Return whether a processor may look up rows, so that its records wait for other inputs."""
     return isinstance(spec, TopologySpec) or (
         isinstance(spec, SparkSpec) and bool(spec.topic_tables)
     )

@@ -15,10 +15,10 @@ from kafka_pipeline.common.topics import RECORDS, RECORDS_NEED, STATE, STATE_NEE
 class Pipeline:
     """A checked pipeline: no cycles, and every processor lies between source and sink.
 
-    `processors` are in topological order; among those that could come next, file order decides.
-    `partitions` has the partition counts of those topics whose count differs from `parallelism`.
-    `renames` has former ids by today's, of processors and of what they are made of. It is about a
-    change only, and no version of a pipeline keeps it.
+    `processors` are in topological order; where that leaves a choice, in file order. `partitions`
+    has the partition counts that differ from `parallelism`, by topic. `renames` maps the current
+    ids of processors and their parts to former ids. It describes one change, so stored versions of
+    a pipeline leave it out.
     """
 
     processors: tuple[PipelineProcessor, ...]
@@ -28,14 +28,14 @@ class Pipeline:
     renames: Mapping[str, str] = field(default_factory=dict, hash=False, compare=False)
 
     def processor(self, processor_id: str) -> PipelineProcessor:
-        """Return the processor with this id; KeyError if there is none."""
+        """Return the processor with this id; raises KeyError if there is none."""
         for processor in self.processors:
             if processor.id == processor_id:
                 return processor
         raise KeyError(processor_id)
 
     def partitions_of(self, topic: str) -> int:
-        """Return how many partitions a topic has, or gets when it is created."""
+        """Return the number of partitions that a topic has, or will be created with."""
         return self.partitions.get(topic, self.parallelism)
 
     def in_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class Pipeline:
         )
 
     def read_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
-        """Return all topics that the tasks of a processor read, those of global stores included."""
+        """Return all topics that the tasks of a processor read, and those of its global stores."""
         return (*self.in_topics(processor), *processor.global_stores.values())
 
     def state_topics(self, processor: PipelineProcessor) -> dict[str, str]:
@@ -83,7 +83,7 @@ class Pipeline:
             for to in processor.to
             if to != SINK and to not in processor.topics
         }
-        # What is sent to a query may go to another processor first, which makes rows of groups.
+        # Records sent to a query may go to another processor first, which makes rows of groups.
         between |= {
             topic: processor.id
             for processor in self.processors
@@ -99,7 +99,7 @@ class Pipeline:
 
     @property
     def uncounted_topics(self) -> set[str]:
-        """The internal topics for which nobody has set a number of partitions."""
+        """The internal topics whose number of partitions is not set."""
         return {
             processor.topics[topic]
             for processor in self.processors
@@ -108,15 +108,15 @@ class Pipeline:
         }
 
     def task_count(self, processor: PipelineProcessor) -> int:
-        """Return how many tasks a processor has: as many as its largest topic has partitions.
+        """Return the number of a processor's tasks: the partitions of its largest input topic.
 
-        It has none if it reads by patterns and the cluster has not been asked yet.
+        It is 0 if the processor reads by patterns that were not yet matched against the cluster.
         """
         return max(map(self.partitions_of, self.in_topics(processor)), default=0)
 
     @property
     def tasks(self) -> tuple[TaskId, ...]:
-        """All tasks, processor by processor, partition by partition."""
+        """All tasks, in the order of processors and partitions."""
         return tuple(
             TaskId(processor.id, number)
             for processor in self.processors
@@ -139,8 +139,8 @@ class Pipeline:
 
         In order: sources, arcs, state topics (compacted), dead letters, sinks. They have
         `partitions_of(topic)` partitions; state topics have one for each task. Sources and sinks
-        belong to the user: missing ones are created with the broker's defaults, but compacted if
-        only global stores follow them.
+        belong to the user: missing ones are created with the broker's defaults, or compacted if
+        only global stores read them.
         """
 
         def spec(

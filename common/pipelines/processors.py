@@ -23,8 +23,8 @@ SINK = "sink"
 class OnError(StrEnum):
     """What a task does with a record that its processor rejects.
 
-    An error that shows a mistake in user code, such as a `TypeError`, rejects no record: it FAILS
-    the task, unless the policy is one of those for `ALL` errors.
+    An error that shows a mistake in user code, such as a `TypeError`, does not reject the record:
+    it makes the task FAILED, unless the policy is one for `ALL` errors.
     """
 
     FAIL = "fail"
@@ -45,9 +45,10 @@ class OnError(StrEnum):
 
 
 class LoggedStore(Strict, frozen=True):
-    """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
+    """A store with a state topic; `topic_config` has settings of the topic, by Kafka's names.
 
-    A store that is not `persistent` is in memory. `spreading` says which task has which entries.
+    A store that is not `persistent` is in memory. `spreading` decides which task owns which
+    entries.
     """
 
     name: str
@@ -59,7 +60,7 @@ class LoggedStore(Strict, frozen=True):
 
 
 class Meeting(Strict, frozen=True):
-    """Topics whose records meet by key in a step, so that they need as many partitions.
+    """Topics whose records meet by key in a step, so that they need as many partitions each.
 
     `step` is the name of the step, and `topics` are names in `PipelineProcessor.from_`.
     """
@@ -73,10 +74,10 @@ class PipelineProcessor:
     """One processor of the pipeline, from which its tasks are made.
 
     `to` and `from_` hold processor ids in file order, or `SINK` and `SOURCE`, or topic names, which
-    are the keys of `topics`. `from_` is empty only if the processor reads by patterns that have not
-    been matched against the cluster's topics yet. `stores` are those that its tasks restore from
-    state topics. `sources` says how sources are read that have settings, by their names in `from_`.
-    `meetings` is None if nobody knows which of the topics meet: then all of them may.
+    are the keys of `topics`. `from_` is empty only if the processor reads by patterns that were not
+    yet matched against the cluster's topics. `stores` are those that its tasks restore from state
+    topics. `sources` has the sources with settings, by their names in `from_`. `meetings` is `None`
+    if unknown: then any topics may meet.
     """
 
     id: Name
@@ -92,9 +93,9 @@ class PipelineProcessor:
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
-        """The topics that it reads and that are internal to a user's topology or to a query.
+        """The inputs that are internal to a user's topology or to a query.
 
-        The values are their partition counts, or None for those that have none set.
+        The values are their partition counts, or `None` if not set.
         """
         return self.spec.internal_topics
 
@@ -105,7 +106,7 @@ class PipelineProcessor:
 
     @property
     def patterns(self) -> tuple[re.Pattern[str], ...]:
-        """Patterns of further topics that it reads; only the cluster knows which topics match."""
+        """Patterns of further topics to read; only the cluster knows which topics match."""
         given = self.spec.topic_patterns
         return tuple(re.compile(each.pattern, each.flags) for each in given)
 
@@ -116,5 +117,5 @@ class PipelineProcessor:
 
     @property
     def has_standbys(self) -> bool:
-        """Whether its tasks have state on disk, so that other TaskManagers can keep copies."""
+        """Whether its tasks have state on disk, of which other TaskManagers can keep copies."""
         return any(store.persistent for store in self.stores)

@@ -1,6 +1,6 @@
-"""Specs say what processors do, as values: one class for each `type` of pipeline.yaml.
+"""Specs describe processors as values: one class for each `type` in pipeline.yaml.
 
-`streams/pipeline/kinds/` says how each is read, checked and run.
+The modules in `streams/pipeline/kinds/` read, check and run them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DEFAULT_MAX_PROCESS_TIME_MS = 300_000
 DEFAULT_BUFFERED_RECORDS = 1000
 DEFAULT_SUM = 1
 GROUPS_TOPIC = "groups-repartition"
-"""The name of the internal topic that brings the rows of a query's groups together."""
+"""The internal topic that brings the rows of each group of a query together."""
 
 SHAPE_STORE = "shape"
-"""The name of the store that says what the other stores of a query's groups keep."""
+"""The store that describes the layout of the other stores of a query's groups."""
 
 BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
@@ -40,9 +40,9 @@ EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
 DEFAULT_MAX_COLLECTED = 10_000
-"""How many values a collection of a group may have."""
+"""The default limit of values in a collection of a group."""
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
-"""Makes the time at which a record is read the time of the record."""
+"""The time of a record is the time at which it is read."""
 
 
 class FieldTime(Strict, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class FieldTime(Strict, frozen=True, kw_only=True):
 
 
 class SourceSpec(Strict, frozen=True, kw_only=True):
-    """How a source is read; a serde that is None is that of the processor."""
+    """How to read a source; a serde of `None` means the processor's."""
 
     key: str | None = None
     value: str | None = None
@@ -63,7 +63,7 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
 
 
 class Serdes(Strict, frozen=True, kw_only=True):
-    """The names of the serdes of records that come in and go out."""
+    """The names of the serdes of input and output records."""
 
     key: str = BYTES
     value: str = BYTES
@@ -72,7 +72,7 @@ class Serdes(Strict, frozen=True, kw_only=True):
 
 
 class StoreSpec(Strict, frozen=True, kw_only=True):
-    """A store of a user's class; times, in ms, are None for types that do not have them."""
+    """A store of a user's class; times, in ms, are `None` for store types without them."""
 
     name: Name
     type: StoreType = "key_value"
@@ -86,7 +86,7 @@ class StoreSpec(Strict, frozen=True, kw_only=True):
 
 
 class AsyncSettings(Strict, frozen=True, kw_only=True):
-    """The settings of an `AsyncProcessor`; the class decides about those that are None."""
+    """The settings of an `AsyncProcessor`; `None` leaves the choice to the class."""
 
     max_in_flight: Positive | None = None
     timeout_ms: Positive | None = None
@@ -106,10 +106,10 @@ class TableSpec(Strict, frozen=True, kw_only=True):
 class TopicTableSpec(Strict, frozen=True, kw_only=True):
     """A lookup table of a query that holds the last record of each key of a topic.
 
-    `topic` is one of the processor's names in `from`; if the table `is_global`, which all tasks
-    have as a whole, it is the topic in Kafka. With a `schema`, DDL of Spark, values are JSON;
-    otherwise, they are one column. With a history, former records of each key are kept for
-    `history_ms`, in a store of another format.
+    `topic` is one of the processor's names in `from`. If the table `is_global`, all tasks have the
+    whole table, and `topic` is the name in Kafka. With a `schema`, in Spark's DDL, values are JSON;
+    otherwise, they form one column. With `history_ms`, former records of each key are kept for so
+    long, in a versioned store.
     """
 
     topic: Name
@@ -123,12 +123,12 @@ class TopicTableSpec(Strict, frozen=True, kw_only=True):
         return self.history_ms is not None
 
     def store_of(self, table: str) -> str:
-        """Return the name of its store, if it is the table with this name."""
+        """Return the name of the store if the table has this name."""
         return self.store_name(table, has_history=self.has_history)
 
     @staticmethod
     def store_name(table: str, *, has_history: bool) -> str:
-        """Return the name of the store of a table. No table has a `-` in its name."""
+        """Return the name of a table's store. Names of tables never contain a `-`."""
         return f"table-{table}-history" if has_history else f"table-{table}"
 
 
@@ -142,7 +142,8 @@ class PatternSpec(Strict, frozen=True, kw_only=True):
 class ProcessorSpec(Strict, frozen=True, kw_only=True):
     """The fields of all processors, times in ms; `GroupSettings` explains `max_task_idle_ms`.
 
-    `type` is the text in pipeline.yaml. A `sole_store` has the state topic of the processor.
+    `type` is the word in pipeline.yaml. The state topic of a `sole_store` is named after the
+    processor alone.
     """
 
     type: ClassVar[str]
@@ -179,7 +180,7 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
 
 
 class CodeSpec(ProcessorSpec, frozen=True, kw_only=True):
-    """User code `package.module:name`; `config` are its keyword arguments."""
+    """User code `package.module:name`; `config` has its keyword arguments."""
 
     code: str
     config: Mapping[str, Any] = {}
@@ -230,7 +231,7 @@ class WindowsSpec:
 
     @classmethod
     def parse(cls, data: Any) -> WindowsSpec:
-        """Read the JSON of windows; their fields tell which ones. Raises ValueError."""
+        """Read windows from JSON; its fields decide on the class. Raises ValueError."""
         has = data if isinstance(data, dict) else {}
         type_ = CalendarSpec if "period" in has else SessionSpec if "gap_ms" in has else WindowSpec
         return cast(WindowsSpec, from_json(type_, data, "windows"))
@@ -245,14 +246,14 @@ class WindowSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
 
 
 class CalendarSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
-    """The windows of a query that are the periods of a `Calendar`, such as `1 day` of a zone."""
+    """The windows of a query that are periods of a `Calendar`, such as `1 day` in a zone."""
 
     period: str
     zone: str
 
 
 class SessionSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
-    """The sessions of a query: a record more than `gap_ms` after the last one begins another."""
+    """The sessions of a query: a record more than `gap_ms` after the last one starts another."""
 
     gap_ms: Positive
 
@@ -260,13 +261,13 @@ class SessionSpec(WindowsSpec, Strict, frozen=True, kw_only=True):
 class GroupingSpec(Strict, frozen=True, kw_only=True):
     """How the state of a query with GROUP BY is kept.
 
-    Records for windows that closed `grace_ms` after their end are late; those go to `late_to`, one
-    of the processor's targets, if it is given. If nothing comes for `close_after_idle_ms` by the
-    wall clock, all windows close; with `None`, they wait for records. A collection of a group, such
-    as that of `collect_list`, has at most `max_collected` values. The stage is `whole` if the
-    records of a group have one key. Otherwise, one processor makes `rows` of groups and buffers
-    from records, and sends them through the internal topic `GROUPS_TOPIC` to one that keeps the
-    `groups`.
+    A window closes `grace_ms` after its end. Later records go to `late_to`, one of the processor's
+    targets, if it is given. If no record comes for `close_after_idle_ms` by the wall clock, all
+    windows close; with `None`, they wait for records. A collection of a group, such as that of
+    `collect_list`, has at most `max_collected` values. The stage is `whole` if all records of a
+    group have the same key. Otherwise, a processor of stage `rows` turns records into rows of
+    groups and buffers, and sends them through the internal topic `GROUPS_TOPIC` to one of stage
+    `groups`, which keeps the state.
     """
 
     window: WindowsSpec | None = None
@@ -279,12 +280,12 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
 
 
 class JoinSpec(Strict, frozen=True, kw_only=True):
-    """How the records of two inputs are joined by their keys, and their rows kept.
+    """How the records of two inputs are joined by key, and how their rows are kept.
 
     A record of `left` meets those of `right` that are at most `before_ms` older and `after_ms`
-    younger; either may be negative. Rows of the sides in `keeps` also have results without a
-    partner. Records that are more than `grace_ms` behind stream time are late; those go to
-    `late_to`, one of the processor's targets, if it is given.
+    younger; either may be negative. Rows of the sides in `keeps` have results without a partner,
+    too. Records more than `grace_ms` behind stream time are late; they go to `late_to`, one of the
+    processor's targets, if it is given.
     """
 
     left: Name
@@ -297,11 +298,10 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
 
 
 class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
-    """The fields of processors on Spark; `schema` is the DDL of the values of `format: json`.
+    """The fields of processors on Spark; `schema` is the DDL of values of `format: json`.
 
-    If they are `lenient`, values may be JSON as Spark reads it.
-    `tables` are read by Spark, and `topic_tables` follow topics. A query that groups records has a
-    `grouping`.
+    With `lenient`, values may be any JSON that Spark accepts. Spark reads `tables`; `topic_tables`
+    follow topics. A query that groups records has a `grouping`.
     """
 
     format: Format = "string"
@@ -310,7 +310,7 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     tables: Mapping[str, TableSpec] = {}
     topic_tables: Mapping[str, TopicTableSpec] = {}
     grouping: GroupingSpec | None = None
-    # A batch has up to 100,000 records: while Spark computes, the next one can already be read.
+    # A batch has up to 100,000 records: while Spark computes, the next one can be read.
     buffered_records: Positive = 50_000
 
     @property
@@ -325,7 +325,7 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     @property
     def global_stores(self) -> Mapping[str, str]:
-        """The topics of global tables; what merges rows of groups looks nothing up."""
+        """The topics of global tables; a processor that only merges rows of groups has none."""
         if self._merges_only:
             return {}
         tables = self.topic_tables.items()
@@ -344,10 +344,10 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
 
 class SqlSpec(SparkSpec, frozen=True, kw_only=True):
-    """A query over the view `input`, or over its one input by name, as `inputs` has it.
+    """A query over the view `input`, or over inputs by name if `inputs` has names.
 
-    One that joins two inputs has a `join`. There, `schemas` may have the DDL of each input, by its
-    name, in place of `schema`.
+    A query over two inputs has a `join`. Then `schemas` may have the DDL of each input, by name, in
+    place of `schema`.
     """
 
     type = "sql"
@@ -365,7 +365,7 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
 
 
 class DataFrameSpec(SparkSpec, frozen=True, kw_only=True):
-    """A function `package.module:name` of the DataFrame; `config` are its keyword arguments."""
+    """A function `package.module:name` of the DataFrame; `config` has its keyword arguments."""
 
     type = "dataframe"
     code: str
@@ -394,9 +394,9 @@ class ClassSpec(CodeSpec, frozen=True, kw_only=True):
 class TopologySpec(CodeSpec, frozen=True, kw_only=True):
     """A node group of the topology that a function builds.
 
-    `group` is "" for the topology as a whole.
-    `internal` has the partition counts of the internal topics that the group reads, or None.
-    `followed` has the topic in Kafka of each global store.
+    `group` is "" for the topology as a whole. `internal` maps the internal topics that the group
+    reads to their partition counts, or `None`. `followed` maps global stores to their topics in
+    Kafka.
     """
 
     type = "topology"
@@ -424,4 +424,4 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec
 
 SPECS: Mapping[str, type[ProcessorSpec]] = {spec.type: spec for spec in get_args(AnySpec)}
-"""The classes by their type."""
+"""The classes by type."""

@@ -1,4 +1,4 @@
-"""A store's rule for spreading its state over another number of tasks."""
+"""The rule by which a store's entries are assigned to tasks when their number changes."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class Spreading(Strict, frozen=True, kw_only=True):
 
     | rule | entries |
     | --- | --- |
-    | `said` | as `key`, if somebody says that the store of user code has the keys of records |
-    | `key` | the key in the store has the record's key in it |
-    | `columns` | the key in the store is a row of columns; the store `shape` says which one |
-    | `copy` | all tasks have the same ones |
+    | `said` | as `key`, if the user declares that a store of user code has the records' keys |
+    | `key` | the entry's key contains the record's key |
+    | `columns` | the entry's key is a row of columns; the store `shape` says which one counts |
+    | `copy` | the same in all tasks |
     | `times` | the times of windows of the task |
     | `join_times` | the times of a join of the task |
     | `numbered_times` | the time and the next number of a query that joins |
     | `numbered` | as `key`; values begin with a number that is unique in the task |
-    | `unmatched` | under numbers of rows, which are in the stores `left` and `right` |
-    | `subscriptions` | as `key`; values have the task of the row, which reads `answers` |
+    | `unmatched` | by numbers of rows, which are in the stores `left` and `right` |
+    | `subscriptions` | as `key`; values contain the task of the row, which reads `answers` |
 
-    A key in the store is a prefix of `before` bytes, the record's key, a suffix of `after` bytes,
-    and the entry's `time`. With `has_length`, a 4-byte length of the record's key and its suffix
-    precedes them, and any bytes may follow. `after_row_key` is the length of the suffix of the row
-    key in a subscription.
+    An entry's key consists of a prefix of `before` bytes, the record's key, a suffix of `after`
+    bytes, and the entry's `time`. With `has_length`, a 4-byte length of the record's key and its
+    suffix comes first, and any bytes may follow. `after_row_key` is the length of the suffix of the
+    row key in a subscription.
 
-    A window that is emitted when it closes does so `closes_ms` after its time, and is kept for
-    `kept_ms`; otherwise both are None. With a `calendar`, the period and the zone of `Calendar`, it
-    is emitted that long after its end.
+    A window that is emitted when it closes is emitted `closes_ms` after its time, and kept for
+    `kept_ms`; for others, both are `None`. With a `calendar`, the period and the zone of a
+    `Calendar`, it is emitted `closes_ms` after the end of its period.
     """
 
     rule: Rule = "said"
@@ -60,4 +60,4 @@ class Spreading(Strict, frozen=True, kw_only=True):
 
 
 SAID = Spreading()
-"""How a key-value store of user code is spread."""
+"""The spreading of user code's key-value stores."""

@@ -1,1 +1,1 @@
-"""What every process of the engine needs: arguments, signals, threads, HTTP, Java."""
+"""The parts that every process of the engine needs: arguments, signals, threads, HTTP, Java."""

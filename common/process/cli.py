@@ -1,4 +1,4 @@
-"""Ends the process on an error, in the same way for all three commands."""
+"""Ends a command on an error, in the same way for all three programs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ T = TypeVar("T")
 
 
 def run_command(command: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a command so that its errors end the process the way users expect.
+    """Decorate a command so that its errors end the process in the way that users expect.
 
-    A PipelineError puts its message on stderr, without a traceback, and exits with its
-    `exit_code`; Ctrl-C exits with 130. Anything else is a bug, and propagates with its traceback.
+    A PipelineError prints its message on stderr, without a traceback, and exits with its
+    `exit_code`; Ctrl-C exits with 130. Any other exception is a bug, and propagates with its
+    traceback.
 
-    Paragraphs of the docstring, which `--help` shows, become single lines: Typer would break them
-    where the source does, and again at the width of the terminal.
+    Paragraphs of the docstring, which `--help` shows, become single lines: Typer would keep the
+    line breaks of the source, and add those for the width of the terminal.
 
         @app.command()
         @run_command

@@ -1,4 +1,4 @@
-"""Places where a test can stop a process; without the environment variable they do nothing."""
+"""Points at which a test can stop a process; without the environment variable, they do nothing."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ DIRECTORY_VARIABLE = "PIPELINE_FAULT_DIR"
 
 
 def reach(point: str) -> None:
-    """Suffer the fault that waits at this point, if a test put one there.
+    """Suffer the fault that a test has put at this point, if any.
 
-    A test puts a fault there as a file in the directory `PIPELINE_FAULT_DIR`, named like the point.
-    The first process that reaches the point renames the file to `<point>.taken`, so each fault
-    happens once. The test also creates the file by renaming one that is already written. The file
-    contains one of these:
+    A fault is a file in the directory `PIPELINE_FAULT_DIR`, named like the point. The first process
+    that reaches the point renames the file to `<point>.taken`, so each fault happens once. The test
+    also creates the file by renaming one that is already written. The file contains one of these:
 
     - `stop`: the whole process freezes here until it is killed or continued;
     - `stop-after <ms>`: this call returns at once, and the process freezes after the delay;
@@ -63,7 +62,8 @@ def _carry_out(fault: str) -> None:
 
 
 def _freeze() -> None:
-    # Sent to this thread, though it stops all: a signal to the process may stop this one late.
+    # Sent to this thread, though it stops all threads: a signal to the process may stop this one
+    # late.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 

@@ -29,14 +29,14 @@ class HttpAnswer(NamedTuple):
 
 
 Answer = Callable[[str, Mapping[str, str]], HttpAnswer]
-"""Makes the page of a path with its query; the headers of the request have names in lower case."""
+"""Returns the page for a path with its query, and the request's headers with lower-case names."""
 
 
 class HttpServer:
-    """A server with a port of its own. A page that cannot be made is an error of its request."""
+    """A server with a port of its own. An exception of `answer` fails only the one request."""
 
     def __init__(self, name: str, host: str, port: int, answer: Answer) -> None:
-        """Listen on a port, 0 for a free one; `name` is that of the keys, such as `metrics`.
+        """Listen on a port, 0 for a free one; `name` is the prefix of its keys, such as `metrics`.
 
         Raises `UnavailableError` if another process listens there, `ConfigError` if this host does
         not have the address.
@@ -49,7 +49,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that the pages are on."""
+        """The port that the server listens on."""
         return int(self._server.server_address[1])
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
         daemon_threads = True
 
         def server_bind(self) -> None:
-            # The base class looks the host's name up, which may take long.
+            # The base class would look up the host's name, which may take long.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind(self.server_address)
             self.server_address = self.socket.getsockname()
@@ -84,7 +84,7 @@ def _listen(host: str, port: int, answer: Answer) -> ThreadingHTTPServer:
             self.wfile.write(page.body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Log nothing: a scrape every few seconds is no news."""
+            """Log nothing: a scrape every few seconds is not news."""
 
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     Server.address_family = found[0][0]

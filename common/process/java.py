@@ -1,4 +1,4 @@
-"""Find a Java that Spark and the local Kafka broker can run on."""
+"""Finds a Java that Spark and the local Kafka broker can run on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ANSWER_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation that was found and answered."""
+    """A Java installation that could be started."""
 
     executable: Path
     """The command to run."""
@@ -72,7 +72,7 @@ def _candidates(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
-    """Ask a Java for its version and home; None if it fails, as macOS's placeholder does."""
+    """Ask a Java for its version and home; `None` if it fails, as macOS's placeholder does."""
     try:
         answer = subprocess.run(
             [executable, "-XshowSettings:properties", "-version"],
@@ -86,7 +86,7 @@ def _ask(executable: Path, environ: Mapping[str, str]) -> Java | None:
     except (OSError, subprocess.SubprocessError):
         return None
     settings = answer.stdout + answer.stderr
-    # The specification version is "1.8" for Java 8 and plainly "17" since Java 9.
+    # The specification version is "1.8" for Java 8, and just "17" since Java 9.
     version = re.search(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", settings, re.MULTILINE)
     home = re.search(r"^\s*java\.home = (.+?)\s*$", settings, re.MULTILINE)
     if version is None or home is None:

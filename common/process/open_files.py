@@ -15,6 +15,6 @@ def raise_limit() -> int:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError):
-            # macOS allows less than the hard limit that it reports.
+            # macOS allows fewer than the hard limit that it reports.
             return soft
     return hard

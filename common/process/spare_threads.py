@@ -16,9 +16,9 @@ _Jobs = SimpleQueue[Callable[[], None]]
 
 
 class SpareThreads:
-    """Makes each call on a thread of its own, which is used again once the call has returned.
+    """Makes each call on a thread of its own, which is reused once the call has returned.
 
-    So a call that never returns costs one thread, and delays no other call. A thread ends after ten
+    A call that never returns costs one thread, and delays no other call. A thread ends after ten
     idle seconds, so there is nothing to close. All threads are daemons.
     """
 
@@ -50,7 +50,7 @@ class SpareThreads:
             future.set_result(result)
 
     def _await_next(self, jobs: _Jobs) -> None:
-        """Mark this thread as idle before its caller goes on: that may need a thread at once."""
+        """Mark this thread as idle before the caller continues: it may need a thread at once."""
         with self._lock:
             self._idle.append(jobs)
 

@@ -16,11 +16,11 @@ _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 class StopSignals:
     """The handlers of SIGTERM and SIGINT, for the main thread.
 
-    | until | the first signal | the second one |
+    | from | the first signal | the second one |
     | --- | --- | --- |
-    | `hold` | ends the process with exit code 0 | |
-    | `forward` | is recorded | has its default effect: the process ends at once |
-    | the end | calls back | likewise |
+    | `install` | ends the process with exit code 0 | |
+    | `hold` | is recorded | has its default effect: the process ends at once |
+    | `forward` | calls the callback | as after `hold` |
     """
 
     def __init__(self) -> None:
@@ -30,22 +30,22 @@ class StopSignals:
         self._callback: Callable[[], object] | None = None
 
     def install(self) -> None:
-        """Handle the signals from now on. There is nothing to shut down yet."""
+        """Handle signals from now on. There is nothing to shut down yet."""
         for number in _NUMBERS:
             signal.signal(number, self._on_signal)
 
     def hold(self) -> None:
-        """From now on, only record that a signal came: there is something to shut down."""
+        """From now on, only record signals: there is something to shut down."""
         self._is_held = True
 
     def forward(self, callback: Callable[[], object]) -> bool:
-        """From now on, call `callback` on a signal. False if one came before: the caller ends."""
+        """From now on, call `callback` on a signal. False if one has come: the caller ends."""
         self._callback = callback
         return not self.is_requested
 
     def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         if not self._is_held:
-            # Not an exception: it could be raised where none can propagate, and only be printed.
+            # Not an exception: raised where none can propagate, it would only be printed.
             os._exit(0)
         for repeated in _NUMBERS:
             signal.signal(repeated, signal.SIG_DFL)

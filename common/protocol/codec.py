@@ -50,9 +50,9 @@ PROTOCOL_VERSION = 6
 MAX_RECORD_BYTES = 1_000_000
 _MAX_BATCHES = 8
 _MAX_BATCH_BYTES = 32_000_000
-"""A batch that exceeds this will not be carried out."""
+"""A larger batch is rejected."""
 _RECORD_BYTES = 1000
-"""What a record takes in memory in addition to its content, about."""
+"""The approximate memory of a record in addition to its content."""
 _MAX_WAITING_BYTES = 32_000_000
 """When the parts of incomplete messages exceed this, a reader drops the oldest message."""
 _NUMBER = re.compile(rb"0|[1-9][0-9]{0,18}")
@@ -76,7 +76,7 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Batch:
-    """The commands of a batch that have come; none of them if there are too many."""
+    """The commands of a batch that have come; dropped once they are too large."""
 
     records: list[tuple[bytes, ControlRecord]] = field(default_factory=list)
     size: int = 0
@@ -105,7 +105,7 @@ class Codec:
         """Without `reads_figures`, leave out the facts that are only displayed.
 
         These are the figures of tasks, and the owners in the JobManager's heartbeat. With a `key`,
-        all records are signed, and those that are not signed are malformed.
+        all records are signed, and records without a signature are malformed.
         """
         self._names = names
         self._key = key
@@ -116,7 +116,7 @@ class Codec:
 
     @property
     def is_signed(self) -> bool:
-        """Whether it signs records, and takes signed ones only."""
+        """Whether it signs records, and accepts only signed ones."""
         return self._key is not None
 
     def encode(self, message: Message, sent_at_ms: int) -> list[ControlRecord]:
@@ -160,9 +160,9 @@ class Codec:
     def decode(self, record: ControlRecord) -> Message | None:
         """Return the message of a record, or `None` while its batch or its parts are incomplete.
 
-        Raises `MalformedMessageError` for anything that no encoder of this protocol version
-        wrote, and `BadSignatureError` for what none with the key wrote: the caller counts it and
-        goes on.
+        Raises `MalformedMessageError` for anything that no encoder of this protocol version wrote,
+        and `BadSignatureError` for a record without a signature of the key. The caller counts the
+        record and goes on.
         """
         try:
             return self._decode(record)
@@ -276,7 +276,7 @@ class Codec:
         key = (tm_id, incarnation, epoch, sequence)
         batch = self._batches.setdefault(key, _Batch())
         while len(self._batches) > _MAX_BATCHES:
-            # The oldest one will never end: a JobManager writes each batch in one piece.
+            # The oldest batch will never end: a JobManager writes each batch in one piece.
             del self._batches[next(iter(self._batches))]
         if action in (_ASSIGN, _REVOKE):
             batch.add(action, record)
@@ -324,7 +324,7 @@ def _numbered(parts: Sequence[ControlHeaders]) -> list[ControlHeaders]:
 
 
 def _number(data: bytes) -> int:
-    """Return the number from 0 up that `b"%d"` wrote. Raises ValueError for anything else.
+    """Return the whole number (0..) that `b"%d"` wrote. Raises ValueError for anything else.
 
     `int` would also accept signs, blanks and underscores.
     """
@@ -334,7 +334,7 @@ def _number(data: bytes) -> int:
 
 
 def _joined(parts: Sequence[_Part]) -> _Part:
-    """Return the message that was cut into these parts."""
+    """Return the message that was split into these parts."""
     first = parts[0]
     if len(parts) == 1:
         return first

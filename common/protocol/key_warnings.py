@@ -1,4 +1,4 @@
-"""Warnings of keys that do not meet those of other topics, as they travel to `pipeline status`."""
+"""Warnings that records with equal keys do not meet, as `pipeline status` shows them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 KEYS_DO_NOT_MEET = "records with the same key do not meet"
-"""What the log calls it."""
+"""The event's name in the log."""
 
 _SEE = 'docs/how-to/troubleshoot.md, "Records with the same key do not meet"'
 
@@ -19,11 +19,11 @@ class KeyProblem(StrEnum):
     """They are in partitions that another partitioner has chosen."""
 
     BYTES = "bytes"
-    """Their bytes are not those that the serde of the keys would write."""
+    """Their bytes differ from those that the serde of the keys would write."""
 
 
 class KeyWarning(Struct, frozen=True):
-    """Keys of `topic` do not meet those of the `others` in the step `step`, or not all of them.
+    """Keys of `topic` do not meet all keys of the `others` in the step `step`.
 
     `found` is the partitioner that would have chosen the partitions, "" if none is known, or the
     name of the serde that would write other bytes.

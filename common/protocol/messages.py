@@ -23,12 +23,12 @@ from kafka_pipeline.common.typed_json import Count, Name, Positive, as_json, fro
 JOB_MANAGER = "jobmanager"
 
 MISSED_BEATS = 3
-"""After this many missed heartbeats, a daemon counts as down, and PipelineThreads' leases end."""
+"""A daemon counts as down after so many missed heartbeats, and PipelineThreads' leases end."""
 
 FULL_BEATS = 5
-"""Heartbeats from one full report of a TaskManager to the next.
+"""The number of heartbeats from one full report of a TaskManager to the next.
 
-A reader that cannot ask for a full report waits for this long at most.
+A reader that cannot ask for a full report waits for at most that many.
 """
 
 
@@ -43,7 +43,7 @@ class MalformedMessageError(Exception):
 class ControlRecord:
     """A record of a control topic; `offset` and `timestamp_ms` are set on records that were read.
 
-    The timestamp is from the brokers' clock if the topic asks for that (`LogAppendTime`).
+    The timestamp is from the brokers' clock if the topic has `LogAppendTime`.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class ControlRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorReplica:
-    """The serialized processor: everything a TaskManager needs to run one task. Data, no code."""
+    """A serialized processor: everything a TaskManager needs to run one task. Data, not code."""
 
     task: TaskId
     spec: ProcessorSpec
@@ -72,17 +72,19 @@ class ProcessorReplica:
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     """How to read the sources that have settings, by their names in `from_`."""
     arcs: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """How many partitions the arcs among `out_topics` have, which are all that are read."""
+    """Partition counts of the arcs among `out_topics`; no further partitions are read."""
     generation: int = 0
-    """How often it was asked to start again; another number is another version of the task."""
+    """The number of restarts that were requested; a change makes another version of the task."""
     event_time: EventTimeSpec | None = None
-    """Who writes its internal inputs, if it needs event time, or somebody after it does."""
+    """The writers of its internal inputs, if it or a processor downstream needs event time."""
     former_inputs: tuple[str, ...] = ()
-    """What a processor with state has read in other versions of the pipeline, but not in this one.
+    """Topics that a processor with state read in other versions of the pipeline, but not in this
+    one.
 
-    An offset in one of these topics shows that the task has run, and that its inputs are new."""
+    An offset in one of them shows that the task has run before, and that its inputs are new.
+    """
     suspects: tuple[Suspect, ...] = ()
-    """What the task did when workers ended that ran it."""
+    """The calls of this task that were in progress when worker processes ended."""
 
     @property
     def name(self) -> str:
@@ -120,7 +122,7 @@ class ProcessorReplica:
             "suspects": as_json(self.suspects),
         }
         if self.event_time is not None:
-            # It has no fields if all inputs are sources, and is there all the same.
+            # Without fields, all inputs are sources; that differs from no event time at all.
             optional["event_time"] = as_json(self.event_time) or {"writers": {}}
         return {
             "on_error": str(self.on_error),
@@ -129,14 +131,14 @@ class ProcessorReplica:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash that is equal for replicas that do the same to the same topics."""
+        """A short hash, equal for replicas that do the same to the same topics."""
         parameters = replace(self, former_inputs=(), suspects=()).parameters()
         content = json.dumps([self.to_json(), parameters], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:12]
 
     @classmethod
     def from_json(cls, data: Any, parameters: Any) -> ProcessorReplica:
-        """Read what `to_json` and `parameters` wrote. Raises ValueError on anything else."""
+        """Read the results of `to_json` and `parameters`. Raises ValueError on anything else."""
         processor: _Processor = from_json(_Processor, data, "the processor")
         read: _Parameters = from_json(_Parameters, parameters, "the parameters")
         type_ = SPECS.get(processor.type.lower())
@@ -163,11 +165,11 @@ class ProcessorReplica:
 
 
 _Number = Annotated[int, Meta(ge=0, le=9_999_999_999)]
-"""What fits into the id of a task."""
+"""The range of numbers in a task id."""
 
 
 class WrittenTask(Struct, frozen=True, kw_only=True):
-    """What the original calls a task; a copy has a number too."""
+    """A task in the original's form; a standby has a number in addition."""
 
     partition: _Number = msgspec.field(name="pipelineID")
     processor: Name = msgspec.field(name="ID")
@@ -207,8 +209,8 @@ def replicas(
     """Return the tasks of a pipeline, processor by processor, partition by partition.
 
     They are followed by `standbys` (0..) copies of each task that keeps state on disk.
-    `generations` are by processor, or by task, and add up; those that are left out are 0.
-    `former_inputs` has the topics that processors read in other versions of the pipeline.
+    `generations` are by processor or by task, and add up; missing ones are 0. `former_inputs` has
+    the topics that processors read in other versions of the pipeline.
     """
     counts = {topic: pipeline.partitions_of(topic) for topic in pipeline.arcs}
     times = event_times(pipeline)
@@ -248,7 +250,7 @@ def _replica(
     times: Mapping[str, EventTimeSpec],
 ) -> ProcessorReplica:
     task = TaskId(processor.id, partition)
-    # The last tasks do not read topics that have fewer partitions.
+    # Topics with fewer partitions are not read by the last tasks.
     inputs = [
         (from_, topic)
         for from_, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True)
@@ -277,7 +279,7 @@ def _replica(
 class Sos:
     """JobManager to all: it leads from now on. The offset is the epoch of all its later commands.
 
-    `incarnation` differs between two processes, so that each recognises its own `sos`.
+    `incarnation` identifies the process, so that each JobManager recognises its own `sos`.
     """
 
     epoch: int
@@ -288,7 +290,7 @@ class Sos:
 class Report:
     """A TaskManager's report, sent with every heartbeat, and in full when it introduces itself.
 
-    `incarnation` differs between two processes with one id. `beat` counts the reports of one
+    `incarnation` distinguishes processes with the same id. `beat` counts the reports of one
     incarnation. `epoch` and `sequence` identify the last command that was carried out; the report
     describes the state after that command. `leaving` marks the last report of a TaskManager that
     stops on purpose.
@@ -296,10 +298,10 @@ class Report:
     A full report has no `base`; its `tasks` are all tasks that the TaskManager runs. Any other
     report adds to a full one, whose `beat` is its `base`. Its `tasks` are those that are new or
     have changed their state or version since the base, and those whose figures have changed since
-    the previous report; `closed` has those that are gone since the base.
+    the previous report; `closed` are the tasks that have ended since the base.
     `common/protocol/reported_tasks.py` puts the reports together.
 
-    `code` has the fingerprints of the user's modules, by module. Only full reports have it.
+    `code` maps the user's modules to their fingerprints. Only full reports have it.
     """
 
     tm_id: int
@@ -339,9 +341,9 @@ class JobManagerBeat:
     """JobManager to any observer: the owner of each task (`None`: no owner right now).
 
     `leaving` marks the last heartbeat of a JobManager that stops on purpose. The tasks of the
-    processors in `held` have no owner on purpose, and neither have `held_tasks`. `findings` say
-    what does not suit the job any more, such as partitions that no task reads. `unread` has how
-    many records wait there, by the processors that read the topics.
+    processors in `held`, and the `held_tasks`, have no owner on purpose. `findings` are sentences
+    about what no longer suits the job, such as partitions that no task reads. `unread` maps
+    processors to the number of records in partitions that they should read, but that no task reads.
     """
 
     epoch: int

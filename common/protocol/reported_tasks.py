@@ -12,8 +12,8 @@ from kafka_pipeline.common.tasks import TaskId
 class ReportedTasks:
     """The tasks of one TaskManager process, as its reports describe them.
 
-    A reader that has missed a full report cannot read the reports that add to it. The tasks
-    then stay as they were at `beat`, until the next full report.
+    A reader that has missed a full report cannot read the reports that add to it. The tasks then
+    stay as they were at `beat`, until the next full report.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class ReportedTasks:
     def take(self, report: Report) -> bool:
         """Add a report of this process.
 
-        Returns False, and changes nothing, if it is not newer or adds to a report that was missed.
+        Returns False, and changes nothing, if it is not newer, or adds to a report that was missed.
         """
         if report.beat <= self.beat or not self.can_read(report):
             return False

@@ -1,8 +1,8 @@
 """Encodes reports as JSON, in parts that fit into records, with display-only facts apart.
 
 The JobManager acts on the state and the version of each task, and reads thousands of reports. All
-other facts are for people: they are in a document of their own, which the JobManager does not read.
-A document has the name of each field once, not once per task.
+other facts are for people, in a separate document that the JobManager does not read. A document
+contains the name of each field once, not once per task.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafka_pipeline.common.typed_json import (
 )
 
 PART_BYTES = 500_000
-"""The maximum size of a part's documents together: half of what control topics accept."""
+"""The maximum size of both documents of a part: half of what control topics accept."""
 _MOST_FINDINGS = 10
 _LONGEST_FINDING = 1_000
 
@@ -40,16 +40,16 @@ _LONGEST_REASON = 500
 _ALL_REASONS = 30_000
 _KNOWN_STATUSES = 2**18
 _LONGEST_FINGERPRINT = 64
-"""Statuses are kept, so that a flood of long ones would fill the memory."""
+"""Statuses are cached, and long fingerprints could fill the memory."""
 _OWNER_BYTES = 10
 """The typical size of an owner in JSON, with its punctuation."""
 _ACTED_ON = ("task", "state", "fingerprint")
 _SHOWN = ("thread", "reason", "activity", "dropped")
 """The first columns of the table of figures; the figures that any task has follow."""
 _NEXT_TO_ROWS = ("dropped_lately", "rejected", "held_by", "key_warnings")
-"""Columns next to the rows, if any task has something in them."""
+"""Columns outside of the rows, written only if any task has a value in them."""
 _SOMETIMES = ("code", "state_address")
-"""What a report leaves out if it is empty."""
+"""Fields of a report that are left out if empty."""
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ class _ActedOn(_OfManager, frozen=True, kw_only=True):
 
 
 class _Figures(Struct, frozen=True):
-    """A row for each task; what is next to the rows is empty if no task has it."""
+    """A row for each task; the other columns are empty if no task has a value in them."""
 
     names: tuple[str, ...]
     rows: list[list[Any]]
@@ -108,7 +108,7 @@ class _BeatWithOwners(_Beat, frozen=True, kw_only=True):
 
 def encode_report(report: Report) -> list[tuple[bytes, bytes]]:
     """Return the facts to act on and the figures of each part. Long reasons are shortened."""
-    # Readers of earlier versions ignore the fields that they do not know.
+    # Readers of earlier versions ignore fields that they do not know.
     facts = {name: getattr(report, name) for name in _OfManager.__struct_fields__}
     facts = {name: fact for name, fact in facts.items() if fact or name not in _SOMETIMES}
     return _encode_parts(facts, _with_short_reasons(report.tasks), report.closed)
@@ -154,7 +154,7 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
         for task in tasks
     ]
     table = {"names": [*_SHOWN, *absent], "rows": rows}
-    # Readers of earlier versions ignore the fields that they do not know.
+    # Readers of earlier versions ignore fields that they do not know.
     for name in _NEXT_TO_ROWS:
         column = [getattr(task, name) for task in tasks]
         if any(column):
@@ -190,7 +190,7 @@ def _decoded(decoder: Decoder[T], data: bytes) -> T:
 
 @lru_cache(_KNOWN_STATUSES)
 def _status(task: str, state: str, fingerprint: str) -> TaskStatus:
-    """Return a status without figures, cached: the next report repeats nearly all of them."""
+    """Return a status without figures; cached, since most statuses recur in the next report."""
     return TaskStatus(TaskId.parse(task), TaskState(state), fingerprint=fingerprint)
 
 
@@ -199,7 +199,7 @@ def _decode_statuses(acted_on: Sequence[Sequence[str]], table: _Figures) -> tupl
     if names[:size] != _SHOWN:
         raise ValueError("other columns than those of this version")
     statuses = []
-    # Tables of earlier versions, and those of tasks without them, do not have these columns.
+    # Tables of earlier versions, and tables without values for them, lack these columns.
     found = {name: column for name in _NEXT_TO_ROWS if (column := getattr(table, name))}
     for *known, row, others in zip(
         *acted_on, table.rows, _rows(found, len(table.rows)), strict=True
@@ -216,7 +216,7 @@ def _decode_statuses(acted_on: Sequence[Sequence[str]], table: _Figures) -> tupl
 
 
 def _rows(columns: Mapping[str, Sequence[Any]], size: int) -> list[dict[str, Any]]:
-    """Return columns as rows, of which there are `size`."""
+    """Return columns as `size` rows."""
     if not columns:
         return [{}] * size
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -224,7 +224,7 @@ def _rows(columns: Mapping[str, Sequence[Any]], size: int) -> list[dict[str, Any
 
 def encode_owners(beat: JobManagerBeat) -> list[bytes]:
     """Return the document of each part of the JobManager's heartbeat."""
-    # Readers of earlier versions ignore the fields that they do not know.
+    # Readers of earlier versions ignore fields that they do not know.
     facts: dict[str, Any] = {"epoch": beat.epoch}
     if beat.leaving:
         facts["leaving"] = True

@@ -10,7 +10,7 @@ from kafka_pipeline.common.protocol.messages import ControlRecord, MalformedMess
 from kafka_pipeline.common.security.control_key import ControlKey
 
 SIGNATURE = "signature"
-"""The header with the HMAC-SHA256 of a record; it is the last one."""
+"""The header with the HMAC-SHA256 of a record; always the last one."""
 
 _DOMAIN = b"kafka-pipeline control record 1"
 _LENGTH_BYTES = 8
@@ -19,7 +19,7 @@ _LENGTH_BYTES = 8
 class BadSignatureError(MalformedMessageError):
     """A control record is not signed, or not with a key of this process.
 
-    It is rejected like any malformed record. What shows the state of a cluster also says why.
+    The daemons reject it like any malformed record; views of the cluster also show the reason.
     """
 
 
@@ -48,7 +48,7 @@ def require_signed(record: ControlRecord, key: ControlKey) -> None:
 
 
 def _signature(key: bytes, record: ControlRecord, headers: Sequence[tuple[str, bytes]]) -> bytes:
-    # Each part follows its length: no two records have the same bytes.
+    # Each part is preceded by its length, so that no two records give the same bytes.
     content = b"".join(
         len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in _parts(record, headers)
     )

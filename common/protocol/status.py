@@ -37,30 +37,30 @@ FIGURES: Mapping[str, int | None] = {
     "late": 0,
     "late_per_minute": 0,
 }
-"""The names of all figures of a task, each with its value if a status leaves it out.
+"""The names of all figures of a task, each with the value that a missing one has.
 
 A missing count is 0, a missing gauge is unknown. To add a figure, name it here and put it into the
 status where it is measured: reports and `pipeline status --json` then include it.
 
-- `skipped`, `dead_letters`, `late`: of all times, wherever the task ran, as what is dropped;
-  `dead_letters_per_minute`: in the last minute. All other counts begin with 0 when a TaskManager
-  takes the task over.
+- `skipped`, `dead_letters`, `late`: of all times, wherever the task ran, like the counts in
+  `dropped`; `dead_letters_per_minute`: in the last minute. All other counts begin with 0 when a
+  TaskManager takes the task over.
 - `lag`: offsets between what the task has committed and the last stable offset of its input, over
   all partitions. For a standby: between what it has applied and the end of the state topics.
-- `lag_age_ms`: how old `lag` is; missing up to an age of three heartbeats.
-- `oldest_waiting_ms`: the age of the oldest record that waits, as far as that is known.
+- `lag_age_ms`: the age of `lag`; missing up to an age of three heartbeats.
+- `oldest_waiting_ms`: the age of the oldest unread record, as far as known.
 - `restored`, `to_restore`: offsets of state topics. `restore_eta_s`: seconds until the
   restore ends if its speed stays the same.
 - `enforced`: how often records were processed though another input might still have had older
   ones; `enforced_per_minute`: how often in the last minute.
-- `fetched_bytes`: bytes of the values that were fetched, also of records that are not committed yet
-  or were fetched again. `sent_bytes`: of those of results and dead letters.
+- `fetched_bytes`: bytes of fetched values, including uncommitted records and those fetched again.
+  `sent_bytes`: bytes of the values of results and dead letters.
 - `state_bytes`: RocksDB's files and write buffers.
 - `event_time_ms`: the event time of the task. `newest_record_ms`: the largest timestamp that the
-  task, or a task that writes its input, has processed. `is_idle`: 1 if nothing is to come for now,
-  so that event time need not go on.
-- `held_unread`: how many offsets the task in `held_by` has not read yet, as far as that is known.
-- `late`: how many records were too late, of all times; `late_per_minute`: in the last minute.
+  task, or a task that writes its input, has processed. `is_idle`: 1 if no input has records to
+  come for now, so that event time need not advance.
+- `held_unread`: the number of unread offsets of the task in `held_by`, as far as known.
+- `late`: late records, of all times; `late_per_minute`: in the last minute.
 """
 
 
@@ -79,9 +79,8 @@ class TaskState(StrEnum):
         after a pause, with the
         reason
 
-    Any error that a restart may cure leads to RESTARTING, the loss of the PipelineThread
-    included. A standby is STANDBY, not RUNNING, once it has its state and follows the task's
-    changes.
+    Errors that a restart may cure lead to RESTARTING, and so does the loss of the PipelineThread. A
+    standby is STANDBY, not RUNNING, once it has its state and follows the task's changes.
     """
 
     STARTING = "STARTING"
@@ -93,7 +92,7 @@ class TaskState(StrEnum):
 
 
 class ThreadState(StrEnum):
-    """The health of a PipelineThread: STARTING, RUNNING, SILENT (says nothing), DEAD."""
+    """The health of a PipelineThread: STARTING, RUNNING, SILENT (no messages for a while), DEAD."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
@@ -105,16 +104,19 @@ class ThreadState(StrEnum):
 class TaskStatus:
     """A task's state, its PipelineThread (0..), and its figures; see `FIGURES`.
 
-    `fingerprint` identifies the processor replica that runs. `activity` says what the task is doing
-    right now if one call of user code takes long, such as "in `process` of orders[3]@1200 for
-    12 s". `figures` has values by the names of `FIGURES`; counts of 0 are left out. `dropped`
-    counts the records that were left out of the results, by reason, of all times: user code, a
+    `fingerprint` identifies the processor replica that runs. `activity` describes a call of user
+    code that is taking long, such as "in `process` of orders[3]@1200 for 12 s". `figures` has
+    values by the names in `FIGURES`; counts of 0 are left out.
+
+    `dropped` counts the records left out of the results, by reason, of all times: user code, a
     partitioner or a timestamp extractor dropped them, or they came too late, and were dropped or
-    sent to `late_to`. `dropped_lately` has those of the last minute. `rejected` counts those that
-    `on_error` skipped or sent to the dead letters, by the name of the error, since the task came to
-    its TaskManager. `held_by` is a task that writes the input, and whose unread records hold event
-    time back. `key_warnings` are about topics whose keys do not meet those of others.
-    `suspects` are the calls that were in progress when workers ended that ran the task.
+    sent to `late_to`. `dropped_lately` counts those of the last minute. `rejected` counts the
+    records that `on_error` skipped or sent to the dead letters, by the error's name, since the
+    TaskManager took the task over.
+
+    `held_by` is a task that writes the input, and whose unread records hold event time back.
+    `key_warnings` are about topics whose keys do not meet those of others. `suspects` are the calls
+    of this task that were in progress when worker processes ended.
 
     Raises ValueError for a figure that is not in `FIGURES`.
     """
@@ -143,7 +145,7 @@ class TaskStatus:
         object.__setattr__(self, "figures", told)
 
     def count(self, name: str) -> int:
-        """Return a count, which is 0 if the status does not have it."""
+        """Return a count; a missing one is 0."""
         return self.figures.get(name, 0)
 
     def gauge(self, name: str) -> int | None:
@@ -163,7 +165,7 @@ class TaskStatus:
 
     @property
     def without_lag(self) -> TaskStatus:
-        """A copy with an unknown lag, for a task of which nobody knows what has come since."""
+        """A copy with an unknown lag, for a task whose new records nobody counts."""
         gone = ("lag", "lag_age_ms", "oldest_waiting_ms")
         kept = {name: value for name, value in self.figures.items() if name not in gone}
         return replace(self, figures=kept)

@@ -1,7 +1,7 @@
-"""What tasks were doing when their worker process ended, and whether that is known to be the cause.
+"""Calls that were in progress when a worker process ended, and verdicts on whether they ended it.
 
-A task is a suspect from the first such death on. It then does what was in progress step by step, in
-a worker of its own. A second death at the same step is a verdict.
+A task is a suspect from the first such end on. A worker of its own then repeats what was in
+progress step by step. If the process ends at the same step again, that is a verdict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafka_pipeline.common.typed_json import Count
 
 
 class CallKind(StrEnum):
-    """The user code that a task calls. `PROCESS` and `READ` are about records."""
+    """The user code that a task calls. `PROCESS` and `READ` concern records."""
 
     PROCESS = "`process`"
     READ = "the timestamp extractor"
@@ -28,10 +28,10 @@ class CallKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A call that was in progress when a worker ended, and its records, if it is about records.
+    """A call that was in progress when a worker ended, and its records, if it concerns any.
 
-    The records are those from offset `first` to `last` of a partition. Without a topic, they are
-    any records of the task: it read several partitions at once.
+    The records are those from offset `first` to `last` of a partition. Without a topic, they may be
+    any records of the task: it was reading several partitions.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class Suspect:
     first: Count = 0
     last: Count = 0
     verdict: str = ""
-    """How the call ended the process; empty as long as that may be chance."""
+    """How the call ended the process; empty while the end may be a coincidence."""
 
     @property
     def is_about_records(self) -> bool:
@@ -74,7 +74,7 @@ class Suspect:
         return is_there and self.first <= offset <= self.last
 
     def may_be(self, call: Suspect) -> bool:
-        """Whether an exact call is this one, or one of these."""
+        """Whether an exact call is this one, or among those that this one covers."""
         if call.is_about_records:
             return self.covers(call.topic, call.partition, call.first)
         return self.kind == call.kind
@@ -82,10 +82,10 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """How a worker process ended, and the calls of tasks that may be the reason."""
+    """The end of a worker process, and the calls of tasks that may have caused it."""
 
     how: str
-    """Such as "SIGSEGV in native code, called from shop.py:12 in process"."""
+    """The cause, such as "SIGSEGV in native code, called from shop.py:12 in process"."""
     calls: tuple[tuple[TaskId, Suspect], ...] = ()
 
     @property
@@ -103,8 +103,9 @@ def after_death(
 ) -> tuple[Suspect, ...]:
     """Return the suspects of a task whose worker ended during `call`.
 
-    If the same call may have ended a worker before, that is a verdict, provided that the call
-    `is_alone`: no other task had a call in progress. Suspects that it settles are left out.
+    If a known suspect covers `call`, the call has ended a second worker. That is a verdict, which
+    replaces this suspect, provided that the call is exact and `is_alone`: no other task had a call
+    in progress.
     """
     if call.is_exact and is_alone:
         settled = [each for each in known if not each.verdict and each.may_be(call)]
@@ -115,8 +116,8 @@ def after_death(
 
 
 def as_suspects(found: Sequence[Suspect]) -> tuple[Suspect, ...]:
-    """Return what another worker is to look at again: verdicts are of this one only.
+    """Return the suspects without their verdicts, for another worker.
 
-    Its code may have been mended.
+    Its code may have been corrected, so the calls must be tried again.
     """
     return tuple(replace(each, verdict="") for each in found)

@@ -1,1 +1,1 @@
-"""Secrets, and the key by which the daemons and tools of a job sign control records."""
+"""Secrets, and the key with which the daemons and tools of a job sign control records."""

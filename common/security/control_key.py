@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 LEAST_KEY_BYTES = 32
-"""The shortest line of a key file that is a key: 128 bits if it is hexadecimal."""
+"""The minimum length of a key in a key file: 128 bits if it is hexadecimal."""
 
 _MOST_KEYS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class ControlKey:
-    """The keys of a job: the first one signs, and each of them is accepted."""
+    """The keys of a job: the first one signs, and each one is accepted."""
 
     accepted: tuple[bytes, ...] = field(repr=False)
 
 
 def read_control_key(file: Path) -> ControlKey:
-    """Return the keys of a file: the key on the first line, perhaps a former one on the second.
+    """Return the keys in a file: the key on the first line, perhaps a former one on the second.
 
     Empty lines do not count. Raises OSError if the file cannot be read, and ValueError, whose
     message says what to do, if a line is not a key.

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 MOST_BYTES = 65_536
-"""The largest file that is read: room for a chain of certificates."""
+"""The largest file that is read: enough for a chain of certificates."""
 
 
 class SecretFileError(ValueError):
@@ -15,7 +15,7 @@ class SecretFileError(ValueError):
 
 
 def read_secret_file(path: Path, *, follows_link: bool = True) -> str:
-    r"""Return the content of a file of UTF-8, without the one `\n` or `\r\n` that may end it.
+    r"""Return the content of a UTF-8 file, without a single `\n` or `\r\n` at its end.
 
     If `follows_link` is false, a symbolic link in the place of the file is refused. Pipes and
     devices, which could block, are refused at once. Raises SecretFileError.

@@ -1,4 +1,4 @@
-"""Decides by its name whether the value of a setting or an option is a secret."""
+"""Decides by the name of a setting or an option whether its value is a secret."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
-# Of a name's words in lower case, with a dot before and after each: ".account.key.".
+# Matches a name's words in lower case, with a dot before and after each: ".account.key.".
 _SECRET = re.compile(
     r"\.(?:passwords?|passwd|pwd|passphrase|pass|secrets?|jaas|pem|credentials?|apikey|accesskey"
     r"|secretkey|accountkey|privatekey|sas|bearer"
@@ -16,7 +16,7 @@ _SECRET = re.compile(
     r"|(?:access|auth|bearer|fixed|id|oauth|refresh|session|security)\.tokens?)\."
 )
 _ENDS_AS_SECRET = re.compile(r"(?:token|password|secret)\.$")
-# The value of a name that ends so says where a secret is, or what it is like.
+# A name with such an ending describes a secret, or says where it is.
 _ABOUT_A_SECRET = re.compile(
     r"\.(?:alias|algorithm|bits|class|column|dir|directory|enabled|endpoint|field|file|length"
     r"|location|mechanism|mode|name|path|protocol|providers?|type|uri|url)\.$"
@@ -24,13 +24,13 @@ _ABOUT_A_SECRET = re.compile(
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a setting or an option of this name is a secret, as far as names say.
+    """Whether the value of a setting or an option is a secret, judging by its name.
 
     Names are compared by their words, whatever separates these: `sasl.password`,
-    `fs.s3a.secret.key`, `spark.ssl.keyStorePassword` and `AWS_SESSION_TOKEN` are secrets, and
-    `fs.azure.account.key.<account>…` too. The names of files with secrets are not, such as
-    `console_token_file`, and a bare `key` is not either: it mostly names a field of a record.
-    A secret inside a value, as in `https://user:password@host`, is not found.
+    `fs.s3a.secret.key`, `spark.ssl.keyStorePassword` and `AWS_SESSION_TOKEN` are secrets, and so is
+    `fs.azure.account.key.<account>…`. Names of files with secrets, such as `console_token_file`,
+    are not, nor is a bare `key`, which mostly names a field of a record. A secret inside a value,
+    as in `https://user:password@host`, is not found.
     """
     words = f".{'.'.join(_WORD.findall(name)).lower()}."
     if _ABOUT_A_SECRET.search(words):
