@@ -42,7 +42,7 @@ from kafka_pipeline.taskmanager.user_errors import UserCodeError
 LONG_CALL_S = 1.0
 """Statuses mention a call of user code once it has taken this long."""
 LONG_WAIT_S = 10.0
-"""Statuses mention what a start waits for once it has taken this long."""
+"""Statuses mention what a start is waiting for once it has waited this long."""
 
 _TRANSIENT = (
     TransactionFailedError,
@@ -55,7 +55,7 @@ _TRANSIENT = (
 
 
 class AssignedTask:
-    """The loop's knowledge of a task, in addition to what the PipelineThread's core knows."""
+    """A task's resources in the loop, in addition to what the PipelineThread's core knows."""
 
     def __init__(self, replica: ProcessorReplica, context: TaskContext, epoch: int) -> None:
         self.replica = replica
@@ -70,10 +70,10 @@ class AssignedTask:
         """The start that is in progress, or the last one."""
         self.running: RunningTask | None = None
         self.operation: BackgroundWork | None = None
-        """The task's operation on another thread, if there is one."""
+        """The task's current operation on another thread, if any."""
         self.event_loop = context.new_event_loop()
-        """Runs the calls of `AsyncProcessor`s; its own, so one that blocks holds up no other task.
-        """
+        """Runs the calls of `AsyncProcessor`s; one per task, so that a call that blocks delays no
+        other task."""
         self.refreshed_s = time.monotonic()
         """When the task's offsets were last committed again since it FAILED."""
         config = context.config
@@ -88,7 +88,7 @@ class AssignedTask:
 
     @property
     def max_process_time_ms(self) -> int:
-        """How long one call of the task's user code may take."""
+        """The time limit for one call of the task's user code."""
         return self.replica.spec.max_process_time_ms
 
     @property
@@ -100,7 +100,7 @@ class AssignedTask:
 
     @property
     def hangs(self) -> bool:
-        """Whether user code goes on though the task does not run."""
+        """Whether a call of user code still runs although the task does not."""
         is_abandoned = self.operation is not None and self.operation.is_abandoned
         return self.running is None and (is_abandoned or self.event_loop.hangs)
 
@@ -111,7 +111,7 @@ class AssignedTask:
         return self.start
 
     def failure_of(self, error: Exception) -> Failure:
-        """Return what an error means for the task; all errors of a task pass through here."""
+        """Return the consequence of an error; all errors of a task pass through here."""
         match error:
             case ProcessingFailedError():
                 return Failure(FailureKind.FATAL, str(error), commits=True)
@@ -132,13 +132,13 @@ class AssignedTask:
         return Failure(FailureKind.TRANSIENT, reason(error, with_values=with_values))
 
     def _own_words(self, error: Exception) -> str:
-        """Return the words of an error that user code did not raise."""
+        """Return the message of an error that user code did not raise, perhaps without values."""
         if not isinstance(error, OwnError) or self._context.config.log_record_values:
             return str(error)
         return error.shown if error.shown == str(error) else f"{error.shown}; {HOW_TO_SHOW}"
 
     def watch_event_time(self) -> None:
-        """Look how far event time is, and warn if another task holds it back for long."""
+        """Check the task's event time; warn if another task has held it back for long."""
         running, standstill, now_ms = self.running, self._standstill, _monotonic_ms()
         if running is None:
             standstill.end()
@@ -157,7 +157,7 @@ class AssignedTask:
             )
 
     def warn_of_dropped(self) -> None:
-        """Log which records were left out of the results, once a minute at most."""
+        """Log the records that were left out of the results, at most once a minute."""
         if dropped := self.memory.dropped_to_log(_monotonic_ms()):
             self.log.warning("records left out of the results", records=described(dropped))
 
@@ -169,7 +169,7 @@ class AssignedTask:
             task=self.replica.task,
             state=self._state(phase, has_failed=bool(reason)),
             thread=self._context.thread,
-            # The reason may quote what cannot be encoded, such as half of an emoji.
+            # The reason may quote text that cannot be encoded, such as half of an emoji.
             reason=reason.encode(errors="backslashreplace").decode(),
             fingerprint=self._fingerprint,
             activity=self._activity(),

@@ -1,4 +1,4 @@
-"""The other threads of a PipelineThread: work for them, user code in turn, and their results."""
+"""The other threads of a PipelineThread, for work that blocks and for user code."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Job = Callable[[], None]
 
 
 class UserThread:
-    """Runs jobs in the order in which they come; each must not raise.
+    """Runs jobs in the order in which they were submitted; a job must not raise.
 
-    A thread cannot be stopped while it runs user code. An abandoned thread ends when its call
-    returns, if that ever happens, and runs no more jobs.
+    A thread cannot be stopped while it runs user code. An abandoned thread ends when its current
+    call returns, if ever, and runs no more jobs.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class UserThread:
 
     @property
     def ident(self) -> int:
-        """Python's number of the thread."""
+        """Python's id of the thread."""
         assert self._thread.ident is not None, "it was started"
         return self._thread.ident
 
@@ -44,7 +44,7 @@ class UserThread:
         self._jobs.put(job)
 
     def abandon(self) -> list[Job]:
-        """Leave the thread to its present call; return the jobs that it will not begin."""
+        """Leave the thread to its current call; return the jobs that it will not run."""
         dropped = []
         try:
             while (job := self._jobs.get_nowait()) is not None:
@@ -65,7 +65,7 @@ class UserThread:
 
 
 Then = Callable[[Any], Sequence[Event]]
-"""Makes the events that tell the core of a result, or of the error that came instead."""
+"""Returns the core's events for a result, or for the error raised instead."""
 
 PARALLEL_CALLS = 16
 STANDBY_STARTS = 2
@@ -73,12 +73,12 @@ _END_WAIT_S = 1.0
 
 
 class Pool(Enum):
-    """Which threads do the work."""
+    """The threads that do the work."""
 
     START = auto()
     """16 threads, separate from those for commits: a commit must not wait for a restore."""
     STANDBY_START = auto()
-    """2 threads, since copies can wait for tasks that need the state at once."""
+    """2 threads: copies can wait, whereas tasks need their state at once."""
     COMMIT = auto()
     """16 threads, so that tasks commit in parallel."""
     USER = auto()
@@ -87,7 +87,7 @@ class Pool(Enum):
 
 @dataclass(eq=False, slots=True)
 class BackgroundWork:
-    """Work on another thread; the loop gets the events that `then` makes of its result."""
+    """Work on another thread; `then` makes the loop's events from its result."""
 
     then: Then
     pool: Pool
@@ -106,7 +106,7 @@ class Background:
         self._done: SimpleQueue[Callable[[], Sequence[Event]]] = SimpleQueue()
         self._under_way: set[BackgroundWork] = set()
         self._user_threads: dict[TaskId | None, UserThread] = {}
-        """By the task that has the thread to itself; `None` for the one that tasks share."""
+        """By the task that has the thread to itself; `None` for the shared thread."""
         self._pools = {
             Pool.START: ThreadPoolExecutor(PARALLEL_CALLS, "start"),
             Pool.STANDBY_START: ThreadPoolExecutor(STANDBY_STARTS, "standby"),
@@ -126,10 +126,10 @@ class Background:
         late: Callable[[Any], None] = lambda _: None,
         owner: TaskId | None = None,
     ) -> BackgroundWork:
-        """Run `work` on another thread; then `events` passes the result or error to `then`.
+        """Run `work` on another thread; `events` later passes its result or error to `then`.
 
-        If the operation was abandoned meanwhile, another thread calls `late` with that instead. In
-        the pool `USER`, an `owner` has a thread to itself, until it is let go by `release`.
+        If the work is abandoned meanwhile, the result or error goes to `late`, on another thread.
+        In the pool `USER`, an `owner` gets a thread of its own, which `release` ends.
         """
         operation = BackgroundWork(then, pool, owner, late)
         self._under_way.add(operation)
@@ -151,7 +151,7 @@ class Background:
         return operation
 
     def events(self, wait_s: float) -> Iterator[Event]:
-        """Yield the events of what has ended; if nothing has yet, wait up to `wait_s` for it."""
+        """Yield the events of finished work; if there are none, wait up to `wait_s` for some."""
         while True:
             try:
                 done = self._done.get(timeout=wait_s) if wait_s else self._done.get_nowait()
@@ -161,13 +161,13 @@ class Background:
             yield from done()
 
     def wake(self, call: Callable[[], Sequence[Event]]) -> None:
-        """Have `events` make a call, and yield what it returns; any thread may call this method."""
+        """Have `events` call this and yield the returned events. Any thread may use this method."""
         self._done.put(call)
 
     def user_line(self, owner: TaskId | None = None) -> str:
         """Return the line of user code that a user thread is at, such as `shop.py:17 in process`.
 
-        It is "" if the owner's thread, or the one that tasks share, runs no user code.
+        Returns "" if that thread, the owner's or the shared one, runs no user code.
         """
         thread = self._user_threads.get(owner)
         return "" if thread is None else place_in(thread.ident)
@@ -175,7 +175,7 @@ class Background:
     def abandon(self, operation: BackgroundWork) -> bool:
         """Stop waiting for an operation; another user thread takes over the work that follows.
 
-        Jobs that wait for the same user thread are dropped. Returns whether the operation is still
+        Jobs waiting for the same user thread are dropped. Returns whether the operation is still
         running. If not, it has ended or will never begin, and `late` is not called.
         """
         if operation not in self._under_way:
@@ -190,7 +190,7 @@ class Background:
         return operation.is_abandoned
 
     def release(self, owner: TaskId) -> None:
-        """End the thread of a task, if it has one, once it has done what was submitted."""
+        """End the thread of a task, if it has one, after the submitted jobs."""
         if (thread := self._user_threads.pop(owner, None)) is not None:
             thread.close(0)
 

@@ -52,7 +52,7 @@ logger = structlog.get_logger()
 
 
 def here() -> str:
-    """Return a string that two processes share only if they see the same process ids."""
+    """Return a string that is equal in two processes only if they see the same process ids."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")  # containers may share a host's name
     except OSError:
@@ -112,8 +112,8 @@ class DriverChannel:
     def ping(self) -> None:
         """Send a sign of life to all workers. Never blocks.
 
-        Two kinds of worker are skipped. One is being sent another message, which it also takes for
-        a sign of life. The other has not read for so long that its connection takes no more.
+        Two kinds of worker are skipped: one that is being sent another message, which also counts
+        as a sign of life, and one that has not read for so long that its connection is full.
         """
         for thread in self.threads:
             worker = self._workers.get(thread)
@@ -128,10 +128,10 @@ class DriverChannel:
                 worker.sending.release()
 
     def ask(self, thread: int, question: Ask) -> bool:
-        """Send a query of state; return False if the worker is not there, or takes no more now.
+        """Send a query of state; return False if the worker cannot take it now.
 
-        May be called from any thread. It waits for a second at most, so that no query can keep a
-        command from a worker that hangs.
+        Then it is not connected, or its connection is full. May be called from any thread. Waits
+        for a second at most, so that no query can delay a command to a hanging worker.
         """
         worker = self._workers.get(thread)
         if worker is None or not worker.sending.acquire(timeout=BUSY_WAIT_S):
@@ -157,9 +157,9 @@ class DriverChannel:
             self._send(thread, Die(), BUSY_WAIT_S)
 
     def _send(self, thread: int, message: ToWorker, wait_s: float) -> None:
-        """Send; `wait_s` bounds the wait for another message to the same worker, unless it is -1.
+        """Send; `wait_s` limits the wait for another message to the same worker, unless it is -1.
 
-        Signal handlers must bound it: they may have interrupted the code that sends that message.
+        Signal handlers must limit it: they may have interrupted the code that sends that message.
         """
         worker = self._workers.get(thread)
         if worker is None:
@@ -175,7 +175,7 @@ class DriverChannel:
             worker.sending.release()
 
     def _signal(self, thread: int, number: signal.Signals) -> bool:
-        """Send a signal to a worker on this host; return whether there is one."""
+        """Send a signal to a worker on this host; return whether there is such a worker."""
         worker = self._workers.get(thread)
         if worker is None or worker.place != here():
             return False
@@ -207,8 +207,9 @@ class DriverChannel:
                 if message is not None:
                     self._on_message(thread, message)
                 message = _from_worker(connection.recv_bytes(), thread)
-            # Spark considers this worker's executor lost, and the thread has a new worker. This one
-            # ends when its channel is closed, which it soon notices because it reports often.
+            # Spark considers this worker's executor lost, and the thread has a new worker. The old
+            # worker ends when its channel is closed, which it soon notices because it reports
+            # often.
             logger.warning(
                 "worker has a successor: connection closed", thread=thread, pid=worker.pid
             )
@@ -220,9 +221,9 @@ class DriverChannel:
 
 
 def tell_of_death(address: tuple[str, int], authkey: bytes, died: Died) -> None:
-    """Tell the driver how a worker ended; returns once it knows, after ten seconds at most.
+    """Report to the driver how a worker ended; wait until it has read that, at most ten seconds.
 
-    If the driver does not answer, it does without.
+    If the driver does not answer, the report is lost, and a warning is logged.
     """
     try:
         with connect(address, authkey) as connection:
@@ -233,7 +234,7 @@ def tell_of_death(address: tuple[str, int], authkey: bytes, died: Died) -> None:
 
 
 def _from_worker(data: bytes, thread: int | None = None) -> ToDriver | None:
-    """Return a worker's message, or log why it cannot be read and return None."""
+    """Return a worker's message; `None` if it cannot be read, after logging why."""
     try:
         message = decode(data)
     except MalformedMessageError as error:
@@ -251,8 +252,8 @@ class WorkerChannel:
 
     A separate thread reads, so commands and the driver's pings arrive while the worker is busy.
     That thread ends the process in two cases: when it reads `die`, because the worker hangs; and
-    when the worker is still there 10 s after the driver went, because other TaskManagers own its
-    tasks by then. The worker must write its stacks on SIGUSR1.
+    when the worker still runs 10 s after the driver went, because other TaskManagers own its tasks
+    by then. The worker must write its stacks on SIGUSR1.
     """
 
     def __init__(self, address: tuple[str, int], authkey: bytes, thread: int) -> None:

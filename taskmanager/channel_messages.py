@@ -1,10 +1,10 @@
 """The messages of the driver channel, as values and as JSON.
 
-Each message is named like its type on the wire, so import the module and write
-`channel_messages.Closed`. `events.py` and `thread_events.py` have similar names for the inputs of
-the cores, but those are different values. An event of the TaskManager's core names the thread; a
-message need not, since the connection identifies it. The core of a PipelineThread sees what its
-shell made of commands, such as all revocations that arrived together.
+Each message has the name of its type on the wire, so import the module and write
+`channel_messages.Closed`. `events.py` and `thread_events.py` use similar names for the inputs of
+the cores, which are different values. An event of the TaskManager's core names the thread, while
+the connection identifies it for a message. The core of a PipelineThread gets what its shell makes
+of commands, such as all revocations that arrived together.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Dump(_Message, frozen=True):
 
 
 class Ask(_Message, frozen=True):
-    """Answer a query of state; `number` is that of the `Answer`.
+    """A query of state to answer; the `Answer` has the same `number`.
 
     `kind` is `stores`, `get` or `scan`. `stores` asks for all stores of the thread; its `task` is
     `None`, and its `store` is "". `parameters` come from the URL, unchecked.
@@ -83,7 +83,7 @@ ToWorker = Command | Die | Ping | Dump | Ask
 class Hello(_Message, frozen=True):
     """The first message of a worker: it is up and accepts tasks.
 
-    `place` is the same for two processes only if they see the same process ids.
+    `place` is equal for two processes only if they see the same process ids.
     """
 
     thread: Count
@@ -93,22 +93,22 @@ class Hello(_Message, frozen=True):
 
 
 class Status(_Message, frozen=True):
-    """The worker is alive; `tasks` holds those that have changed since its last status."""
+    """The worker is alive; `tasks` are those that have changed since its last status."""
 
     tasks: tuple[TaskStatus, ...]
 
 
 class TaskTimes(NamedTuple):
-    """How long the turns and the commits of a task took since it came to the thread."""
+    """The durations of a task's turns and commits since the thread took it over."""
 
     turns: Times
     commits: Times
 
 
 class Measured(_Message, frozen=True):
-    """What only metrics show: the memory of the worker, 0 if unknown, and the times of tasks.
+    """Measurements for metrics only: the worker's memory (0 if unknown), and durations of tasks.
 
-    `tasks` holds those whose times have changed since the last message.
+    `tasks` holds those that have changed since the last message.
     """
 
     resident_bytes: Count
@@ -116,7 +116,7 @@ class Measured(_Message, frozen=True):
 
 
 class Answer(_Message, frozen=True):
-    """The answer to the `Ask` with this number: a status of HTTP, and a JSON object."""
+    """The answer to the `Ask` with this number: an HTTP status, and a JSON object."""
 
     number: Count
     status: Annotated[int, Meta(ge=100)]
@@ -124,7 +124,7 @@ class Answer(_Message, frozen=True):
 
 
 class Closed(_Message, frozen=True):
-    """The thread no longer has a task: it was revoked, or lost (lease, fence)."""
+    """The thread has closed a task, since it was revoked, or lost (lease, fence)."""
 
     task: TaskId
 
@@ -136,7 +136,7 @@ class Ending(_Message, frozen=True):
 
 
 class Died(_Message, frozen=True):
-    """A worker process has ended; the parent process says so, which connects for that.
+    """A worker process has ended; its parent process sends this over a connection of its own.
 
     If it `goes_on`, the parent starts another process in its place at once.
     """
@@ -205,14 +205,14 @@ def encode(message: ChannelMessage) -> bytes:
 
 
 def decode(data: bytes) -> ChannelMessage:
-    """Return the message that `encode` serialized.
+    """Return the message that `encode` wrote.
 
-    Raises `MalformedMessageError` for anything else. The error names the problem and, if there is
-    one, the type of the message.
+    Raises `MalformedMessageError` for anything else. The error names the problem and, if known, the
+    type of the message.
     """
     about = "message"
     try:
-        # Not `parse`: what stores hold may be nested deeply, and be text that is not UTF-8.
+        # Not `parse`: the content of stores may be nested deeply, and may not be valid UTF-8.
         found = json.loads(data)
         kind = found.get("type") if isinstance(found, dict) else None
         if kind != "answer":
@@ -230,7 +230,7 @@ def _message(read: Any) -> ChannelMessage:
         case _Assign(replica, parameters, epoch):
             return Assign(ProcessorReplica.from_json(replica, parameters), epoch)
         case _Measured(resident_bytes, tasks):
-            # msgspec does not read the names of a parsed object as anything but strings.
+            # msgspec reads the names of a parsed object only as strings.
             return Measured(resident_bytes, {TaskId.parse(task): tasks[task] for task in tasks})
     found: ChannelMessage = read
     return found

@@ -97,7 +97,7 @@ class Clients(Protocol):
     def reader(self, group: str, *, is_watched: bool = False) -> Reader:
         """Connect a reader that uses the consumer group `group`.
 
-        A watched reader also reports topics that are deleted, and replaces a consumer that stalls.
+        A watched reader also reports deleted topics, and replaces a consumer that stalls.
         """
 
     def producer(
@@ -108,12 +108,12 @@ class Clients(Protocol):
     ) -> TransactionalProducer:
         """Connect a producer; `size_limits` holds `max.message.bytes` of each output topic.
 
-        `arcs` holds how many partitions of output topics are read, where that is fixed.
+        `arcs` holds the number of partitions that are read of output topics, where that is fixed.
         """
 
 
 class KafkaClients:
-    """Creates clients of a real cluster."""
+    """Creates clients for a real cluster."""
 
     def __init__(self, config: Config, admin: Admin) -> None:
         self._config = config
@@ -143,7 +143,7 @@ class KafkaClients:
 
 @contextmanager
 def _repeated_without_token() -> Iterator[None]:
-    """Raise `TransactionFailedError`, after which tasks start again, if there is no token now."""
+    """Raise `TransactionFailedError` if there is no token now; tasks then start again."""
     try:
         yield
     except UnavailableError as error:

@@ -50,7 +50,7 @@ def taskmanager(
     try:
         daemon = TaskManagerDaemon(settings, tm_id, threads_num, signals, monitoring)
     except UnavailableError:
-        # A signal to the whole process group also ends Spark's JVM, if that is just starting.
+        # A signal to the process group also ends Spark's JVM if that is just starting.
         if signals.is_requested:
             return
         raise
@@ -75,6 +75,6 @@ def require_allowed(config: Config, tm_id: int) -> None:
 
 
 def _grown(config: Config) -> int:
-    """Return how many TaskManagers the job was grown to; 0 if it was not."""
+    """Return the number of TaskManagers that the job was grown to; 0 if it was not."""
     wish = read_deployment(config, connected(config)).wish
     return (wish.task_managers if wish else None) or 0

@@ -1,4 +1,4 @@
-"""The TaskManager's process: moves events to the core and carries its commands out."""
+"""The TaskManager's process: passes events to the core and carries its commands out."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TaskManagerDaemon:
         """
         if config.spark.is_local:
             check_writable(config)
-            # Workers that start later must run the same, whatever is in the folders by then.
+            # Workers that start later must run the same code, even if the folders change.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)
         code = UserCode.of(config)
@@ -110,7 +110,7 @@ class TaskManagerDaemon:
         self._threads = threads
         self._signals = signals
         self._open_files = OpenFiles(threads, raise_limit())
-        # Bound to the logger: messages also come from threads that do not share this context.
+        # Bound to the logger, since threads without this context log too.
         self._log = structlog.get_logger().bind(task_manager=tm_id)
         admin = Admin(config)
         admin.check_broker()
@@ -140,7 +140,7 @@ class TaskManagerDaemon:
             spares=spark_settings(config.spark, threads).spares,
         )
         self._open_files.check(tasks=0)
-        # From here on, there is a JVM that must be ended.
+        # From here on, there is a JVM to shut down.
         signals.hold()
         self._spark = SparkRunner(config, tm_id, threads)
         self._channel = DriverChannel(self._spark.bind_host, self._on_message)
@@ -196,8 +196,8 @@ class TaskManagerDaemon:
             message = self._inbox.take(record)
             if isinstance(message, Sos | Processors | Refused | ReportRequest):
                 self._handle(message)
-        # Only events that are already queued: time must go on and reports must go out, however
-        # many arrive meanwhile.
+        # Only events that are already queued, so that ticks and reports are not delayed, however
+        # many events arrive meanwhile.
         for _ in range(self._events.qsize()):
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
@@ -229,7 +229,7 @@ class TaskManagerDaemon:
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
                 if self._config.spark.is_local:
-                    # Workers on other hosts have their own limit.
+                    # Workers on other hosts have limits of their own.
                     self._open_files.check(len(self._state.tasks))
                 self._channel.send(thread, channel_messages.Assign(replica, epoch))
             case RevokeTask(thread, task):
@@ -249,9 +249,9 @@ class TaskManagerDaemon:
                 self._exit = command
 
     def _launch(self, thread: int) -> None:
-        # On a cluster, the archive contains what python_path has; its folders exist only here.
+        # On a cluster, the archive contains the code of python_path, whose folders exist only here.
         is_local = self._config.spark.is_local
-        # Workers run user code, and have nothing to do with control topics.
+        # Workers run user code, and must not use control topics.
         config = replace(self._config, control_key=None)
         config = config if is_local else replace(config, python_path=())
         host = self._spark.driver_host
@@ -306,7 +306,7 @@ class TaskManagerDaemon:
         self._state_server.show(self._places, self._channel.ask)
 
     def _places(self) -> dict[TaskId, int]:
-        """Return the tasks that this TaskManager has, each with its thread."""
+        """Return the tasks of this TaskManager, each with its thread."""
         with self._changing:
             return self._state.tasks
 
@@ -321,7 +321,7 @@ class TaskManagerDaemon:
         return list(samples(view, self._measured))
 
     def _not_ready(self) -> list[str]:
-        """Return why this TaskManager cannot run tasks."""
+        """Return the reasons why this TaskManager cannot run tasks."""
         problems = []
         if not self._state.is_registered:
             problems.append("no JobManager has answered this TaskManager yet")

@@ -1,4 +1,4 @@
-"""How a worker process ended: its signal or exit code, where it was, and which calls it was in."""
+"""Describes the end of a worker process: signal or exit code, place, and calls in progress."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _GB = 1e9
 
 
 class Ended(NamedTuple):
-    """What the kernel says about a process that has ended."""
+    """The kernel's facts about a process that has ended."""
 
     status: int
-    """As `os.wait4` returns it."""
+    """The status from `os.wait4`."""
     peak_bytes: int
-    """The most memory that it had."""
+    """Its peak memory."""
     ran_out: bool
-    """Whether the kernel has ended a process for want of memory meanwhile."""
+    """Whether the kernel has killed a process for lack of memory meanwhile."""
 
 
 def death_of(ended: Ended, stacks: str, marks: Sequence[Mark]) -> Death:
     """Return how a process ended, with the calls that were in progress.
 
-    `stacks` is what `faulthandler` has written, "" for an end without a fatal signal. If it names
-    the thread that got the signal, only the calls on that thread count.
+    `stacks` is the output of `faulthandler`, "" without a fatal signal. If it names the thread that
+    got the signal, only the calls on that thread count.
     """
     found = fatal_stack(stacks)
     if found is not None:
@@ -56,9 +56,9 @@ def _how(ended: Ended, lines: Sequence[StackLine]) -> str:
 
 
 def kills_for_want_of_memory() -> int:
-    """Return how often the kernel has ended a process for want of memory, as far as one can see.
+    """Return how many processes the kernel has killed for lack of memory, as far as visible.
 
-    The counts of the control group and of the host are added: only a change means anything.
+    Counts of the control group and of the host are added, so only a change has a meaning.
     """
     return _of_control_group() + _count(_VM_STATISTICS)
 
@@ -73,7 +73,7 @@ def _of_control_group() -> int:
 
 
 def _count(path: Path) -> int:
-    """Return the `oom_kill` of a file, 0 if it has none."""
+    """Return the `oom_kill` in a file, 0 if it has none."""
     try:
         lines = path.read_text().splitlines()
     except OSError:

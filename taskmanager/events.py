@@ -51,7 +51,7 @@ class ThreadStopped:
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnding:
-    """A PipelineThread's worker ends itself, to be started again; `ThreadLost` follows."""
+    """A PipelineThread's worker ends itself, in order to be started again; `ThreadLost` follows."""
 
     thread: int
     reason: str
@@ -61,7 +61,7 @@ class ThreadEnding:
 class ThreadDied:
     """The process of a PipelineThread's worker ended, and how.
 
-    If it `goes_on`, another process is being started already. Otherwise, `ThreadLost` follows.
+    If it `goes_on`, another process is already being started. Otherwise, `ThreadLost` follows.
     """
 
     thread: int
@@ -71,7 +71,7 @@ class ThreadDied:
 
 @dataclass(frozen=True, slots=True)
 class ThreadLost:
-    """A PipelineThread ended unasked: its worker died or raised."""
+    """A PipelineThread ended without a request: its worker died or raised."""
 
     thread: int
 
@@ -103,14 +103,14 @@ class LaunchThread:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Tell the operator that a PipelineThread was launched long ago but has not come up."""
+    """Log that a PipelineThread was launched long ago but has not come up."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class AssignTask:
-    """Tell a PipelineThread to run a task."""
+    """Send a PipelineThread the command to run a task."""
 
     thread: int
     replica: ProcessorReplica
@@ -119,7 +119,7 @@ class AssignTask:
 
 @dataclass(frozen=True, slots=True)
 class RevokeTask:
-    """Tell a PipelineThread to commit and close a task."""
+    """Send a PipelineThread the command to commit and close a task."""
 
     thread: int
     task: TaskId
@@ -127,21 +127,21 @@ class RevokeTask:
 
 @dataclass(frozen=True, slots=True)
 class StopThread:
-    """Tell a PipelineThread to commit and close all its tasks and to end."""
+    """Send a PipelineThread the command to commit and close all its tasks and to end."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class DumpThread:
-    """Have the worker of a PipelineThread that hangs write its stacks to its log."""
+    """Have the worker of a hanging PipelineThread write its stacks to its log."""
 
     thread: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillThread:
-    """End the worker of a PipelineThread that hangs; `ThreadLost` follows when it is gone."""
+    """End the worker of a hanging PipelineThread; `ThreadLost` follows when it is gone."""
 
     thread: int
 

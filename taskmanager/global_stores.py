@@ -39,10 +39,10 @@ Progress = Callable[[int, int], None]
 class GlobalStores:
     """Keeps one copy of each global store that any task of this PipelineThread uses.
 
-    Tasks `open` from the threads that start them, and the thread's loop calls all else. When the
-    first task opens a copy, it is rebuilt, whatever is on the disk: its processor may not give the
-    right result if it sees a record twice (KAFKA-7663). The copy is closed when its last task
-    releases it.
+    Tasks call `open` from the threads that start them; the thread's loop calls the rest. When the
+    first task opens a copy, it is rebuilt, even if it is on disk: its processor may give a wrong
+    result if it sees a record twice (KAFKA-7663). The copy is closed when its last task releases
+    it.
     """
 
     def __init__(
@@ -63,14 +63,14 @@ class GlobalStores:
     def open(
         self, user: object, group: NodeGroup, key: str, progress: Progress
     ) -> dict[str, StoreBytes]:
-        """Return what a task reads of the group's global stores, by their names.
+        """Return the group's global stores as a task reads them, by name.
 
-        If no task has opened a store before, this blocks until it has all that its topic has now.
-        `user` holds the stores until `release`, even if this raises. Groups with the same `key`
-        share. `progress(restored, total)` reports offsets, and may raise to end this. Raises
-        `NonRetriableError` for a record that fails, `TransactionFailedError` if the brokers deliver
-        nothing for 60 s, `StoreLockedError`, `OSError`, what the processor raises in `init`, and
-        the error that has stopped a copy that others still hold.
+        If no task has opened a store before, this blocks until the store has all records that its
+        topic has now. `user` holds the stores until `release`, even if this raises. Groups with the
+        same `key` share. `progress(restored, total)` reports offsets, and may raise to end this.
+        Raises `NonRetriableError` for a record that fails, `TransactionFailedError` if the brokers
+        deliver nothing for 60 s, `StoreLockedError`, `OSError`, errors of the processor's `init`,
+        and the error that has stopped a copy that others still hold.
         """
         views: dict[str, StoreBytes] = {}
         for store in group.global_stores:
@@ -92,7 +92,7 @@ class GlobalStores:
         return bool(self._copies)
 
     def release(self, user: object) -> None:
-        """Release all that a user holds; blocks some ms to close unused copies."""
+        """Release all stores of a user; blocks some ms to close unused copies."""
         with self._lock:
             unused = []
             for name, copy in list(self._copies.items()):
@@ -105,7 +105,7 @@ class GlobalStores:
     def update(self, max_records: int) -> dict[object, Exception]:
         """Apply new records of the topics to the stores, at most `max_records` for each.
 
-        Never waits for more. Returns the users of copies that cannot go on, with the error. These
+        Never waits for records. Returns the users of copies that have failed, with the error. These
         tasks must stop or start again, just as after such an error of their own.
         """
         with self._lock:
@@ -149,7 +149,7 @@ class _Copy:
         self._log = logger.bind(store=store.store.name, topic=store.topic)
 
     def bring_up(self, progress: Progress) -> StoreBytes:
-        """Return what tasks read, once it has all that the topic had at the first call."""
+        """Return the store's bytes once it has all records that the topic had at the first call."""
         while not self._starting.acquire(timeout=_FETCH_WAIT_S):
             progress(0, 0)
         try:
@@ -181,7 +181,7 @@ class _Copy:
             self.failure = error
 
     def close(self) -> None:
-        """Release the consumer, the processor and the store; the files on disk are useless then."""
+        """Release the consumer, the processor and the store, whose files are not used again."""
         reader, self._reader = self._reader, None
         task, self._task = self._task, None
         store, self._store = self._store, None
@@ -197,7 +197,7 @@ class _Copy:
             store.close()
 
     def _read_all(self, progress: Progress) -> None:
-        """Fill the store up to the high watermarks of this moment."""
+        """Fill the store up to the current high watermarks."""
         topic = self._definition.topic
         count = self._count_partitions(topic)
         self._store = self._definition.store.open(self._directory, {}, self._resources)

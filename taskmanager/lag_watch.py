@@ -1,4 +1,4 @@
-"""The lag of each task of a PipelineThread, queried outside the thread that does the work."""
+"""The lag of each task of a PipelineThread, queried on a separate thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_RECORDS = 20
 
 
 class OffsetAsker(Protocol):
-    """The brokers' answers about offsets, where they gave any; `Offsets` asks them."""
+    """The brokers' answers about offsets, without those that are missing; `Offsets` asks them."""
 
     def stable_ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the last stable offset of partitions."""
@@ -39,18 +39,18 @@ class _Input:
     """A partition that a task reads."""
 
     done: int | None = None
-    """No records wait before this offset; `None` while unknown."""
+    """The offset before which no record is unprocessed; `None` while unknown."""
     empty_from: int = -1
     empty_to: int = -1
-    """No records lie between these two offsets, only markers or aborted records."""
+    """`empty_from` and this enclose offsets without records: only markers and aborted records."""
     looked_at: int | None = None
-    """The task's position at the last close look."""
+    """The task's position when its next record was last looked up."""
     first: FirstRecord | None = None
-    """The first record at or after the position at the time of the last read."""
+    """The first record at or after the position, when it was last looked up."""
 
     @property
     def position(self) -> int | None:
-        """The offset at or after which records may wait."""
+        """The offset at or after which unprocessed records may be."""
         if self.done is not None and self.empty_from <= self.done < self.empty_to:
             return self.empty_to
         return self.done
@@ -73,7 +73,7 @@ class _Input:
 
 @dataclass(slots=True)
 class _Watched:
-    """A task. `group` holds its committed offsets; it is `None` for a standby."""
+    """A task. Its offsets are committed in `group`, which is `None` for a standby."""
 
     group: str | None
     since_s: float
@@ -85,16 +85,16 @@ class _Watched:
 class LagWatch:
     """Knows the lag of the tasks of a PipelineThread, whatever they are doing.
 
-    Lag is the last stable offset of each input partition less the committed offset. Records of an
+    Lag is the last stable offset of each input partition minus the committed offset. Records of an
     open transaction do not count, because they must not be read yet. Lag counts offsets, so it
-    includes markers and aborted records until a reader has found that nothing else is there.
+    includes markers and aborted records until a reader has found nothing else there.
 
     A separate thread asks the brokers once per heartbeat, at most once a second, for all tasks in
-    one request. Tasks report what they commit. If a task has reported nothing for ten seconds, the
-    offsets of its group are read: the task may fail before it knows them.
+    one request. Tasks report their commits. If a task has reported nothing for ten seconds, its
+    group's offsets are read: the task may have failed before reading them.
 
     A task also reports the timestamp of the oldest record in its queue. If the queue is empty and
-    the task does not move for ten seconds, the first waiting record is read from the topic.
+    the task makes no progress for ten seconds, the first unprocessed record is read from the topic.
 
     Any thread may call any method. Only `look` blocks.
     """
@@ -127,7 +127,7 @@ class LagWatch:
         self._stopped.set()
 
     def watch(self, replica: ProcessorReplica) -> None:
-        """Watch a task that was assigned; a standby is watched once it reports its positions."""
+        """Watch an assigned task; a standby is watched once it reports its positions."""
         task = replica.task
         if task.standby:
             return
@@ -142,7 +142,7 @@ class LagWatch:
             self._tasks.pop(task, None)
 
     def done_up_to(self, task: TaskId, positions: Mapping[Partition, int]) -> None:
-        """Record the offsets that a task has committed or begins at, or a standby has applied."""
+        """Record offsets that a task has committed or starts at, or that a standby has applied."""
         with self._changing:
             watched = self._tasks.get(task)
             if watched is None:
@@ -183,7 +183,8 @@ class LagWatch:
                 asked_s = min(asked_s, known[1])
                 if waiting and entry.first_ms is not None:
                     timestamps.append(entry.first_ms)
-            # The queue comes before the rest of the topic. Not every record has a timestamp.
+            # The records in the queue come before the rest of the topic. Not every record has a
+            # timestamp.
             oldest_ms = min(timestamps, default=-1)
             if watched.oldest_ms is not None:
                 oldest_ms = watched.oldest_ms
@@ -224,12 +225,12 @@ class LagWatch:
             with self._changing:
                 for watched in self._tasks.values():
                     for partition, entry in watched.inputs.items():
-                        # The task may have reported it meanwhile, and its own report is newer.
+                        # The task's own report, if it has come meanwhile, is newer.
                         if watched.group == group and entry.done is None:
                             entry.done = committed.get(partition)
 
     def _look_closely(self) -> None:
-        """Read the first record of each partition where a task does not move but records wait."""
+        """Read the first unprocessed record of each partition whose task has stopped moving."""
         with self._changing:
             standing = [place for task in self._tasks.values() for place in self._standing(task)]
         positions = dict(standing[:_MOST_RECORDS])
@@ -244,7 +245,7 @@ class LagWatch:
                     entry.first = first
 
     def _standing(self, watched: _Watched) -> list[tuple[Partition, int]]:
-        """Return the positions of a task that does not move, unless their timestamp is known."""
+        """Return a stopped task's positions before which records of unknown age are waiting."""
         standing = []
         for partition, entry in watched.inputs.items():
             position, (end, _) = entry.position, self._ends.get(partition, (-1, 0.0))

@@ -10,18 +10,18 @@ from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 
 PINGS_PER_BEAT = 2
 LIFE_BEATS = MISSED_BEATS
-"""Heartbeats for which the main loop counts as alive after its last sign of life.
+"""The main loop counts as alive for so many heartbeats after its last sign of life.
 
 A loop that is silent for longer sends no heartbeats either, so the JobManager gives its tasks to
-others: there is nothing left to renew.
+other TaskManagers, and no lease is left to renew.
 """
 
 
 class LeaseKeeper:
     """Pings the PipelineThreads from a thread of its own.
 
-    So a turn of the main loop may take up to `LIFE_BEATS` heartbeats without costing a lease.
-    If the loop is silent for longer, pings stop until it shows life again. The leases then end
+    A round of the main loop may then take up to `LIFE_BEATS` heartbeats without costing a lease. If
+    the loop is silent for longer, pings stop until it shows life again, and the leases end
     `MISSED_BEATS` heartbeats after the last ping.
     """
 

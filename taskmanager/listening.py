@@ -17,9 +17,9 @@ import structlog
 from kafka_pipeline.common.monitoring.counted_log import CountedLog
 
 HANDSHAKE_TIMEOUT_S = 10.0
-"""How long both ends may take to prove that they know the key."""
+"""The time in which both ends must prove that they know the key."""
 MOST_STRANGERS = 128
-"""How many connections that have not proved it yet a server keeps."""
+"""The most connections without that proof that a server keeps."""
 _PAUSE_S = 1.0
 _LENGTH = struct.Struct("!i")
 if sys.platform == "darwin":
@@ -39,8 +39,8 @@ logger = structlog.get_logger()
 class ConnectionServer:
     """Listens on a free port, and serves each connection on its own thread.
 
-    Connections that are not authenticated have a limit and a deadline. The oldest makes room for
-    the next, since a worker takes milliseconds to authenticate, and strangers stay.
+    Connections that are not yet authenticated have a limit and a deadline. If there are too many,
+    the oldest is closed: a worker authenticates within milliseconds, strangers never do.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class ConnectionServer:
         self._refused = CountedLog(logger, f"unauthenticated connection to the {name} channel")
         self._closed = threading.Event()
         self._strangers: dict[socket.socket, str] = {}
-        """Connections that are not authenticated yet, in the order in which they came, each with
-        the reason why it was closed, if it was."""
+        """Connections that are not authenticated yet, oldest first, each with the reason why it was
+        closed, if it was."""
         self._changing = threading.Condition()
         self._socket = socket.create_server((host, 0))
         threading.Thread(target=self._accept, name=name, daemon=True).start()
@@ -100,7 +100,7 @@ class ConnectionServer:
                 )
 
     def _make_room(self) -> None:
-        """Hang up on the oldest stranger if there are too many, and wait for its thread."""
+        """Close the oldest stranger if there are too many, and wait for its thread."""
         with self._changing:
             while len(self._strangers) >= MOST_STRANGERS:
                 oldest = next(iter(self._strangers))
@@ -150,9 +150,9 @@ def connect(address: tuple[str, int], authkey: bytes) -> Connection:
 
 
 class _Handshake:
-    """Messages in the format of `Connection`, with one deadline for all of them.
+    """Exchanges messages in the format of `Connection`, with one deadline for all of them.
 
-    The timeouts of a socket are for each read, so a byte now and then would keep a `Connection`
+    A socket's timeout applies to each read, so that an occasional byte would keep a `Connection`
     waiting forever.
     """
 
@@ -161,11 +161,11 @@ class _Handshake:
         self._deadline_s = deadline_s
 
     def deliver(self, authkey: bytes) -> None:
-        """Have the other end prove that it knows the key; raises an error if it does not."""
+        """Make the other end prove that it knows the key. Raises an error if it cannot."""
         deliver_challenge(cast("Connection", self), authkey)
 
     def answer(self, authkey: bytes) -> None:
-        """Prove to the other end that this one knows the key; raises an error if it disagrees."""
+        """Prove to the other end that this one knows the key. Raises an error if it is refused."""
         answer_challenge(cast("Connection", self), authkey)
 
     def send_bytes(self, data: bytes) -> None:
@@ -174,7 +174,7 @@ class _Handshake:
         self._socket.sendall(_LENGTH.pack(len(data)) + data)
 
     def recv_bytes(self, most: int) -> bytes:
-        """Return a message. Raises `OSError` for one of more than `most` bytes."""
+        """Return a message. Raises `OSError` if it has more than `most` bytes."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         if not 0 <= length <= most:
             raise OSError("bad message length")

@@ -1,4 +1,4 @@
-"""The calls of user code in progress in a worker, in memory that survives its process."""
+"""The calls of user code in progress in a worker, in memory that outlives its process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 
 MOST_MARKS = 4096
-"""Calls of more tasks of a worker are not marked."""
+"""The most calls that are marked in a worker; further ones are not."""
 _SLOT_BYTES = 1024
 _HEAD = struct.Struct("=BQqqq")
 """Kind of call (0 for none), thread, partition, first and last offset."""
@@ -29,21 +29,21 @@ class Mark(NamedTuple):
     task: TaskId
     call: Suspect
     thread: int
-    """Python's number of the thread."""
+    """Python's id of the thread."""
 
 
 class Marks:
     """The marks of a worker, in an anonymous mapping that it shares with its parent process."""
 
     def __init__(self) -> None:
-        """Make the memory; it takes up as many pages as were ever written to."""
+        """Allocate the memory; only pages that were written to take up space."""
         self._memory = mmap.mmap(-1, MOST_MARKS * _SLOT_BYTES)
         self._lock = threading.Lock()
         self._of: dict[TaskId, list[TaskMark]] = {}
         self._count = 0
 
     def of(self, task: TaskId) -> Callable[[], CallMark]:
-        """Return what makes the marks of a task's next start; it reuses those of the last one."""
+        """Return a function that makes marks for a task's next start, reusing its former ones."""
         with self._lock:
             known = self._of.setdefault(task, [])
         for mark in known:

@@ -1,4 +1,4 @@
-"""What the workers have measured, for the metrics of their TaskManager."""
+"""The measurements of workers, for the metrics of their TaskManager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Measurements:
         self._times: dict[tuple[int, TaskId], TaskTimes] = {}
 
     def add(self, thread: int, measured: Measured) -> None:
-        """Take in what a worker has measured since its last message."""
+        """Add the values that have changed since the worker's last message."""
         with self._lock:
             self._resident_bytes[thread] = measured.resident_bytes
             self._times |= {(thread, task): times for task, times in measured.tasks.items()}
@@ -28,14 +28,14 @@ class Measurements:
             self._times.pop((thread, task), None)
 
     def forget_thread(self, thread: int) -> None:
-        """Drop everything of a worker that has ended."""
+        """Drop all measurements of a worker that has ended."""
         with self._lock:
             self._resident_bytes.pop(thread, None)
             self._times = {key: times for key, times in self._times.items() if key[0] != thread}
 
     @property
     def resident_bytes(self) -> dict[int, int]:
-        """The memory of the workers that have reported theirs, by thread."""
+        """The memory of the workers that have reported it, by thread."""
         with self._lock:
             return {thread: size for thread, size in self._resident_bytes.items() if size}
 

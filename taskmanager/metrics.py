@@ -204,8 +204,8 @@ _COUNTERS = {
 }
 """The figure that each of these metrics shows."""
 _COUNTERS_OF_ALL_TIMES = {DEAD_LETTERS: "dead_letters", SKIPPED: "skipped"}
-"""Likewise; a task knows these only when it has started. Until then they are 0, and would seem to
-jump when it has."""
+"""The same; a task knows these figures only after its start. Samples before that would be 0, and
+the counters would then seem to jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class TaskManagerView:
 
 
 def samples(view: TaskManagerView, measured: Measurements) -> Iterator[Sample]:
-    """Yield all samples. A task that has left has none."""
+    """Yield all samples. Tasks that have left have none."""
     report, tm_id = view.report, view.report.tm_id
     yield HEARTBEATS_SENT.sample(view.heartbeats_sent, tm_id)
     yield REJECTED.sample(view.rejected, tm_id)

@@ -1,4 +1,4 @@
-"""How many files the processes of a TaskManager may open, and how many they need."""
+"""The number of files that the processes of a TaskManager may open, and that they need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 # Measured with one broker: 328 for Spark's JVM, of which 284 are its jars.
 _SPARK = 400
 # Measured with one broker: 20 for a worker, 8 for a task, 6 more for each of its stores. Further
-# brokers and files that RocksDB has not compacted yet need more.
+# brokers, and files that RocksDB has not compacted yet, need more.
 _WORKER = 100
 _TASK = 20
 _THREAD = 20
@@ -40,10 +40,10 @@ class OpenFiles:
 
 
 def needed(threads: int, tasks: int) -> int:
-    """Return the limit that a TaskManager needs when its PipelineThreads share its tasks.
+    """Return the limit that a TaskManager needs when its PipelineThreads share its tasks evenly.
 
-    The limit applies to each process, so the largest process counts. That is Spark's JVM, which has
-    some files for each thread, or the worker of the thread with the most tasks.
+    The limit applies to each process, so the largest process counts. That is Spark's JVM, with some
+    files for each thread, or the worker of the thread with the most tasks.
     """
     most = -(-tasks // threads)
     return max(_SPARK + _THREAD * threads, _WORKER + _TASK * most)

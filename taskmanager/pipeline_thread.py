@@ -55,17 +55,17 @@ from kafka_pipeline.taskmanager.thread_state import PipelineThreadState
 IDLE_WAIT_S = 0.05
 """How long to wait for records. A command of the driver may be handled this much later."""
 BUSY_WAIT_S = 0.002
-"""How long to wait for other threads before looking for records again."""
+"""How long to wait for other threads before checking for records again."""
 MOST_TURN_MS = 100
 CHECK_INTERVAL_S = 0.2
 GLOBAL_STORES_INTERVAL_S = 0.05
 
 
 class PipelineThread:
-    """Executes the decisions of `PipelineThreadState`, and reports events to it.
+    """Executes the commands of `PipelineThreadState`, and passes events to it.
 
-    The loop fetches records, gives the tasks of built-in types their turns, talks to the driver
-    and reports. It never runs user code, which has its own thread, and never waits for a start or a
+    The loop fetches records, gives the tasks of built-in types their turns, talks to the driver and
+    reports. It never runs user code, which has its own thread, and never waits for a start or a
     commit.
     """
 
@@ -99,7 +99,7 @@ class PipelineThread:
 
     @property
     def tasks(self) -> list[TaskId]:
-        """The tasks that were assigned and are not closed yet."""
+        """The assigned tasks that are not closed yet."""
         return list(self._tasks)
 
     def _lag_of(self, task_id: TaskId) -> int | None:
@@ -201,11 +201,12 @@ class PipelineThread:
         for task_id, running in fed.items():
             if task_id in self._tasks and self._tasks[task_id].running is running:
                 self._handle(Fed(task_id, running.has_records, running.is_at_its_end))
-                # That may have been a turn of 100 ms, for which other threads must not wait.
+                # That may have been a turn of 100 ms; handle the results of other threads before
+                # the next one.
                 self._handle_done(0)
 
     def _handle_done(self, wait_s: float) -> None:
-        """Handle what other threads have done; if there is nothing yet, wait for it."""
+        """Handle the results of other threads; if there are none yet, wait for some."""
         for event in self._background.events(wait_s):
             self._handle(event)
 
@@ -243,10 +244,10 @@ class PipelineThread:
         return self._background.user_line(task_id) or task.event_loop.line
 
     def _check(self, now_s: float) -> None:
-        """Check the tasks on which no operation runs.
+        """Check the tasks that have no operation in progress.
 
-        This covers all tasks at once, not each task when its first records arrive. Otherwise, if
-        many have lost their connection, each would start only after the ones before it.
+        All tasks are checked at once, not each one when its first records arrive. Otherwise, if
+        many had lost their connections, each would start only after the ones before it.
         """
         for task_id, task in list(self._tasks.items()):
             phase = self._state.phase(task_id)
@@ -278,7 +279,7 @@ class PipelineThread:
                 events.extend(self._execute(command))
 
     def _execute(self, command: Command) -> Sequence[Event]:
-        """Execute a command, and return the events of what has ended already."""
+        """Execute a command; return the events of operations that have already ended."""
         if isinstance(command, EndThread):
             self._has_ended = True
             return ()
@@ -330,7 +331,7 @@ class PipelineThread:
     # Reports to the driver
 
     def _report(self) -> None:
-        """Send the driver what has changed, now and then; an empty report is a sign of life."""
+        """Send the driver all changes at intervals; an empty report is a sign of life."""
         now_s = time.monotonic()
         if now_s < self._report_at_s:
             return
@@ -349,7 +350,7 @@ class PipelineThread:
         self._context.user_errors.report()
 
     def _new_times(self) -> dict[TaskId, channel_messages.TaskTimes]:
-        """Return the times of the tasks that have had turns or commits since the last report."""
+        """Return the durations of tasks that have had turns or commits since the last report."""
         times = {
             task_id: channel_messages.TaskTimes(task.memory.turns.times, task.memory.commits.times)
             for task_id, task in self._tasks.items()

@@ -7,18 +7,21 @@ batch. A message is a line of JSON followed by an Arrow IPC stream.
     worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
     worker → driver   {"do": "run"} and records     driver → worker   {} and the output
 
-Tables that follow topics are kept by the worker. It sends the rows that a batch needs after the
-records, and their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. A query with
-GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and `do` is
-`partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and `do` is
-`left`, `right`, `matches` or `results`. `{"do": "replace", "table": name}` and rows replace a
-global table; the answer is `{}`. A connection may instead ask for a value with those of the
-driver's host in the place of its references, by `{"expand": value, "what": name}`; the answer is
-`{"expanded": value}`.
+The worker keeps tables that follow topics. After the records, it sends the rows that a batch needs,
+with their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. `{"do": "replace",
+"table": name}` and rows replace a global table; the answer is `{}`.
 
-In place of any of these answers, there may be `{"rejected": reason}`, which is a `QueryError`, an
-`EndedQueryError` if `ended`, or `{"lost": reason}`; `shown` has what of the reason quotes no
-record. When either side hangs up, the query is closed and its running computation is cancelled.
+A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and
+`do` is `partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and
+`do` is `left`, `right`, `matches` or `results`.
+
+A connection may instead ask the driver to expand the references in a value, with the values on the
+driver's host: `{"expand": value, "what": name}` is answered by `{"expanded": value}`.
+
+Any answer may instead be `{"rejected": reason}`, which becomes a `QueryError`, or an
+`EndedQueryError` if `ended`; or `{"lost": reason}`. `shown` is the reason without the parts that
+quote records. When either side hangs up, the query is closed and its running computation is
+cancelled.
 """
 
 from __future__ import annotations
@@ -112,7 +115,7 @@ class QueryServer:
         self._server.close()
 
     def _watch(self) -> None:
-        """Cancel computations for workers that are gone; each holds a slot and may never end."""
+        """Cancel the computations of workers that are gone: each holds a slot and may never end."""
         while not self._closed.wait(_WATCH_S):
             for connection, query in self._open.copy().items():
                 if _is_gone(connection):
@@ -188,9 +191,9 @@ class RemoteQueries:
         self._meanwhile = meanwhile
 
     def while_waiting(self, meanwhile: Callable[[], None]) -> RemoteQueries:
-        """Return the same, but `open` calls `meanwhile` twice a second and raises its errors.
+        """Return a copy whose `open` calls `meanwhile` twice a second and raises its errors.
 
-        Tables may be large, and a database may never answer.
+        `open` may take long: tables may be large, and a database may never answer.
         """
         return RemoteQueries(self._address, self._authkey, meanwhile)
 
@@ -212,7 +215,7 @@ class RemoteQueries:
         return RemoteJoin(connection, (left, right), JoinShape.from_json(answer["shape"]))
 
     def expanded(self, value: Any, what: str) -> Any:
-        """See `References`: the values are those of the driver's host. Also raises as `open`."""
+        """See `References`; the values are those on the driver's host. Also raises as `open`."""
         try:
             connection, answer = self._opened({"expand": value, "what": what})
         except QueryError as error:
@@ -235,7 +238,7 @@ class RemoteQueries:
 
 
 class _Remote:
-    """What runs in the driver, over a connection of its own."""
+    """A computation in the driver, over a connection of its own."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -340,7 +343,7 @@ def _ask(
 def _answer(
     call: Callable[..., pa.Table], data: memoryview, sizes: Mapping[str, int]
 ) -> tuple[dict[str, Any], *tuple[memoryview, ...]]:
-    """Call with the table, and with those after it, of which the sizes are given."""
+    """Call with the table and the lookup tables that follow it in `data`, of these `sizes`."""
     try:
         end = len(data) - sum(sizes.values())
         table, lookups = read(data[:end]), {}
@@ -357,7 +360,7 @@ def _replaced(
     query: ServedQuery | ServedAggregation | ServedJoin, name: str, data: memoryview
 ) -> tuple[dict[str, Any]]:
     try:
-        # The message is gone when the next one comes.
+        # Copied, since the message's buffer is reused by the next one.
         query.replace(name, read(bytes(data)))
         return ({},)
     except Exception as error:
@@ -389,7 +392,7 @@ def _receive(connection: Connection) -> tuple[dict[str, Any], memoryview]:
 
 
 def _is_gone(connection: Connection) -> bool:
-    """Whether the other end has hung up; leaves data that it has sent in place."""
+    """Whether the other end has hung up; leaves unread data in place."""
     try:
         with socket.socket(fileno=os.dup(connection.fileno())) as duplicate:
             return not duplicate.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)

@@ -1,4 +1,4 @@
-"""Decides whether a report of the TaskManager contains everything or only what has changed."""
+"""Decides whether a report of the TaskManager contains everything, or only the changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kafka_pipeline.common.tasks import TaskId
 
 
 class Reporter:
-    """Numbers the reports, and knows what the last ones contained.
+    """Numbers the reports, and records what the last ones contained.
 
-    Reports that are not full add to the last full heartbeat. A reader therefore needs that
-    heartbeat and the newest other report; it may miss the ones in between.
+    Partial reports add to the last full heartbeat. So a reader needs that heartbeat and the newest
+    partial report; it may miss the ones in between.
     """
 
     def __init__(self, interval_ms: int) -> None:
@@ -29,7 +29,7 @@ class Reporter:
 
     @property
     def beats(self) -> int:
-        """How many reports there have been."""
+        """The number of reports so far."""
         return self._beats
 
     def require_full(self) -> None:
@@ -42,7 +42,7 @@ class Reporter:
         tasks = {status.task: status for status in everything.tasks}
         changed = self._changed_statuses(tasks)
         self._sent = tasks
-        # With that many changes, a full report is no longer than one that adds to the last one.
+        # With that many changes, a full report is no longer than a partial one.
         if self._base is None or now_ms >= self._full_at_ms or len(self._changed) > len(tasks):
             self._base, self._full_at_ms = self._beats, now_ms + self._full_after_ms
             self._changed = {}
@@ -57,7 +57,7 @@ class Reporter:
         )
 
     def full(self, everything: Report) -> Report:
-        """Return a full report that no other builds on, because not everybody reads it."""
+        """Return a full report that is not the base of others, because not everybody reads it."""
         self._beats += 1
         self.require_full()
         return replace(everything, beat=self._beats)

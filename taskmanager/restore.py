@@ -1,4 +1,4 @@
-"""Brings a store up to date with its state topic, reading only what the store lacks."""
+"""Brings a store up to date with its state topic, reading only the records that it lacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kafka_pipeline.taskmanager.clients import Brokers, Reader
 STALL_TIMEOUT_S = 60
 _FETCH_RECORDS = 20_000
 _FETCH_WAIT_S = 0.2
-# One write covers many keys, but not so many that other tasks' threads wait for long: RocksDB's
+# A write covers many keys, but not so many that the threads of other tasks wait for long: RocksDB's
 # binding holds the GIL while it writes.
 _WRITE_KEYS = 50_000
 _WRITE_BYTES = 16_777_216
@@ -35,11 +35,11 @@ def restore(
 ) -> int:
     """Apply the committed records of a state topic partition that are not in `store` yet.
 
-    The end is the partition's high watermark at the call. The end that read_committed shows would
-    hide committed records that follow a dead writer's open transaction, so fence that writer first.
-    `progress(restored, total)` reports offsets. Returns the number of records read. Blocks as long
-    as it takes. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, or delete
-    records before they are read, and `NonRetriableError` if they refuse to deliver records.
+    Reads up to the high watermark at the time of the call: the last stable offset would leave out
+    committed records after a dead writer's open transaction, so fence that writer first.
+    `progress(restored, total)` reports offsets. Returns the number of records read. Blocks until
+    done. Raises `TransactionFailedError` if the brokers deliver nothing for 60 s, or delete records
+    before they are read, and `NonRetriableError` if they refuse to deliver records.
     """
     end = brokers.high_watermarks([partition])[partition]
     begin = brokers.oldest_offsets([partition])[partition]
@@ -81,7 +81,7 @@ def restore(
 
 
 def _problem(position: int, begin: int, end: int, partition: Partition, brokers: Brokers) -> str:
-    """Return why a store that is at `position` cannot be brought up to its topic from there."""
+    """Return why a store at `position` cannot be brought up to date from there; "" if it can."""
     if not begin <= position <= end:
         return "its offset is outside the state topic"
     # The entry at the position itself is the commit marker of the store's last transaction.

@@ -46,56 +46,56 @@ class TaskContext:
     lag_watch: LagWatch
     time_watch: TimeWatch
     queries: RemoteQueries | None = None
-    """The queries of tasks, and the values of references; `None` if no tasks have either."""
+    """Runs the queries of tasks, and expands references; `None` if no task needs either."""
     store_resources: StoreResources = field(default_factory=StoreResources)
     """The resources that all stores share, including those of `global_stores`."""
     user_errors: UserErrorLog = field(default_factory=UserErrorLog)
     new_event_loop: Callable[[], EventLoop] = EventLoop
     logged_keys: set[KeyWarning] = field(default_factory=set)
-    """Warnings of keys that the log has; the tasks of a processor find the same ones."""
+    """Key warnings that were logged: the tasks of a processor find the same ones."""
     marks: Marks = field(default_factory=Marks)
     """The calls of user code that are in progress."""
 
 
 @dataclass(slots=True)
 class TaskMemory:
-    """The state of a task that outlasts its starts in this process."""
+    """The state of a task that outlives its starts in this process."""
 
     figures: TaskFigures = field(default_factory=TaskFigures)
-    """The figures of processed records, as far as they are committed."""
+    """The figures of processed and committed records."""
     transactions: int = 0
     fetched_bytes: int = 0
-    """The bytes of the values that were fetched, committed or not."""
+    """The bytes of the fetched values, whether or not committed."""
     state_bytes: int | None = None
     """The size of the stores at the last commit; `None` if none of them is on disk."""
     turns: TimeCounter = field(default_factory=TimeCounter)
-    """How long the turns took."""
+    """The durations of the turns."""
     commits: TimeCounter = field(default_factory=TimeCounter)
-    """How long the commits took, also those that failed."""
+    """The durations of the commits, including failed ones."""
     enforced_lately: RecentCount = field(default_factory=RecentCount)
     letters_lately: RecentCount = field(default_factory=RecentCount)
     dropped_lately: dict[str, RecentCount] = field(default_factory=dict)
-    """Records that were left out, by reason."""
+    """Records that were left out recently, by reason."""
     dropped_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
-    """When the log last told of records that were left out."""
+    """Limits the log entries about records that were left out."""
     dropped_in_log: Counter[Dropped] = field(default_factory=Counter)
-    """The records that were left out of which the log has told."""
+    """The records that were left out and are already logged."""
     letter_warnings: MinuteLimit = field(default_factory=lambda: MinuteLimit(1))
-    """When the log last told of dead letters."""
+    """Limits the log entries about dead letters."""
     committed: dict[Partition, int] = field(default_factory=dict)
-    """The committed positions when this task last asked for them or committed."""
+    """The committed positions at this task's last look-up or commit."""
     key_warnings: tuple[KeyWarning, ...] = ()
-    """What the last start has found out about the keys of its inputs."""
+    """The results of the last start's check of the inputs' keys."""
 
     def resume_counts(self, positions: Iterable[Committed]) -> None:
-        """Count what was rejected from where the committed positions say that it was."""
+        """Continue the counts of rejected and dropped records from the committed positions."""
         for at in positions:
             self.figures.skipped = max(self.figures.skipped, at.skipped)
             self.figures.dead_letters = max(self.figures.dead_letters, at.dead_letters)
             self.figures.resume_dropped(dict(at.dropped))
 
     def commit_figures(self, done: TaskFigures, now_ms: int) -> None:
-        """Count what a transaction has done that was committed at `now_ms`."""
+        """Add the figures of a transaction that was committed at `now_ms`."""
         before = self.figures.dropped_by_reason if done.dropped else {}
         self.figures += done
         self.transactions += 1
@@ -105,16 +105,16 @@ class TaskMemory:
             for reason, count in self.figures.dropped_by_reason.items():
                 lately = self.dropped_lately.get(reason) or RecentCount()
                 lately.add(count - before.get(reason, 0), now_ms)
-                # Other threads look at it.
+                # Replaced, not changed, since other threads read it.
                 self.dropped_lately = {**self.dropped_lately, reason: lately}
 
     def dropped_in_minute(self, now_ms: int) -> dict[str, int]:
-        """Return how many records were left out in the last minute, by reason."""
+        """Return the number of records left out in the last minute, by reason."""
         counts = {name: lately.in_window(now_ms) for name, lately in self.dropped_lately.items()}
         return {reason: count for reason, count in counts.items() if count}
 
     def dropped_to_log(self, now_ms: int) -> Counter[Dropped]:
-        """Return the records that were left out and are to be logged now, once a minute at most."""
+        """Return the records left out that are to be logged now, at most once a minute."""
         dropped = self.figures.dropped
         if dropped == self.dropped_in_log:
             return Counter()
@@ -127,7 +127,7 @@ class TaskMemory:
 
 
 class EventTime(NamedTuple):
-    """How far a task is in event time, and the largest timestamp processed; -1 while unknown."""
+    """A task's event time, and the largest timestamp processed; -1 while unknown."""
 
     time_ms: int = UNKNOWN
     newest_ms: int = UNKNOWN
@@ -137,7 +137,7 @@ class Turn(NamedTuple):
     """The work that a turn left undone."""
 
     has_more: bool
-    """Whether another turn would have something to do at once."""
+    """Whether another turn could do some work at once."""
     wants_commit: bool
     """Whether a processor has asked for a commit."""
 
@@ -145,10 +145,10 @@ class Turn(NamedTuple):
 class RunningTask(ABC):
     """A task with its clients, stores and nodes.
 
-    The PipelineThread's loop feeds it and asks for its state at any time, whatever other threads
-    do with it. Only one of `turn`, `commit`, `refresh` and `close` runs at a time, on any thread.
-    After any error that a method raises, the task is closed, and a new start begins from what
-    Kafka has.
+    The PipelineThread's loop feeds it and reads its state at any time, whatever other threads do
+    with it. Only one of `turn`, `commit`, `refresh` and `close` runs at a time, on any thread.
+    After any error of a method, the caller closes the task; a new start begins from the state in
+    Kafka.
     """
 
     state: TaskState
@@ -156,11 +156,11 @@ class RunningTask(ABC):
 
     def __init__(self, positions: dict[Partition, int], stores: TaskStores) -> None:
         self.stores = stores
-        """The stores, of which other threads may read what is committed."""
+        """The stores; other threads may read their committed content."""
         self.partitions = tuple(positions)
         """The partitions that the task reads; they never change."""
         self.read = dict(positions)
-        """The offset after the last record that the task has taken in, by partition."""
+        """The offset after the last record that the task has received, by partition."""
         self.readers: dict[Partition, Reader] = {}
         """The reader of each partition; the PipelineThread chooses it."""
         self._ends: dict[Partition, int] = {}
@@ -169,23 +169,23 @@ class RunningTask(ABC):
 
     @abstractmethod
     def add(self, batch: RecordBatch) -> None:
-        """Take in records of one of the task's partitions."""
+        """Add records of one of the task's partitions."""
 
     @property
     @abstractmethod
     def has_records(self) -> bool:
-        """Whether records wait for a turn."""
+        """Whether records are waiting for a turn."""
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether the task has processed all that the brokers had when they were last asked."""
+        """Whether the task has processed all records that the brokers had at the last request."""
         if self.has_records or self.has_calls:
             return False
         return all(self._ends.get(partition, -1) >= at for partition, at in self.read.items())
 
     @property
     def is_at_its_end(self) -> bool:
-        """Whether no more records are to be expected at once.
+        """Whether no more records are expected at once.
 
         The end of a partition is reported up to 10 ms after its last record. The last offset may
         also be the marker of a transaction. If it is a record instead, the records before it are
@@ -208,7 +208,7 @@ class RunningTask(ABC):
 
     @property
     def has_own_thread(self) -> bool:
-        """Whether its turns mostly wait for others; they must not hold up those of siblings."""
+        """Whether its turns mostly wait, so that they must not delay those of other tasks."""
         return False
 
     @property
@@ -218,30 +218,30 @@ class RunningTask(ABC):
 
     @property
     def event_time(self) -> EventTime:
-        """How far the task is in event time."""
+        """The task's event time."""
         return EventTime()
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Record that the partition had nothing to read at `offset` and after it."""
+        """Record that the partition had no records at `offset` or later."""
         self._ends[partition] = offset
 
     @abstractmethod
     def loss_of_input(self, reason: str) -> EngineError:
-        """Return the error of a task one of whose partitions cannot be read any further."""
+        """Return the error for a task one of whose partitions cannot be read any further."""
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that no more should be fetched."""
+        """Whether so many of a partition's records are waiting that no more should be fetched."""
         return False
 
     def is_overfull(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that the partition must be paused."""
+        """Whether so many of a partition's records are waiting that it must be paused."""
         return False
 
-    # For the loop of the PipelineThread, while nothing is done with it
+    # For the loop of the PipelineThread, while no other thread works on the task
 
     @property
     def is_time_due(self) -> bool:
-        """Whether a turn would let event time go on, even if no record waits."""
+        """Whether a turn could advance event time, even if no record is waiting."""
         return False
 
     @property
@@ -251,7 +251,7 @@ class RunningTask(ABC):
 
     @property
     def has_lost_connection(self) -> bool:
-        """Whether the task must start again before it can process any more records."""
+        """Whether the task must start again before it can process more records."""
         return False
 
     def require_connection(self) -> None:
@@ -259,7 +259,7 @@ class RunningTask(ABC):
         assert not self.has_lost_connection
 
     def wake_in_ms(self) -> int | None:
-        """Return after how many ms a turn has work even if no record comes, or `None`."""
+        """Return after how many ms a turn has work even without new records; `None` if never."""
         return None
 
     # One at a time
@@ -270,7 +270,7 @@ class RunningTask(ABC):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether the task has done anything since its last commit that can be committed now."""
+        """Whether there is work since the last commit that can be committed now."""
         return False
 
     @property
@@ -283,7 +283,7 @@ class RunningTask(ABC):
         assert not self.has_uncommitted
 
     def refresh(self) -> None:
-        """Show the brokers that the task is alive."""
+        """Commit the positions again, so that the brokers do not forget them."""
         assert not self.needs_refresh
 
     def close(self) -> None:
@@ -295,9 +295,9 @@ class RunningTask(ABC):
         """Close the clients and the stores."""
 
     def abandon(self) -> None:
-        """Close the clients, and leave the rest to a call of user code that does not return."""
+        """Close the clients; leave the rest to a call of user code that does not return."""
         self.release()
 
     def end_abandoned(self, _result: object = None) -> None:
-        """Close the rest: the call has returned after all, or does not use it."""
+        """Close the rest, after the abandoned call has returned, or if it does not use the rest."""
         self.release()

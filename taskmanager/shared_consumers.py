@@ -1,4 +1,4 @@
-"""The consumers of a PipelineThread, and which tasks get the records that they fetch."""
+"""The consumers of a PipelineThread, and the distribution of their records to tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tasks = dict[TaskId, RunningTask]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records of a partition that a task has not had yet."""
+    """Records of a partition that are new to a task."""
 
     task: TaskId
     running: RunningTask
@@ -25,7 +25,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """A partition had nothing to read at `offset` and after it; the task has all before it."""
+    """A partition had no records at `offset` or later; the task has all records before it."""
 
     task: TaskId
     running: RunningTask
@@ -35,7 +35,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A partition cannot be read any further, and a task needs it."""
+    """A partition that a task needs cannot be read any further."""
 
     task: TaskId
     running: RunningTask
@@ -56,7 +56,7 @@ class _Feed:
     """The offset to read next: `read`, or the partition's end if no more records follow."""
     tasks: Tasks = field(default_factory=dict)
     is_confirmed: bool = False
-    """Whether the brokers have answered, so the offset is valid."""
+    """Whether the brokers have answered, so that the offset is known to be valid."""
     is_at_its_end: bool = False
 
     @property
@@ -74,7 +74,7 @@ class _Feed:
         return not any(task.is_full(self.partition) for task in tasks)
 
     def overfull(self) -> list[TaskId]:
-        """Return the tasks for which far too many records wait."""
+        """Return the tasks with far too many waiting records."""
         return [id_ for id_, task in self.tasks.items() if task.is_overfull(self.partition)]
 
 
@@ -85,14 +85,14 @@ class _SharedConsumer:
         self.reader = reader
         self.feeds: dict[Partition, _Feed] = {}
         self.fed: set[Partition] = set()
-        """The partitions that got records in the last fetch; only these can be overfull."""
+        """The partitions with records in the last fetch; only these can be overfull."""
 
     @property
     def has_room(self) -> bool:
         return any(not feed.is_full_for_all for feed in self.feeds.values())
 
     def open(self, partition: Partition, offset: int) -> _Feed:
-        """Start to read a partition at an offset."""
+        """Start reading a partition at an offset."""
         feed = self.feeds[partition] = _Feed(partition, offset, offset)
         self.reader.assign({partition: offset})
         return feed
@@ -141,9 +141,9 @@ class _SharedConsumer:
 class SharedConsumers:
     """Fetches for all tasks of a PipelineThread; tasks that read the same records share a fetch.
 
-    Tasks that read the same partition share a consumer as long as they are close to each other.
-    A task that is far behind the others, because it is slow or has only just started, gets
-    another consumer until it has caught up. A task gets each offset once, in ascending order.
+    Tasks that read the same partition share a consumer as long as their positions are close. A task
+    that is far behind the others, because it is slow or has only just started, gets another
+    consumer until it has caught up. A task gets each offset once, in ascending order.
     """
 
     def __init__(self, context: TaskContext, dispose: Callable[[Reader], None]) -> None:
@@ -154,9 +154,9 @@ class SharedConsumers:
         self._most_records = context.config.max_batch_records
         self._consumers: list[_SharedConsumer] = []
         self._full: dict[tuple[TaskId, Partition], RunningTask] = {}
-        """Tasks that get no more of a partition until they have processed the waiting records."""
+        """Tasks that get no more of a partition until they have processed their waiting records."""
         self._at_end: list[tuple[_Feed, TaskId]] = []
-        """Tasks that have come to a feed at its end, which is not reported a second time."""
+        """Tasks that joined a feed that is at its end, which is not reported a second time."""
 
     @property
     def have_room(self) -> bool:
@@ -171,7 +171,7 @@ class SharedConsumers:
             self._attach(task_id, task, partition)
 
     def remove(self, task_id: TaskId, task: RunningTask) -> None:
-        """Stop fetching for a task, if anything is fetched for it."""
+        """Stop fetching for a task; does nothing if it has no feeds."""
         for partition in task.partitions:
             self._full.pop((task_id, partition), None)
             for consumer in list(self._consumers):
@@ -181,7 +181,7 @@ class SharedConsumers:
                     self._dispose_if_idle(consumer)
 
     def fetch(self, wait_s: float) -> Iterator[Fetched]:
-        """Yield what was fetched, in order for each partition; wait if there is nothing yet."""
+        """Yield records, ends and losses, in order for each partition; wait if there are none."""
         self._rearrange()
         at_end, self._at_end = self._at_end, []
         for ended, task_id in at_end:
@@ -219,7 +219,7 @@ class SharedConsumers:
                 self._attach(task_id, task, feed.partition)
 
     def _rearrange(self) -> None:
-        """Separate tasks that others would wait for, and bring together those that are close."""
+        """Separate tasks that others would wait for, and bring together tasks that are close."""
         for consumer in self._consumers:
             for feed, slow in consumer.adjust_pauses():
                 for task_id in slow:
@@ -238,8 +238,8 @@ class SharedConsumers:
     def _dispose_if_idle(self, consumer: _SharedConsumer) -> None:
         """Drop a consumer that reads nothing.
 
-        It is not kept for later: of a topic that is made anew meanwhile, it would read nothing
-        (`ManagedConsumer`).
+        It is not kept for later: it could not read a topic that is deleted and created again
+        meanwhile (`ManagedConsumer`).
         """
         if not consumer.feeds:
             self._consumers.remove(consumer)
@@ -264,7 +264,7 @@ class SharedConsumers:
             return
 
     def _attach(self, task_id: TaskId, task: RunningTask, partition: Partition) -> None:
-        """Have a partition read for a task, by a consumer at its position or by another one."""
+        """Read a partition for a task with a consumer at its position, or with another one."""
         offset = task.read[partition]
         for consumer in self._consumers:
             feed = consumer.feeds.get(partition)
@@ -279,7 +279,8 @@ class SharedConsumers:
     ) -> None:
         consumer.join(feed, task_id, task)
         if feed.is_at_its_end:
-            # The caller of `fetch` must know: records of another input may wait for this end.
+            # The caller of `fetch` must see this end: records of another input may be waiting for
+            # it.
             self._at_end.append((feed, task_id))
 
     def _consumer_without(self, partition: Partition) -> _SharedConsumer:

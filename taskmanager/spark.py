@@ -1,6 +1,6 @@
 """Spark under the TaskManager: one long-running, single-task job per PipelineThread.
 
-Of the TaskManager, only this module imports pyspark.
+In the TaskManager, only this module imports pyspark.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ logger = structlog.get_logger()
 
 
 class SparkRunner:
-    """The Spark session of one TaskManager, and the jobs that its PipelineThreads live in."""
+    """The Spark session of one TaskManager, and the jobs in which its PipelineThreads run."""
 
     def __init__(self, config: Config, tm_id: int, threads: int) -> None:
         """Start Spark, which takes some seconds; on a cluster, ship the engine and the user's code.
@@ -71,16 +71,16 @@ class SparkRunner:
 
     @property
     def executors(self) -> int:
-        """How many executors Spark has now; 0 with a local master."""
+        """The current number of Spark's executors; 0 with a local master."""
         return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
 
     def queries(self, code: UserCode, readable: Readable) -> SparkQueries:
-        """Return what runs tasks' queries here; `code` has the functions that they may call."""
+        """Return the runner of tasks' queries; `code` has the functions that they may call."""
         return SparkQueries(self._session, code, readable, self._no_queries)
 
     @property
     def is_alive(self) -> bool:
-        """Whether Spark's JVM still runs, and in it the application, which a master may end."""
+        """Whether Spark's JVM and its application still run; a master may end the latter."""
         gateway = self._context._gateway
         has_jvm = gateway is None or gateway.proc is None or gateway.proc.poll() is None
         return has_jvm and not self._was_ended
@@ -94,10 +94,9 @@ class SparkRunner:
     ) -> None:
         """Run `body` in its own Spark task; returns at once.
 
-        Spark's UI shows the thread with its current `tasks`, and keeps showing these: Spark reads a
-        job's description only when the job starts.
-        When the task has ended, another thread calls `on_end`, with the reason unless the task
-        returned.
+        Spark's UI shows the thread with its current `tasks`, and later changes do not show: Spark
+        reads a job's description only when the job starts. When the task has ended, another thread
+        calls `on_end`, with the reason unless the task returned.
         """
 
         def run() -> None:
@@ -128,7 +127,7 @@ class SparkRunner:
         for job in self._jobs.values():
             job.join(max(deadline_s - time.monotonic(), 0))
         if self.is_alive:
-            # Nothing can stop a thread that is just starting, and its errors then mean nothing.
+            # A thread that is just starting cannot be stopped, and its errors then mean nothing.
             self._context.setLogLevel("OFF")
             self._session.stop()
 
@@ -154,7 +153,7 @@ def _group(thread: int) -> str:
 
 
 def _once(body: Body) -> Body:
-    """Refuse Spark's own retries, which happen when it blames a lost executor on its host.
+    """Refuse Spark's own retries, which it makes if an executor was lost with its host.
 
     The TaskManager must learn of the loss; it starts the thread again.
     """

@@ -1,4 +1,4 @@
-"""Spark's settings for a TaskManager: how many slots it requests, and where threads may run."""
+"""Spark's settings for a TaskManager: the slots to request, and the executors for its threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_pipeline.streams.spark.environment import DEFAULTS, EXECUTOR_JVM, GUA
 SLOTS_PER_THREAD = 2
 """One for the PipelineThread, which never ends, and one for the queries of its tasks."""
 _LOCAL_SLOTS = SLOTS_PER_THREAD + 1
-"""One more on this host, where slots cost nothing, for a spare thread."""
+"""One more with a local master, where slots cost nothing, for a spare thread."""
 
 _LOCAL = re.compile(r"local(?:\[(\*|[0-9]+)(?:\s*,\s*[0-9]+)?\])?")
 _STANDALONE = "spark://"
@@ -23,12 +23,12 @@ _STANDALONE = "spark://"
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """Spark's own settings, and why no queries can run with them, if that is so."""
+    """Spark's own settings, and the reason if they rule out queries."""
 
     values: Mapping[str, str]
     no_queries: str = ""
     spares: int = 0
-    """How many slots there are for threads of tasks that may end their workers."""
+    """The number of slots for spare threads, whose tasks may end their workers."""
 
 
 def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
@@ -66,7 +66,7 @@ def spark_settings(config: SparkConfig, threads: int) -> SparkSettings:
 
 
 def unguarded(values: Mapping[str, str]) -> list[str]:
-    """Return the settings that are off, and without which others can read what Spark handles."""
+    """Return the disabled settings without which others can read the data that Spark handles."""
     return [name for name in GUARDED if values.get(name, "").lower() != "true"]
 
 
@@ -83,8 +83,8 @@ def _local(master: str, threads: int, slots: str) -> tuple[str, dict[str, str], 
 def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], int | None, str]:
     """Request one executor with one slot per thread, so that no two threads share an executor.
 
-    By default, a standalone master would give all its cores, and other masters two executors.
-    Slots are `None` if Spark creates executors on demand.
+    By default, a standalone master would give all its cores, and other masters two executors. The
+    number of slots is `None` if Spark creates executors on demand.
     """
     conf = config.conf
     task_cpus = _number(conf, "spark.task.cpus", 1)
@@ -98,7 +98,7 @@ def _cluster(config: SparkConfig, threads: int) -> tuple[str, dict[str, str], in
     defaults = {
         "spark.executor.cores": str(cores),
         "spark.executor.extraJavaOptions": EXECUTOR_JVM,
-        # Otherwise, failures of months would add up until Spark gives up (YARN, Kubernetes).
+        # Otherwise, failures would add up over months until Spark gives up (YARN, Kubernetes).
         "spark.executor.failuresValidityInterval": "1h",
     }
     if conf.get("spark.dynamicAllocation.enabled", "").lower() == "true":

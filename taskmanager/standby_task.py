@@ -1,4 +1,4 @@
-"""A standby: a copy of a task's state on another TaskManager, kept up to date with its topics."""
+"""A standby: a copy of a task's state on another TaskManager, kept up to date from its topics."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class StandbyStart(TaskStart):
 class StandbyTask(RunningTask):
     """Follows the state topics of a task that runs elsewhere, and never writes to Kafka.
 
-    The standby's stores are in the same place as the task's own would be on this TaskManager. So
-    when the standby is closed and the task comes here, the task reads only what the standby has not
-    read yet. Only committed records are applied. State that is kept in memory is not copied. See
-    Kafka Streams' `num.standby.replicas`.
+    The standby's stores are in the folders that the task itself would use on this TaskManager. So
+    when the standby is closed and the task comes here, the task reads only the records that the
+    standby has not read yet. Only committed records are applied. State that is kept in memory is
+    not copied. See Kafka Streams' `num.standby.replicas`.
     """
 
     state = TaskState.STANDBY

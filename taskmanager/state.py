@@ -54,7 +54,7 @@ HANG_MARGIN_MS = 10_000
 
 
 CALM_MS = 600_000
-"""How long a suspect has a worker of its own after the last death."""
+"""How long a suspect keeps a worker of its own after the last death."""
 
 _ALIVE = (ThreadState.RUNNING, ThreadState.SILENT)
 
@@ -76,12 +76,13 @@ class _Thread:
     launch_at_ms: int | None = None
     start_by_ms: int = 0
     waits: bool = False
-    """Whether it was launched so long ago that its failure to come up is reported."""
+    """Whether it was launched so long ago that the delay was reported."""
     failures: int = 0
     hang_steps: int = 0
-    """How far the reaction to a hang has got: its stacks are requested first, then it is killed."""
+    """The last step of the reaction to a hang: its stacks are requested first, then it is
+    killed."""
     ends_since: str = ""
-    """Why its worker ends itself, if it does."""
+    """The reason for which its worker is ending itself, if it is."""
     death: Death | None = None
     """How its worker process ended, and in which calls."""
     is_leaving: bool = False
@@ -94,22 +95,22 @@ class _Task:
     thread: int
     status: TaskStatus
     former_restarts: int = 0
-    """Restarts before its present start; each worker that ended or lost the task adds one."""
+    """Restarts before the current start; each worker that ended or lost the task adds one."""
     closing: bool = False
     successor: ProcessorReplica | None = None
     """The next assignment of the task, received while the task was still closing."""
     calm_at_ms: int = 0
-    """When it is no longer a suspect, if it is one and its worker lives that long."""
+    """When a suspect is cleared, if its worker lives that long."""
 
 
 class TaskManagerState:
-    """Which tasks this TaskManager runs, and on which threads. Only `handle` changes this.
+    """The tasks that this TaskManager runs, and their threads. Only `handle` changes this.
 
     Its reports never claim more than is true: they list a task from the command that assigned it
     until its PipelineThread has closed it, and a thread is RUNNING only while it says so itself.
     Events only make a report due. Each tick sends at most one report, which covers everything that
-    happened before it. A report contains what has changed. A full report is sent now and then, when
-    the JobManager asks for it, and after each introduction.
+    happened before it. A report contains the changes. A full report is sent at intervals, when the
+    JobManager asks for it, and after each introduction.
     """
 
     def __init__(
@@ -125,13 +126,13 @@ class TaskManagerState:
         state_address: str = "",
         spares: int = 0,
     ) -> None:
-        """`spares` is how many threads there may be in addition, for suspects (`Suspect`)."""
+        """`spares` is the number of additional threads, for suspects (`Suspect`)."""
         self._own = range(threads)
         self._spares = range(threads, threads + spares)
         self._interval_ms = heartbeat_interval_ms
-        # A transaction is lost when it is open for longer than its timeout, and a commit that
-        # began just before may block for as long again. PipelineThreads report after each batch
-        # and each commit. The margin covers closing stores and clients.
+        # A transaction is lost when it is open for longer than its timeout, and a commit that began
+        # just before may block for as long again. PipelineThreads report after each batch and each
+        # commit. The margin covers closing stores and clients.
         self._hang_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._identity = Report(
             tm_id,
@@ -147,7 +148,7 @@ class TaskManagerState:
         self._threads = {number: _Thread() for number in range(threads)}
         self._tasks: dict[TaskId, _Task] = {}
         self._given_up: dict[TaskId, int] = {}
-        """Restart counts of tasks that were lost by their threads, for when they come back."""
+        """Restart counts of tasks that their threads have lost, in case they come back."""
         self._epoch = -1
         self._sequence = 0
         self._now_ms = 0
@@ -174,11 +175,11 @@ class TaskManagerState:
 
     @property
     def reports_sent(self) -> int:
-        """How many introductions and heartbeats there have been."""
+        """The number of introductions and heartbeats so far."""
         return self._reporter.beats
 
     def everything(self) -> Report:
-        """Return a full report of what is the case now."""
+        """Return a full report of the current state."""
         return replace(
             self._identity,
             epoch=self._epoch,
@@ -273,7 +274,7 @@ class TaskManagerState:
             thread.hang_steps += 1
 
     def _watch_start(self, number: int, thread: _Thread) -> None:
-        """Report a thread that has not come up for long as waiting, together with its tasks."""
+        """Report a thread that takes long to come up as waiting, together with its tasks."""
         if self._now_ms < thread.start_by_ms:
             return
         thread.waits = True
@@ -306,7 +307,7 @@ class TaskManagerState:
         self._report_soon()
 
     def _on_refused(self, reason: str) -> None:
-        """Retry for a while: the id may belong to a predecessor not yet known to be dead."""
+        """Retry for a while: the id may belong to a predecessor whose death is not yet known."""
         self._reporter.require_full()
         if self._refused_since_ms is None:
             self._refused_since_ms = self._now_ms
@@ -319,7 +320,7 @@ class TaskManagerState:
         if task is not None:
             task.successor = replica if task.closing else None
             return
-        # Verdicts are this process's own.
+        # Verdicts hold only in the process that reached them.
         replica = replace(replica, suspects=as_suspects(replica.suspects))
         number = self._spare() if replica.suspects else None
         number = self._thread_for(replica.task) if number is None else number
@@ -338,7 +339,7 @@ class TaskManagerState:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
     def _thread_for(self, task_id: TaskId) -> int:
-        """Return the thread that has the same state open; else the next with the fewest tasks.
+        """Return the thread that has the same state open, or the next one with the fewest tasks.
 
         A store can be open only once, and a thread closes revoked tasks before it starts assigned
         ones.
@@ -353,7 +354,7 @@ class TaskManagerState:
         return number
 
     def _counts(self) -> Counter[int]:
-        """Return how many tasks each thread has."""
+        """Return the number of tasks of each thread."""
         return Counter(task.thread for task in self._tasks.values())
 
     def _revoke(self, task_id: TaskId) -> None:
@@ -377,7 +378,7 @@ class TaskManagerState:
         for task in self._tasks.values():
             if task.thread == number:
                 self._commands.append(AssignTask(number, task.replica, self._epoch))
-        # No sooner, or tasks would leave their owners and wait for these threads to come up.
+        # Not earlier, or tasks would leave their owners and then wait for these threads to come up.
         is_up = all(self._threads[n].state is ThreadState.RUNNING for n in self._own)
         if is_up and self._heartbeat_at_ms is None:
             self._introduce_at_ms = self._now_ms
@@ -412,7 +413,8 @@ class TaskManagerState:
     def _on_lost(self, number: int, *, goes_on: bool = False) -> None:
         """Report the loss soon, and start the thread again; its tasks wait for it.
 
-        Tasks that were in a call of user code get a worker of their own, and nobody waits then.
+        Tasks that were in a call of user code move to a worker of their own. If that removes the
+        cause, the others need not wait.
         """
         thread = self._threads[number]
         was_up = thread.state in _ALIVE
@@ -447,9 +449,9 @@ class TaskManagerState:
         self._report_soon()
 
     def _accuse(self, number: int, thread: _Thread, tasks: Mapping[TaskId, _Task]) -> bool:
-        """Suspect the tasks that were in a call; return whether the thread is rid of the reason.
+        """Suspect the tasks that were in a call; return whether the thread is rid of the cause.
 
-        That is so if the calls that ended it are not made again, or not here.
+        It is rid of it if the calls that ended it will not be repeated, or not on this thread.
         """
         death = thread.death
         if death is None or thread.ends_since:
@@ -472,9 +474,9 @@ class TaskManagerState:
         return is_rid
 
     def _spare(self) -> int | None:
-        """Return the spare thread with the fewest tasks, launched if need be; `None` without any.
+        """Return the spare thread with the fewest tasks, launched if needed; `None` without any.
 
-        So a suspect has a worker of its own, unless there are very many.
+        Unless there are very many suspects, each one then has a worker of its own.
         """
         if not self._spares:
             return None
@@ -541,7 +543,7 @@ class TaskManagerState:
         self._commands.append(Exit(refusal))
 
     def _report_soon(self) -> None:
-        """Make a heartbeat due at the next tick; it also covers what happens until then."""
+        """Make a heartbeat due at the next tick; it also covers events until then."""
         if self._heartbeat_at_ms is not None:
             self._heartbeat_at_ms = self._now_ms
 

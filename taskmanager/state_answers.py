@@ -1,7 +1,7 @@
-"""Answers queries of state in a PipelineThread's worker, from what its tasks have committed.
+"""Answers queries of state in a PipelineThread's worker, from the committed state of its tasks.
 
-It has threads of its own and runs no user code: a query waits for no turn and no commit, and they
-do not wait for it.
+Queries have threads of their own and run no user code: they do not wait for turns and commits, nor
+these for them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
 from kafka_pipeline.taskmanager.running_task import RunningTask
 
 MOST_AT_ONCE = 4
-"""How many queries a worker answers at a time; it refuses more."""
+"""The number of queries that a worker answers at a time; it refuses more."""
 MOST_READ = 10_000
 MOST_READ_S = 2.0
-"""How many stored entries one query reads, and how long, before its page ends."""
+"""The limits of stored entries and of time for the reads of one query, after which its page
+ends."""
 
 _DEFAULT_ROWS = 100
 _TEXT_KEYS = (serdes.string, serdes.bytes, serdes.integer, serdes.uuid, serdes.json)
@@ -53,7 +54,7 @@ logger = structlog.get_logger()
 
 
 class _RefusedError(Exception):
-    """The query cannot be answered; `status` is that of HTTP."""
+    """The query cannot be answered; `status` is the HTTP status."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -61,7 +62,7 @@ class _RefusedError(Exception):
 
 
 class StateAnswers:
-    """Looks state up in the tasks of a PipelineThread."""
+    """Looks up state in the tasks of a PipelineThread."""
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class StateAnswers:
         lag_of: Callable[[TaskId], int | None],
         send: Callable[[Answer], None],
     ) -> None:
-        """Answer by `send`. `tasks` changes on another thread; `lag_of` gives a task's lag."""
+        """Answer with `send`. `tasks` changes on another thread; `lag_of` returns a task's lag."""
         self._tasks = tasks
         self._lag_of = lag_of
         self._send = send
@@ -77,7 +78,7 @@ class StateAnswers:
         self._free = threading.BoundedSemaphore(MOST_AT_ONCE)
 
     def take(self, ask: Ask) -> None:
-        """Begin to answer; never blocks for the answer."""
+        """Start answering; does not block."""
         if not self._free.acquire(blocking=False):
             busy = f"{MOST_AT_ONCE} queries are answered already: ask again"
             self._send(_refusal(ask, HTTPStatus.SERVICE_UNAVAILABLE, busy))
@@ -89,7 +90,7 @@ class StateAnswers:
             try:
                 answer = self.answer(ask)
             finally:
-                # Before the answer, or who asks again at once might be refused.
+                # Before the answer, or the next query of the same client might be refused.
                 self._free.release()
             self._send(answer)
         except Exception:
@@ -111,11 +112,11 @@ class StateAnswers:
             reason = "too many entries would have to be read: give a shorter interval of time"
             return _refusal(ask, HTTPStatus.BAD_REQUEST, reason)
         except StateStoreError as error:
-            # The task has just been closed, or starts again.
+            # The task has just been closed, or is starting again.
             return _refusal(ask, HTTPStatus.SERVICE_UNAVAILABLE, f"{ask.task}: {error}: ask again")
 
     def _described(self) -> list[dict[str, Any]]:
-        """Return the stores of all tasks that run."""
+        """Return the stores of all running tasks."""
         # A copy: the loop's thread changes the dict meanwhile.
         found = [(task, assigned.running) for task, assigned in dict(self._tasks).items()]
         return [
@@ -172,7 +173,7 @@ def _refusal(ask: Ask, status: HTTPStatus, reason: str) -> Answer:
 
 
 def _store(running: RunningTask, ask: Ask) -> tuple[StoreBuilder[Any, Any], BytesStore]:
-    """Return the definition and the bytes of the store that is asked for."""
+    """Return the definition and the bytes of the requested store."""
     stores = running.stores
     names = [builder.name for builder in stores.definitions]
     for builder in stores.definitions:
@@ -194,7 +195,7 @@ def _require_known(ask: Ask) -> None:
 
 
 def _require_times(builder: StoreBuilder[Any, Any], ask: Ask) -> None:
-    """Refuse times that the type of the store does not have."""
+    """Refuse times that the type of the store does not support."""
     has_interval = builder.family in ("window", "session")
     wrong = [
         name
@@ -229,7 +230,7 @@ def _hex(ask: Ask, name: str) -> bytes:
 
 
 def _key(builder: StoreBuilder[Any, Any], ask: Ask, name: str) -> bytes | None:
-    """Return a key that is given as text, or in hexadecimal; `None` if it is not given."""
+    """Return a key that is given as text or in hexadecimal; `None` if it is not given."""
     if f"{name}_hex" in ask.parameters:
         return _hex(ask, f"{name}_hex")
     text = ask.parameters.get(name)

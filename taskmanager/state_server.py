@@ -1,6 +1,7 @@
 """Serves the state of a TaskManager's tasks over HTTP, for `pipeline state` and others.
 
-The TaskManager's process has no stores: it asks the worker of the PipelineThread that has the task.
+The TaskManager's process has no stores: it asks the worker of the PipelineThread that runs the
+task.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from kafka_pipeline.taskmanager.channel_messages import Answer, Ask
 
 ANSWER_TIMEOUT_S = 5.0
 MOST_ASKED = 4
-"""How many queries wait for one worker at a time; more are refused."""
+"""The most queries that wait for one worker; more are refused."""
 LONGEST_PATH = 4096
-"""So that a question always fits into the send buffer of a worker that takes more."""
+"""Limited, so that a question always fits into the send buffer of a worker that takes more."""
 
 _PATH = re.compile(r"/state/([^/]+)/([^/]+)/(0|[1-9][0-9]{0,9})/(get|scan)")
 _PATHS = "/state and /state/<processor>/<store>/<partition>/get or /scan"
@@ -37,7 +38,7 @@ Places = Callable[[], Mapping[TaskId, int]]
 
 
 class StateServer:
-    """Answers queries of state on threads of its own, as soon as `show` was called."""
+    """Answers queries of state on threads of its own, once `show` was called."""
 
     def __init__(self, host: str, port: int) -> None:
         """Listen on a port, 0 for a free one. Raises as `HttpServer`."""
@@ -48,7 +49,8 @@ class StateServer:
         self._lock = threading.Lock()
         self._number = 0
         self._waiting: dict[int, tuple[int, Future[Answer]]] = {}
-        """The threads that are asked, and where their answers go, by the number of the query."""
+        """The thread that each query was sent to, and the future of its answer, by the query's
+        number."""
         self._server = HttpServer("state", host, port, self._page)
 
     @classmethod
@@ -65,7 +67,7 @@ class StateServer:
         return f"{host}:{self._server.port}"
 
     def show(self, places: Places, send: Callable[[int, Ask], bool]) -> None:
-        """Answer from now on, by `send`ing questions to the workers of the tasks."""
+        """Answer from now on; `send` passes questions to the workers of the tasks."""
         self._places, self._send = places, send
 
     def take(self, answer: Answer) -> None:
@@ -124,7 +126,7 @@ class StateServer:
         self, wanted: TaskId, kind: str, store: str, parameters: Mapping[str, str]
     ) -> HttpAnswer:
         places = self._places()
-        # The task itself goes before a standby, which has no state of its own to give.
+        # The task itself is preferred to a standby, which has no state of its own to offer.
         here = sorted(task for task in places if task.active == wanted)
         if not here:
             return _error(

@@ -1,7 +1,7 @@
-"""Runs a worker's work in a child process, and finds out how that ends.
+"""Runs a worker's work in a child process, and finds out how that process ends.
 
-Spark's worker process is the parent, which only waits. So a signal, the memory that ran out and the
-call that was in progress are known, on whatever host the worker runs.
+Spark's worker process is the parent, and only waits. So it learns of a signal, a lack of memory and
+the call in progress, whatever host the worker runs on.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ def supervised(
 ) -> None:
     """Run `work` in a child process, and return when it is done.
 
-    Raises `WorkerEndedError` with what `described` says about an exception of `work`. If a process
-    ends without one, another one does the work again, which starts in a fraction of the time that
-    a new Spark task takes. `on_death` is called first, with the process id and whether the work
-    goes on: if the process lived for less than a minute, that is so only once.
+    If `work` raises, raises `WorkerEndedError` with the words that `described` returns. If the
+    process ends otherwise, another one repeats the work, which starts in a fraction of the time of
+    a new Spark task. `on_death` is called first, with the process id and whether the work goes on.
+    After two processes in a row that lived for less than a minute, it does not, and
+    `WorkerEndedError` is raised.
     """
     short_lives = 0
     while True:
@@ -59,7 +60,7 @@ def supervised(
 def _supervise(
     work: Callable[[Marks], None], described: Callable[[Exception], str]
 ) -> tuple[int, Death | None]:
-    """Return the id of a process that did the work, and how it ended; `None` if it is done."""
+    """Return the id of the process that did the work, and how it died; `None` if it finished."""
     marks = Marks()
     with tempfile.TemporaryFile() as stacks, tempfile.TemporaryFile() as words:
         kills = kills_for_want_of_memory()
@@ -88,7 +89,7 @@ def _run(
     stacks: IO[bytes],
     words: IO[bytes],
 ) -> NoReturn:
-    """Work in the child process. It never returns to Spark's code, which the parent runs."""
+    """Do the work in the child process. Never returns to Spark's code, which the parent runs."""
     status = _FAILED
     try:
         _end_with(parent)

@@ -41,17 +41,17 @@ from kafka_pipeline.taskmanager.user_errors import log_context
 
 REFRESH_INTERVAL_S = 12 * 3600
 TELL_INTERVAL_S = 1.0
-"""How often a task at most commits without records, to say how far it is in event time."""
+"""The shortest interval of commits without records, which only publish the task's event time."""
 RECHECK_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
-"""If this many bytes of a partition wait, no more is fetched for it."""
+"""If this many bytes of a partition are waiting, no more is fetched for it."""
 _OVERFULL = 4
-"""The partition is paused only if this many times as much waits, because a pause makes librdkafka
-drop what it has fetched ahead and fetch it again later."""
+"""The partition is paused only if this many times as much is waiting, because a pause makes
+librdkafka drop the records that it has fetched ahead and fetch them again later."""
 
 
 class KafkaOutputTopics:
-    """What nodes must know about their output topics; see `streams.engine.outputs`."""
+    """What nodes need to know about their output topics; see `streams.engine.outputs`."""
 
     def __init__(
         self,
@@ -117,9 +117,9 @@ class Task(RunningTask):
         positions: dict[Partition, Committed],
         group_metadata: Any,
     ) -> None:
-        """`input_time` is the event time of the inputs if it matters to this task, or after it.
+        """`input_time` is the event time of the inputs, `None` if no task needs it.
 
-        Records may wait in the nodes for as much of it as `holds` says, see `InputProgress`.
+        Records may wait in the nodes for as much event time as `holds` says, see `InputProgress`.
         """
         super().__init__(offsets_of(positions), stores)
         self._replica = replica
@@ -146,8 +146,8 @@ class Task(RunningTask):
         """The records that have arrived since the last turn began."""
         self._arrived = dict.fromkeys(self.partitions, 0)
         self._taken_in = dict.fromkeys(self.partitions, 0)
-        """How many records arrived, as counted by the loop, and how many went from `_inbox` to the
-        nodes, as counted by the thread that has the turn."""
+        """Counts of records: those that arrived, counted by the loop, and those moved from `_inbox`
+        to the nodes, counted by the thread that has the turn."""
         self._bytes = dict.fromkeys(self.partitions, 0)
         """The bytes that have arrived since the partition last had no waiting records."""
         buffered = settings_of(replica).buffered_records
@@ -170,7 +170,7 @@ class Task(RunningTask):
 
     @property
     def has_records(self) -> bool:
-        """Whether records wait for a turn."""
+        """Whether records are waiting for a turn."""
         return any(map(self._waiting, self.partitions)) or self._nodes.is_accumulating
 
     @property
@@ -182,7 +182,7 @@ class Task(RunningTask):
     def has_own_thread(self) -> bool:
         """Whether Spark or the calls of an `AsyncProcessor` do the work.
 
-        What reads global stores shares the thread on which they are brought up to date.
+        Tasks that read global stores share the thread that updates these stores.
         """
         nodes = self._nodes.runtime.nodes
         waits = kind_of(self._replica.spec).needs_spark or bool(nodes.asynchronous)
@@ -195,7 +195,7 @@ class Task(RunningTask):
 
     @property
     def event_time(self) -> EventTime:
-        """How far the task is in event time: as far as its inputs, or as its records say."""
+        """The event time of the task, by its inputs if they are watched, or else by its records."""
         newest_ms, known = max(map(self._nodes.partition_time, self.partitions)), self._input_time
         time_ms = newest_ms if known is None else known.time_ms
         if known is not None and known.follows_records:
@@ -203,7 +203,7 @@ class Task(RunningTask):
         return EventTime(time_ms, newest_ms)
 
     def reached_end(self, partition: Partition, offset: int) -> None:
-        """Record that the partition had nothing to read at `offset` and after it."""
+        """Record that the partition had no records at `offset` or later."""
         super().reached_end(partition, offset)
         # Committed offsets do not step over the markers of transactions.
         watch, task = self._context.lag_watch, self._replica.task
@@ -214,12 +214,12 @@ class Task(RunningTask):
         return NonRetriableError(reason)
 
     def is_full(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that no more should be fetched."""
+        """Whether so many of a partition's records are waiting that no more should be fetched."""
         waiting = self._waiting(partition)
         return waiting >= self._full or (waiting > 0 and self._bytes[partition] >= BUFFERED_BYTES)
 
     def is_overfull(self, partition: Partition) -> bool:
-        """Whether so many of a partition's records wait that the partition must be paused."""
+        """Whether so many of a partition's records are waiting that it must be paused."""
         waiting, size = self._waiting(partition), self._bytes[partition]
         return waiting >= self._overfull or (waiting > 0 and size >= _OVERFULL * BUFFERED_BYTES)
 
@@ -227,19 +227,19 @@ class Task(RunningTask):
         in_inbox = self._arrived[partition] - self._taken_in[partition]
         return in_inbox + self._nodes.waiting(partition)
 
-    # For the loop of the PipelineThread, while nothing is done with it
+    # For the loop of the PipelineThread, while no other thread works on the task
 
     @property
     def is_time_due(self) -> bool:
-        """Whether a turn would let event time go on, even if no record waits."""
+        """Whether a turn could advance event time, even if no record is waiting."""
         return self._nodes.is_time_due(self._ends_taken_in())
 
     @property
     def needs_refresh(self) -> bool:
         """Whether the offsets must be committed again, although no records were processed.
 
-        The last commit may be so old that the brokers may soon forget them, or event time has gone
-        on without records, which the readers of the results are to know.
+        Either the last commit is so old that the brokers may soon forget it, or event time has
+        advanced without records, which the readers of the results must learn.
         """
         # With order by key, outputs of calls must not be committed before the calls return.
         if self._nodes.has_calls:
@@ -261,7 +261,7 @@ class Task(RunningTask):
         self._producer.require_connected()
 
     def wake_in_ms(self) -> int | None:
-        """Return after how many ms a turn has work even if no record comes, or `None`."""
+        """Return after how many ms a turn has work even without new records; `None` if never."""
         return self._nodes.wake_in_ms(_monotonic_ms())
 
     # One at a time
@@ -285,7 +285,7 @@ class Task(RunningTask):
         return Turn(step.has_more, step.wants_commit)
 
     def _step(self, until_s: float) -> StepResult:
-        # First the ends, then the records: what was read up to them is in the inbox.
+        # First the ends, then the records: all records before these ends are in the inbox.
         ends = self._ends_reached()
         while self._inbox:
             batch = self._inbox.popleft()
@@ -310,7 +310,7 @@ class Task(RunningTask):
 
     @property
     def has_uncommitted(self) -> bool:
-        """Whether the task has done anything since its last commit that can be committed now."""
+        """Whether there is work since the last commit that can be committed now."""
         has_sent = self._opened_at_s is not None
         has_changed = self.stores.have_changed and self._nodes.is_committable
         return has_sent or self._nodes.has_uncommitted or has_changed
@@ -323,8 +323,8 @@ class Task(RunningTask):
     def commit(self) -> None:
         """Commit outputs, dead letters, state and input positions in one transaction.
 
-        Local state follows once Kafka has it. Blocks for some ms, at most the transaction timeout.
-        Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
+        Local state is committed after Kafka has confirmed. Blocks for some ms, at most the
+        transaction timeout. Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
         `StoreCorruptedError`; the transaction may be committed all the same.
         """
         self._send()
@@ -334,7 +334,7 @@ class Task(RunningTask):
         """Commit the positions again, without records, in a separate transaction.
 
         Brokers forget offsets of a group without members 7 days after the last commit
-        (`offsets.retention.minutes`), and transactional ids likewise. Raises what `commit` raises.
+        (`offsets.retention.minutes`), and transactional ids likewise. Raises as `commit` does.
         """
         self._begin()
         self._note_positions()
@@ -355,12 +355,12 @@ class Task(RunningTask):
         self.release()
 
     def release(self) -> None:
-        """Close the clients and the stores; an open transaction is left for the next fence."""
+        """Close the clients and the stores; the next fence aborts an open transaction."""
         self.abandon()
         self.stores.close()
 
     def abandon(self) -> None:
-        """Close the clients, and leave the rest to a call of user code that does not return."""
+        """Close the clients; leave the rest to a call of user code that does not return."""
         self._opened_at_s = None
         self._context.time_watch.forget(self._replica.task, self._input_time)
         self._context.global_stores.release(self._replica.task)
@@ -400,7 +400,7 @@ class Task(RunningTask):
         self._note_positions()
 
     def _note_positions(self) -> None:
-        """Take over where the nodes are, for the commit."""
+        """Take the nodes' positions and times over, for the commit."""
         before = self._memory.figures
         skipped = before.skipped + self._figures.skipped
         dead_letters = before.dead_letters + self._figures.dead_letters
@@ -418,7 +418,7 @@ class Task(RunningTask):
             )
 
     def _dropped(self) -> tuple[tuple[str, int], ...]:
-        """Return what the task has ever left out, that of the open transaction included."""
+        """Return all records that the task has dropped, including those of the open transaction."""
         before, done = self._memory.figures, self._figures
         if not before.dropped and not done.dropped:
             return ()
@@ -428,7 +428,7 @@ class Task(RunningTask):
     def _progress(
         self, partition: Partition, ends: Mapping[Partition, int]
     ) -> InputProgress | None:
-        """Return how far an input is, for those that read the results; `None` if nobody asks."""
+        """Return the progress of an input for readers of the results; `None` if none needs it."""
         if not self._tells_progress:
             return None
         reached = max(self._nodes.reached(partition, ends), self._positions[partition].offset)
@@ -467,14 +467,14 @@ class Task(RunningTask):
         self._context.lag_watch.oldest_waits_since(self._replica.task, oldest_ms)
 
     def _ends_reached(self) -> dict[Partition, int]:
-        """Return the ends of the partitions that were read up to the last known one."""
+        """Return the ends of the partitions that were read up to the last known end."""
         return {p: end for p, at in self.read.items() if (end := self._ends.get(p, -1)) >= at}
 
     def _ends_taken_in(self) -> dict[Partition, int]:
-        """Return those of the ends before which no record is in the inbox any more.
+        """Return the ends of partitions whose records have all left the inbox.
 
-        Records may come while a turn goes on, or while the task waits for one. Their ends are
-        looked up first: an end arrives after all records before it.
+        Records may arrive while a turn runs, or while the task waits for one. Their ends are looked
+        up first: an end arrives after all records before it.
         """
         ends = self._ends_reached()
         return {p: end for p, end in ends.items() if self._arrived[p] == self._taken_in[p]}

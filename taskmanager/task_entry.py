@@ -1,4 +1,4 @@
-"""A task as a PipelineThread's core knows it: its current phase, and what happens to it next."""
+"""A task in a PipelineThread's core: its current phase, and its next steps."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Phase(Enum):
 
 @dataclass(slots=True)
 class Backoff:
-    """How often a task failed lately; decides how long it waits before it starts again.
+    """The recent failures of a task; they decide on the pause before its next start.
 
-    If it has committed in between, it is not the same failure every time.
+    A commit in between resets the pause: the task is not failing for the same reason each time.
     """
 
     failures: int = 0
@@ -79,46 +79,46 @@ class Release:
 
 @dataclass(slots=True)
 class TaskEntry:
-    """A task as the driver gave it to this thread, across all its starts."""
+    """An assigned task, across all its starts on this thread."""
 
     task: TaskId
     is_inline: bool
     max_process_time_ms: int
     phase: Phase = Phase.WAITING
     due_ms: int = 0
-    """When the task starts, while it is WAITING."""
+    """When a WAITING task starts."""
     restarts: int = 0
     reason: str = ""
     equal_starts: int = 0
-    """How many starts in a row user code has ended for the same reason."""
+    """The number of starts in a row that user code has ended for the same reason."""
     has_committed: bool = False
     """Whether the task has committed since it last started."""
     backoff: Backoff = field(default_factory=Backoff)
     end: Release | Failure | None = None
     """How the task is to end, once no thread works on it."""
     is_ready: bool = False
-    """Whether a turn would have something to do."""
+    """Whether a turn could do some work."""
     wake_ms: int | None = None
     uncommitted_since_ms: int | None = None
     turn_began_ms: int = 0
     has_own_thread: bool = False
     share_ms: float = 0.0
-    """How much of the shared thread's time counts as the task's. The smallest share is next."""
+    """The part of the shared thread's time that counts as the task's. The smallest one is next."""
     is_at_its_end: bool = False
     call_since_ms: int = -1
     """When the call of user code began that `call_age_ms` refers to."""
     call_age_ms: int = 0
-    """How long the call has taken, without the time in which this process did not run."""
+    """The duration of the call, without the time in which this process did not run."""
     commit_age_ms: int = 0
-    """How long the current commit has taken, likewise."""
+    """The duration of the current commit, likewise."""
     early_commit_ms: int = 0
-    """From when on the end of the input is a reason to commit."""
+    """The time from which on the end of the input is a reason to commit."""
     wants_commit: bool = False
     needs_refresh: bool = False
 
     @property
     def shares_thread(self) -> bool:
-        """Whether only one task of this kind at a time has a turn, or is closed."""
+        """Whether its turns and its close run on the thread that tasks with user code share."""
         return not (self.is_inline or self.has_own_thread)
 
     def begin(self) -> None:

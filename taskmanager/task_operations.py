@@ -1,4 +1,4 @@
-"""What a PipelineThread has done to its tasks, most of it by other threads."""
+"""The operations of a PipelineThread on its tasks, most of them on other threads."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from kafka_pipeline.taskmanager.thread_events import (
 class TaskOperations:
     """Starts, turns, commits and closes tasks, and updates the global stores.
 
-    None of these blocks, except turns and closes of tasks that are inline: their events are
-    returned. Those of the others come from `Background.events` when another thread is done.
+    None of these blocks, except turns and closes of inline tasks, whose events are returned. Other
+    operations run on other threads, and `Background.events` yields their events.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TaskOperations:
         consumers: SharedConsumers,
         tasks: Mapping[TaskId, AssignedTask],
     ) -> None:
-        """`tasks` are those of the thread, as they come and go."""
+        """`tasks` are those of the thread; the caller adds and removes tasks."""
         self._context = context
         self._background = background
         self._consumers = consumers
@@ -130,7 +130,7 @@ class TaskOperations:
         self._carry_out(task, _running(task).commit)
 
     def refresh(self, task: AssignedTask) -> None:
-        """Commit the offsets of a task again, also of one that is FAILED, so that they last."""
+        """Commit a task's offsets again, also those of a FAILED task, so that brokers keep them."""
         if task.running is not None:
             self._carry_out(task, task.running.refresh)
             return
@@ -159,7 +159,7 @@ class TaskOperations:
         return ()
 
     def abandon(self, task: AssignedTask) -> None:
-        """Go on without the call of user code that hangs; what it does later has no effect."""
+        """Give up the call of user code that hangs; whatever it does later has no effect."""
         assert task.operation is not None, "user code runs in other threads only"
         goes_on = self._background.abandon(task.operation)
         if task.operation.pool is Pool.USER and task.operation.owner is None:
@@ -175,7 +175,7 @@ class TaskOperations:
             task.running = None
 
     def update_global_stores(self) -> None:
-        """Apply new records of global topics, so that tasks see them; may fail dependencies."""
+        """Apply new records of global topics; a failure yields `DependencyFailed` for the users."""
         stores = self._context.global_stores
         if stores.are_used and self._update is None:
             most = self._context.config.max_batch_records
@@ -200,7 +200,7 @@ class TaskOperations:
         task.operation = self._background.submit(Pool.COMMIT, timed, ended, late)
 
     def _with_right(self, task: AssignedTask, then: Then) -> Then:
-        """Return a `then` that first asks a broker which right is missing, if that is the error."""
+        """Return a `then` that first asks a broker which right is missing, if one is."""
 
         def first(result: Any) -> Sequence[Event]:
             if not isinstance(result, MissingRightError):
@@ -227,7 +227,7 @@ def _running(task: AssignedTask) -> RunningTask:
 
 
 def _owner(task: AssignedTask) -> TaskId | None:
-    """Return whose the thread is on which the task has its turns; `None` if tasks share it."""
+    """Return the task if it has its turns on a thread of its own, `None` if it shares one."""
     return task.replica.task if _running(task).has_own_thread else None
 
 

@@ -10,7 +10,7 @@ from kafka_pipeline.taskmanager.clients import Brokers
 
 
 def topic_rights(replica: ProcessorReplica) -> dict[str, set[str]]:
-    """Return the operations that the task must be allowed to do, by topic."""
+    """Return the operations on topics that the task must be allowed to do, by topic."""
     needed: dict[str, set[str]] = {}
     state = [*replica.state_topics.values()]
     for topic in (*replica.in_topics, *replica.spec.global_stores.values(), *state):
@@ -32,7 +32,7 @@ def named(
 ) -> MissingRightError:
     """Return the error with the right that the task lacks. Asks a broker; blocks 6 s at most.
 
-    The error stays as it is if all rights are there by now.
+    Returns the error unchanged if no right is missing by now.
     """
     if error.is_on_a_group:
         return error.naming(f"{READ} of group {names.consumer_group(replica.task.processor)}")

@@ -46,7 +46,7 @@ class StartCancelledError(Exception):
 
 
 class StartWait(NamedTuple):
-    """Something that a start waits for, and since when, by `time.monotonic`."""
+    """The answer that a start is waiting for, and since when, by `time.monotonic`."""
 
     place: str
     since_s: float
@@ -67,12 +67,12 @@ class TaskStart(ABC):
         """Prepare the start. The task calls `wake`, on any thread, when one of its calls ends."""
         self.state = TaskState.STARTING
         self.restored = 0
-        """How many offsets of state topics were read."""
+        """The number of offsets of state topics read so far."""
         self.to_restore = 0
         self.call: UserCall | None = None
         """The call of a user's `init` that is in progress."""
         self.wait: StartWait | None = None
-        """The answer that it waits for, if that may take long."""
+        """The answer that it is waiting for, if that may take long."""
         self._replica = replica
         self._context = context
         self._memory = memory
@@ -86,9 +86,9 @@ class TaskStart(ABC):
     def run(self) -> RunningTask:
         """Return the started task. If this raises, nothing is left open.
 
-        `FencedError`, `NonRetriableError`, `TransactionFailedError`, `StoreLockedError`,
+        Raises `FencedError`, `NonRetriableError`, `TransactionFailedError`, `StoreLockedError`,
         `StoreUnavailableError`, `OSError` (the state directory), `StartCancelledError`,
-        `UserCodeError` for what users' processors raise in `init`, or the error that has stopped a
+        `UserCodeError` if a supplier or `init` of user code fails, or the error that has stopped a
         global store.
         """
 
@@ -98,10 +98,10 @@ class TaskStart(ABC):
 
     @property
     def restore_eta_s(self) -> int | None:
-        """After how many seconds the restore ends at its present rate; `None` while unknown."""
+        """Seconds until the restore ends at its current rate; `None` while unknown."""
         if self.state is not TaskState.RESTORING or not self.restored:
             return None
-        # A standby's owner goes on writing, so more may have been read than there was at first.
+        # A standby's owner keeps writing, so more may have been read than there was at first.
         left = max(self.to_restore - self.restored, 0)
         return round((time.monotonic() - self._restore_began_s) * left / self.restored)
 
@@ -124,7 +124,7 @@ class TaskStart(ABC):
             raise NonRetriableError(str(error)) from error
 
     def _restore(self, stores: TaskStores, reader: Reader) -> int:
-        """Open the stores and bring them up to their state topics; return the records read."""
+        """Open the stores and restore them from their topics; return the number of records read."""
         context, replica = self._context, self._replica
         brokers = context.clients.brokers
         self.state = TaskState.RESTORING
@@ -175,8 +175,8 @@ class ProcessorStart(TaskStart):
             transactional_id = names.transactional_id(replica.task)
             producer = clients.producer(transactional_id, sizes, replica.arcs)
             undo.callback(producer.close)
-            # Created early: a reader that is used while it connects may take 0.7 s to answer.
-            # The start has its own reader, since only one thread may use each.
+            # Created early: a reader that is used while it connects may take 0.7 s to answer. The
+            # start has its own reader, since only one thread may use each.
             with closing(clients.reader(self._group)) as reader:
                 reach("before-fence")
                 self._require_wanted()  # another TaskManager may run it by now
@@ -227,13 +227,13 @@ class ProcessorStart(TaskStart):
         )
 
     def _require_no_verdict(self) -> None:
-        """Raise `NonRetriableError` if a call of which no record is the reason ends processes."""
+        """Raise `NonRetriableError` if a verdict blames a call that concerns no record."""
         for each in self._replica.suspects:
             if each.verdict and not each.is_about_records:
                 raise NonRetriableError(f"{each.place} ended the process: {each.verdict}")
 
     def _new_mark(self) -> Callable[[], CallMark]:
-        """Return what makes marks: queries run in other processes, and need none."""
+        """Return the maker of marks; queries run in other processes, and need none."""
         if kind_of(self._replica.spec).needs_spark:
             return NoMark
         return self._context.marks.of(self._replica.task)
@@ -250,7 +250,7 @@ class ProcessorStart(TaskStart):
     def _input_time(
         self, group: NodeGroup, positions: Mapping[Partition, Committed]
     ) -> InputTime | None:
-        """Return what the task knows of its inputs' event time, if that matters to anybody."""
+        """Return the event time of the task's inputs; `None` if no task needs it."""
         spec = self._replica.event_time
         if spec is None:
             return None
@@ -325,7 +325,7 @@ class ProcessorStart(TaskStart):
     def _making_processors(self, *, may_quote: bool = True) -> Iterator[None]:
         """Run suppliers and `init`; raises `UserCodeError` or `NonRetriableError` if one fails.
 
-        No record has been read yet, so unless they can read state, they `may_quote` none.
+        No record has been read yet, so their errors `may_quote` one only if they can read state.
         """
         with_values = self._context.config.log_record_values or not may_quote
         try:
@@ -338,14 +338,14 @@ class ProcessorStart(TaskStart):
             user_errors = self._context.user_errors
             is_user_error = user_errors.record(error, self._log, with_values=with_values)
             if is_user_error or isinstance(error, StreamsError):
-                # What the engine itself refuses to run now, it would refuse at the next start too.
+                # What the engine itself refuses now, it would refuse at the next start too.
                 is_final = isinstance(error, StreamsError) and type(error) is not SupplierError
                 kind = NonRetriableError if is_final else UserCodeError
                 raise kind(reason(error, with_values=with_values)) from error
             raise
 
     def _committed(self, reader: Reader) -> dict[Partition, Committed]:
-        """Return the committed positions of those inputs that have one."""
+        """Return the committed positions, without inputs that have none."""
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         self.wait = StartWait(f"the coordinator of group {self._group}", time.monotonic())
         try:
@@ -370,7 +370,7 @@ class ProcessorStart(TaskStart):
         return {partition: known[partition] for partition in partitions}
 
     def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
-        """Log which committed times no record could have now: what came since may all be late."""
+        """Log committed times that are too far in the future: all records since may be late."""
         latest_ms = wall_clock_ms() + self._context.config.max_timestamp_ahead_ms
         for (topic, number), at in positions.items():
             if at.time_ms > latest_ms:
@@ -382,11 +382,11 @@ class ProcessorStart(TaskStart):
                 )
 
     def _require_former_inputs(self, reader: Reader) -> None:
-        """Raise `NonRetriableError` unless the task, which has state, has read other inputs.
+        """Raise `NonRetriableError` unless the task, which has state, has read other inputs before.
 
         Each transaction with state commits offsets too. So if there are none, somebody has deleted
         them, or the brokers have (`offsets.retention.minutes`). From the beginning, the task would
-        count again what its state has counted.
+        count again what its state already includes.
         """
         replica = self._replica
         former = [(topic, replica.task.partition) for topic in replica.former_inputs]
@@ -409,7 +409,7 @@ def require_not_rewound(memory: TaskMemory, committed: Mapping[Partition, int]) 
     """Raise `TransactionFailedError` if a committed offset has gone back; else remember them all.
 
     A group coordinator that is elected, deposed and elected again while it loads offsets answers
-    from those that it has read so far (seen with Kafka 4.2). To go on there would repeat records.
+    from those that it has loaded so far (seen with Kafka 4.2). Starting there would repeat records.
     """
     for partition, known in memory.committed.items():
         found = committed.get(partition)

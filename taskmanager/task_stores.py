@@ -22,7 +22,7 @@ from kafka_pipeline.taskmanager.restore import restore
 
 
 class TaskStores:
-    """The state of a task: the bytes of each store of its node group, by the store's name."""
+    """The stores of a task, as bytes, by the names of the stores in its node group."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class TaskStores:
         topics: Mapping[str, str],
         resources: StoreResources,
     ) -> None:
-        """Open nothing yet; `topics` has the state topic of each store that is logged."""
+        """Open nothing yet; `topics` has the state topic of each logged store."""
         self._builders = builders
         self._topics = topics
         self._resources = resources
@@ -38,7 +38,7 @@ class TaskStores:
 
     @property
     def definitions(self) -> Sequence[StoreBuilder[Any, Any]]:
-        """The definitions of the stores, by which to read their bytes."""
+        """The definitions of the stores, which are needed to read their bytes."""
         return self._builders
 
     def open(
@@ -46,7 +46,7 @@ class TaskStores:
     ) -> None:
         """Open the stores, each in a folder of its own.
 
-        `topic_ids` has the ids of the state topics; the content of a store belongs to one of them.
+        `topic_ids` has the ids of the state topics: the content of a store belongs to one topic id.
         Raises `StoreLockedError`, `OSError`, or `NonRetriableError` for a store whose name is not
         valid for a folder.
         """
@@ -83,7 +83,7 @@ class TaskStores:
         )
 
     def positions(self, number: int) -> dict[Partition, int]:
-        """Return how far the logged stores are in partition `number` of their topics."""
+        """Return the positions of the logged stores in partition `number` of their topics."""
         return {
             (self._topics[builder.name], number): self.stores[builder.name].offset or 0
             for builder in self._builders
@@ -91,18 +91,18 @@ class TaskStores:
         }
 
     def build(self, builder: StoreBuilder[Any, Any]) -> Store:
-        """Return the store over the bytes of one of them."""
+        """Return a store over its bytes."""
         return builder.build(self.stores[builder.name])
 
     def follow(self, topic: str, changes: Mapping[bytes, bytes | None], offset: int) -> None:
-        """Apply committed records of a state topic, all of them before `offset`."""
+        """Apply committed records of a state topic; `offset` follows the last of them."""
         for builder in self._builders:
             if self._topics.get(builder.name) == topic:
                 self.stores[builder.name].restore(changes, offset)
 
     @property
     def have_changed(self) -> bool:
-        """Whether the open transaction has changed any of them."""
+        """Whether the open transaction has changed any store."""
         return any(store.uncommitted for store in self.stores.values())
 
     @property
@@ -124,7 +124,7 @@ class TaskStores:
                 producer.send_state(self._topics[builder.name], number, changes)
 
     def commit(self, offsets: Mapping[str, int]) -> bool:
-        """Apply the transaction that Kafka has committed.
+        """Commit the changes of the transaction locally, after Kafka has committed it.
 
         `offsets` are the offsets after the last records of the state topics. Returns whether all of
         them are known; if not, the stores must be opened and restored again.
@@ -142,14 +142,14 @@ class TaskStores:
         return True
 
     def disk_bytes(self) -> int | None:
-        """Return how large the stores are that are kept on disk; `None` if there are none."""
+        """Return the size of the stores on disk, in bytes; `None` if there are none."""
         persistent = [builder.name for builder in self._builders if builder.persistent]
         if not persistent:
             return None
         return sum(self.stores[name].disk_bytes() for name in persistent)
 
     def close(self) -> None:
-        """Close the stores; what was not committed is gone."""
+        """Close the stores; uncommitted changes are lost."""
         for store in self.stores.values():
             store.close()
         self.stores = {}
@@ -175,20 +175,21 @@ def folder_in(directory: Path, name: str) -> Path:
 
 
 def job_directory(config: Config, tm_id: int) -> Path:
-    """Return the directory of everything that a TaskManager keeps for a job."""
+    """Return the directory of all files that a TaskManager keeps for a job."""
     job = f"job_{config.job_name}" if config.job_name else "job"
     return config.state_dir / job / f"taskmanager_{tm_id}"
 
 
 def code_directory(config: Config, tm_id: int) -> Path:
-    """Return where a TaskManager keeps the code that it runs."""
+    """Return the directory of the code that a TaskManager runs."""
     return job_directory(config, tm_id) / "code"
 
 
 def store_identity(replica: ProcessorReplica, cluster_id: str, tm_id: int) -> dict[str, str]:
-    """Return what the content of a task's stores belongs to, in addition to their topics.
+    """Return the identity that guards the content of a task's stores, in addition to their topics.
 
-    This includes the TaskManager: if another one's directory is copied, the copy grows out of date.
+    It includes the TaskManager: if its directory is copied to another one, the copy becomes
+    outdated.
     """
     return {"cluster": cluster_id, "task": str(replica.task.active), "task_manager": str(tm_id)}
 

@@ -15,12 +15,13 @@ class FailureKind(Enum):
     TRANSIENT = auto()
     """A new start may cure it."""
     NOT_MADE = auto()
-    """Constructors, suppliers or `init` of user code failed. If they go on in the same way, a new
-    start does not cure it."""
+    """Constructors, suppliers or `init` of user code failed. A new start helps only if they behave
+    differently then."""
     FENCED = auto()
-    """A newer producer has its transactional id; at the second fence, the task has a new owner."""
+    """A newer producer has its transactional id; after the second fence, the task has a new
+    owner."""
     EXPIRED = auto()
-    """Fenced after its transaction had outlived its timeout, most likely by the brokers."""
+    """Fenced after its transaction had exceeded its timeout, most likely by the brokers."""
     FATAL = auto()
     """The task stops until the operator has changed something."""
 
@@ -42,7 +43,7 @@ class Failure:
 class TaskCall:
     """A call of user code that has not returned yet.
 
-    `line` is the line of user code that it is at, "" if nobody knows.
+    `line` is its current line of user code, "" if unknown.
     """
 
     task: TaskId
@@ -61,7 +62,7 @@ class ThreadTick:
     now_ms: int
     heard_ms: int
     calls: tuple[TaskCall, ...] | None = None
-    """The calls that are in progress; `None` if nobody has checked."""
+    """The calls in progress; `None` if that was not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,9 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The driver takes tasks back; they are to be committed and closed.
+    """The driver takes tasks back; they must be committed and closed.
 
-    User code of those in `hanging` goes on, although they do not run.
+    In the `hanging` ones, user code still runs, although the tasks do not.
     """
 
     tasks: tuple[TaskId, ...]
@@ -89,14 +90,14 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStopRequested:
-    """The driver takes all tasks back, and the thread is to end."""
+    """The driver takes all tasks back, and the thread must end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
     """A start has succeeded; `wake_in_ms` as in `TurnEnded`.
 
-    A task that `has_own_thread` waits for no other task's turn.
+    A task that `has_own_thread` does not wait for the turns of other tasks.
     """
 
     task: TaskId
@@ -116,8 +117,8 @@ class StartFailed:
 class Fed:
     """Records of the task arrived, or the end of its input was reached.
 
-    `has_records` means that some wait that a turn may be able to process, and `is_at_its_end` that
-    no more are to be expected at once.
+    `has_records` means that a turn may be able to process some, and `is_at_its_end` that no more
+    are expected at once.
     """
 
     task: TaskId
@@ -130,9 +131,9 @@ class TurnEnded:
     """A turn has ended, with the failure that ended it if there was one.
 
     `has_more` means that another turn would have work at once. `has_uncommitted` means that there
-    is work to commit, and that nothing is in progress that must come before it. After
-    `wake_in_ms` milliseconds, a turn has work even if no record comes. `is_at_its_end` means that
-    no more records are to be expected at once. The turn took `took_ms` milliseconds.
+    is work to commit, and that nothing in progress must come first. After `wake_in_ms`
+    milliseconds, a turn has work even without new records. `is_at_its_end` means that no more
+    records are expected at once. The turn took `took_ms` milliseconds.
     """
 
     task: TaskId
@@ -155,7 +156,7 @@ class CommitEnded:
 
 @dataclass(frozen=True, slots=True)
 class DependencyFailed:
-    """Something that the task needs has failed, in the background or in use by another task."""
+    """A resource of the task has failed, in the background or in use by another task."""
 
     task: TaskId
     failure: Failure
@@ -210,7 +211,7 @@ class CancelStart:
 
 @dataclass(frozen=True, slots=True)
 class RunTurn:
-    """Give a task a turn of at most that many milliseconds plus a record: `TurnEnded` follows."""
+    """Give a task a turn of about so many milliseconds: `TurnEnded` follows."""
 
     task: TaskId
     budget_ms: int
@@ -250,7 +251,7 @@ class AbandonCall:
 
 @dataclass(frozen=True, slots=True)
 class RestartTask:
-    """Tell the operator that a task starts again, and after how many milliseconds."""
+    """Log that a task starts again, and after how many milliseconds."""
 
     task: TaskId
     reason: str
@@ -259,7 +260,7 @@ class RestartTask:
 
 @dataclass(frozen=True, slots=True)
 class ReportFailed:
-    """Tell the operator that a task has stopped for good."""
+    """Log that a task has stopped for good."""
 
     task: TaskId
     reason: str
@@ -267,7 +268,7 @@ class ReportFailed:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTask:
-    """Tell the driver that a task is closed, and forget it."""
+    """Send the driver the end of a task, which is closed, and forget it."""
 
     task: TaskId
     reason: str = ""
@@ -287,7 +288,7 @@ class EndProcess:
 
 @dataclass(frozen=True, slots=True)
 class EndThread:
-    """End the thread and tell the driver: everything is closed."""
+    """End the thread and report that to the driver: everything is closed."""
 
 
 Command = (

@@ -45,10 +45,12 @@ from kafka_pipeline.taskmanager.thread_events import (
 
 FENCED_FOR_GOOD = 2
 MOST_EQUAL_STARTS = 10
-"""So many starts may user code end for the same reason; with the pauses, that takes 90 s."""
+"""The most starts in a row that user code may end for the same reason; with the pauses, they take
+90 s."""
 LEAST_COMMIT_INTERVAL_MS = 30
-"""A task whose input has been processed commits no more often, because each transaction costs the
-broker about 5 ms of CPU time and holds up the next one. docs/performance.md has the figures."""
+"""The shortest time between commits of a task at the end of its input, because each transaction
+costs the broker about 5 ms of CPU time and delays the next one. docs/performance.md has the
+figures."""
 HANG_TIMEOUTS = 2
 """A transaction is lost when it is open for longer than its timeout, and a commit that began just
 before may take as long again."""
@@ -60,11 +62,11 @@ FENCED_WAIT_HEARTBEATS = 1.5
 class PipelineThreadState:
     """The tasks of a PipelineThread. Only `handle` changes this state.
 
-    Tasks with user code share one thread, and no turn begins there before the previous one has
-    ended. The next turn is that of the task that has had the least of the thread's time. A task
-    that mostly waits for others has its own thread. The loop's own turns follow each other at most
-    one a round, so that what other threads have done is handled in between. A task with user code
-    has no transaction open while its code runs: its outputs are sent when it commits.
+    Tasks with user code share one thread, which runs one turn at a time. The next turn goes to the
+    task that has used the least of the thread's time. A task that mostly waits has its own thread.
+    The loop itself begins at most one turn a round, so that the results of other threads are
+    handled in between. A task with user code has no transaction open while its code runs: its
+    outputs are sent when it commits.
     """
 
     def __init__(
@@ -81,28 +83,28 @@ class PipelineThreadState:
         self._commit_limit_ms = HANG_TIMEOUTS * transaction_timeout_ms + HANG_MARGIN_MS
         self._entries: dict[TaskId, TaskEntry] = {}
         self._timed: dict[TaskId, None] = {}
-        """An ordered set: tasks that have something to do at a later time."""
+        """An ordered set: tasks that need attention at a later time."""
         self._to_turn: dict[TaskId, None] = {}
-        """An ordered set: tasks that wait for a turn on the shared thread of user code."""
+        """An ordered set: tasks waiting for a turn on the shared thread of user code."""
         self._to_close: deque[TaskId] = deque()
-        """Tasks that wait to be closed on the shared thread of user code."""
+        """Tasks waiting to be closed on the shared thread of user code."""
         self._on_user_thread: TaskId | None = None
         self._least_share_ms = 0.0
-        """The share of the task that had the last turn on the shared thread. What waited for
-        nothing meanwhile has no claim to the time that it did not use."""
+        """The share of the task that had the last turn on the shared thread. A task that did not
+        want a turn meanwhile cannot claim the time that it has not used."""
         self._may_turn_inline = True
         """Whether this tick may begin another turn on the loop's thread."""
         self._now_ms = 0
         self._passed_ms = 0
-        """For how much of the time since the last check of calls and commits this process ran."""
+        """The time for which this process ran since the last check of calls and commits."""
         self.is_stopping = False
-        """Whether the driver wants the thread to end; it takes no tasks from then on."""
+        """Whether the driver wants the thread to end; it accepts no more tasks then."""
         self._has_ended = False
         self._commands: list[Command] = []
 
     @property
     def tasks(self) -> list[TaskId]:
-        """All tasks, in the order in which they came."""
+        """All tasks, in the order in which they were assigned."""
         return list(self._entries)
 
     def phase(self, task: TaskId) -> Phase:
@@ -119,7 +121,7 @@ class PipelineThreadState:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the next `ThreadTick` has something to do, as far as is known now."""
+        """When the next `ThreadTick` is needed, by current knowledge."""
         due = [ms for task in self._timed if (ms := self._due(self._entries[task])) is not None]
         return min(due, default=None)
 
@@ -166,12 +168,12 @@ class PipelineThreadState:
     # Time
 
     def _on_tick(self, tick: ThreadTick) -> None:
-        # This process may not have run for a while, which must not count against a call or commit.
+        # This process may have been paused, which must not count against a call or commit.
         passed_ms = min(tick.now_ms - self._now_ms, MOST_PASSED_MS)
         self._now_ms = tick.now_ms
         silent_ms = tick.now_ms - tick.heard_ms
         if silent_ms > self._lease_ms:
-            # By now, the JobManager has given the tasks to other owners, who have fenced these.
+            # By now, the JobManager has given the tasks to other owners, which have fenced these.
             lost = Release(f"the lease expired: no sign of the driver for {silent_ms} ms", False)
             for entry in list(self._entries.values()):
                 self._release(entry, lost)
@@ -192,7 +194,7 @@ class PipelineThreadState:
                 self._on_due(entry)
 
     def _due(self, entry: TaskEntry) -> int | None:
-        """Return when an entry needs attention again."""
+        """Return when an entry next needs attention."""
         if entry.phase is Phase.WAITING:
             return entry.due_ms
         if entry.phase is not Phase.IDLE:
@@ -218,11 +220,11 @@ class PipelineThreadState:
 
     @property
     def on_user_thread(self) -> TaskId | None:
-        """The task whose user code runs now on the shared thread, or is to be the next to run."""
+        """The task whose user code runs now on the shared thread, or will run next."""
         return self._on_user_thread
 
     def _watch_call(self, entry: TaskEntry, call: TaskCall, passed_ms: int) -> None:
-        """Give up a call that takes too long, and FAIL its task."""
+        """Give up a call that takes too long, and make its task FAILED."""
         if entry.call_since_ms != call.since_ms:
             entry.call_since_ms, entry.call_age_ms = call.since_ms, 0
         entry.call_age_ms += min(passed_ms, self._now_ms - call.since_ms)
@@ -283,9 +285,9 @@ class PipelineThreadState:
             self._release(entry, Release())
 
     def _end_hanging(self, entry: TaskEntry, reason: str = "") -> None:
-        """End the process for a call that was abandoned: it keeps a core busy, and the stores open.
+        """End the process for an abandoned call: it keeps a core busy, and the stores open.
 
-        Until the task is taken away, its siblings go on beside the call.
+        Until the task is taken away, its siblings run next to the call.
         """
         if self.is_stopping:
             self._forget(entry, reason)
@@ -294,7 +296,7 @@ class PipelineThreadState:
         self._commands.append(EndProcess(entry.task, why))
 
     def _release(self, entry: TaskEntry, end: Release) -> None:
-        """Close a task once no thread works on it."""
+        """Close a task that is no longer owned, once no thread works on it."""
         if entry.phase in (Phase.WAITING, Phase.FAILED):
             self._forget(entry, end.reason)
             return
@@ -321,7 +323,7 @@ class PipelineThreadState:
         self._commands.append(ReportFailed(entry.task, reason))
 
     def _start_again(self, entry: TaskEntry, failure: Failure) -> None:
-        """Begin again from what Kafka has, after a pause if the task keeps failing."""
+        """Start again from the state in Kafka, after a pause if the task keeps failing."""
         if failure.kind is FailureKind.NOT_MADE:
             entry.equal_starts = entry.equal_starts * (failure.reason == entry.reason) + 1
             if entry.equal_starts == MOST_EQUAL_STARTS:
@@ -358,7 +360,8 @@ class PipelineThreadState:
         self._move(entry, Phase.TURNING, Phase.IDLE)
         if self._on_user_thread == entry.task:
             self._on_user_thread = None
-        # Events during the turn may be what the records waited for, such as another input's end.
+        # The records may have been waiting for an event during the turn, such as another input's
+        # end.
         entry.is_ready |= event.has_more
         entry.is_at_its_end = event.is_at_its_end
         entry.wants_commit |= event.wants_commit
@@ -407,7 +410,7 @@ class PipelineThreadState:
             entry.end = Release(entry.end.reason, commits=False)
 
     def _consider(self, entry: TaskEntry, *, may_turn: bool = True) -> None:
-        """Do the next thing that an idle task needs; a turn on the loop's thread if it may be."""
+        """Take an idle task's next step; a turn on the loop's thread only if it `may_turn`."""
         if entry.phase is not Phase.IDLE:
             return
         if entry.end is not None:
@@ -458,7 +461,7 @@ class PipelineThreadState:
         self._commands.append(RunTurn(entry.task, self._budget_ms))
 
     def _fill_user_thread(self) -> None:
-        """Give the shared thread of user code something to do, if it has nothing."""
+        """Give the shared thread of user code its next job if it is free."""
         while self._on_user_thread is None and self._to_close:
             task = self._to_close.popleft()
             if task in self._entries and self._entries[task].phase is Phase.CLOSING:

@@ -1,4 +1,4 @@
-"""The event time of the tasks of a PipelineThread behind topics, asked outside of its loop."""
+"""Finds the event time of the internal inputs of a PipelineThread's tasks, outside of its loop."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ from kafka_pipeline.streams.event_time.writer_progress import (
 
 LEAST_INTERVAL_S = 0.1
 _PAUSES = 4
-"""A look is followed by a pause of at least this many times as long as it took."""
+"""A look is followed by a pause of at least this many times its duration."""
 _CPU_PAUSES = 85
-"""The pause is also this many times the CPU time of the look: the brokers have about as much of
-it, and neither is to spend more than 2 % of a core on event time, however many tasks there are."""
+"""The pause is also this many times the CPU time of the look: the brokers need about as much, and
+neither should spend more than 2 % of a core on event time, however many tasks there are."""
 
 _Topic = tuple[str, str]
-"""A processor and a topic that it reads; what others do with the topic may be seen differently."""
+"""A processor and a topic that it reads; different readers may see a topic's progress
+differently."""
 
 logger = structlog.get_logger()
 
 
 class PositionAsker(Protocol):
-    """The brokers' answers, where they gave any; `GroupPositions` asks them."""
+    """The brokers' answers, without those that are missing; `GroupPositions` asks them."""
 
     def committed(
         self, group: str, partitions: Collection[Partition]
@@ -53,25 +54,25 @@ class PositionAsker(Protocol):
         """Return the offsets of the oldest records of partitions."""
 
     def keep_only(self, groups: Collection[str]) -> None:
-        """Release what belongs to other groups."""
+        """Release the consumers of all other groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A task, the writers of its internal inputs, and what it knows of them."""
+    """A task, the writers of its internal inputs, and the event time of its inputs."""
 
     writers: Mapping[Partition, tuple[Writer, ...]]
     input_time: InputTime
 
 
 class TimeWatch:
-    """Finds out how far the writers of the tasks' internal inputs are.
+    """Finds the progress of the writers of the tasks' internal inputs.
 
-    In this order: what the writers' groups have committed, with how far each task was then, and
-    then the high watermarks of the inputs. All that the writers had sent by then is before these
-    marks, so a task that has processed them is as far as the writers were
+    In this order: the committed positions of the writers' groups, with the progress of each task,
+    and then the high watermarks of the inputs. All results that the writers had sent by then lie
+    before these marks, so a task that has processed them has the writers' progress
     (`streams.event_time.input_time`). High watermarks, and not last stable offsets: the markers of
-    a transaction may be written after its offsets are seen.
+    a transaction may be written after its offsets are visible.
 
     One request for each group that writes, and one or two for offsets, whatever the number of
     tasks. Any thread may call any method. Only `look` blocks.
@@ -94,11 +95,11 @@ class TimeWatch:
         threading.Thread(target=self._run, name="event time", daemon=True).start()
 
     def close(self) -> None:
-        """End after the look that is in progress; does not wait."""
+        """End after the current look; does not wait."""
         self._stopped.set()
 
     def watch(self, task: TaskId, spec: EventTimeSpec, input_time: InputTime) -> None:
-        """Let a task know how far its inputs are, until it is forgotten."""
+        """Keep a task informed of the progress of its inputs, until it is forgotten."""
         writers = {(topic, task.partition): of_topic for topic, of_topic in spec.writers.items()}
         if not writers:
             return
@@ -122,7 +123,7 @@ class TimeWatch:
         return max((at.newest_ms for at in self._topics(task)), default=UNKNOWN)
 
     def _topics(self, task: TaskId) -> list[TopicProgress]:
-        """Return how far the internal topics were that a task reads, at the last look."""
+        """Return the progress, at the last look, of the internal topics that a task reads."""
         with self._changing:
             watched, known = self._tasks.get(task), self._known
         topics = [(task.processor, topic) for topic, _ in watched.writers] if watched else []
@@ -168,7 +169,7 @@ class TimeWatch:
                 new |= {partition: None for partition in partitions if partition not in found}
         self._brokers.keep_only([self._names.consumer_group(each) for each in inputs])
         starts = self._brokers.starts(new)
-        # Last, so that what was sent ahead of the commits is before these ends.
+        # Last, so that all records sent before the commits are before these ends.
         read = {partition for of_writer in inputs.values() for partition in of_writer}
         return Answers(committed, starts, self._brokers.ends(read.union(marks)))
 

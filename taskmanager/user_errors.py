@@ -1,4 +1,4 @@
-"""Logs errors of user code: one traceback for each, then how often it came again."""
+"""Logs errors of user code: one traceback for each, then the number of repetitions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class UserCodeError(Exception):
 
 
 def log_context(task: TaskId) -> AbstractContextManager[None]:
-    """Add the task and its processor to all that this thread logs meanwhile.
+    """Add the task and its processor to everything that this thread logs in the context.
 
     Use it around all calls that may run user code, in the thread that runs them.
     """
@@ -46,11 +46,11 @@ class _Known:
     logged_s: float
     total: int = 1
     pending: int = 0
-    """How often the error came since it was last logged."""
+    """The number of repetitions since it was last logged."""
 
 
 class UserErrorLog:
-    """Logs each distinct error of user code once, and from then on its count now and then.
+    """Logs each distinct error of user code once, and then its count at intervals.
 
     Errors are the same if the exception's class and the user's frames are the same. Keeps the 256
     latest. Any thread may use it.
@@ -59,14 +59,14 @@ class UserErrorLog:
     def __init__(
         self, clock_s: Callable[[], float] = time.monotonic, *, with_values: bool = False
     ) -> None:
-        """`with_values` says whether tracebacks have messages that may quote records."""
+        """`with_values` says whether tracebacks show messages that may quote records."""
         self._clock_s = clock_s
         self._with_values = with_values
         self._lock = Lock()
         self._known: OrderedDict[tuple[str, tuple[UserFrame, ...]], _Known] = OrderedDict()
 
     def record(self, error: Exception, log: Any, *, with_values: bool = False) -> bool:
-        """Log an error to `log`, or count it; return whether user code was on the stack at all.
+        """Log an error, or count a repetition; return whether user code was on the stack at all.
 
         Give `with_values` for an error that cannot quote a record.
         """
@@ -90,7 +90,7 @@ class UserErrorLog:
         return True
 
     def report(self) -> None:
-        """Log how often known errors came again, each at most once a minute."""
+        """Log the number of repetitions of known errors, each at most once a minute."""
         now_s = self._clock_s()
         with self._lock:
             due = [
@@ -104,7 +104,7 @@ class UserErrorLog:
 
 
 def log_user_error(explained: Explanation, log: Any) -> None:
-    """Log an error of user code with its traceback, of which only the user's frames are shown."""
+    """Log an error of user code with its traceback, reduced to the user's frames."""
     if explained.trace.user_entries:
         log.warning("user code failed", **_fields(explained), exception=explained.traceback)
 

@@ -42,7 +42,7 @@ class ThreadSettings:
     address: tuple[str, int]
     authkey: bytes
     queries: tuple[str, int]
-    """The address of the driver's query server; the key is the same."""
+    """The address of the driver's query server; it has the same key."""
 
 
 def run(settings: ThreadSettings, marks: Marks) -> None:
@@ -70,7 +70,7 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
         UserErrorLog(with_values=settings.config.log_record_values),
         marks=marks,
     )
-    # Connect last, when nothing is left to wait for: the driver counts from the hello on.
+    # Connect last, when nothing is left to wait for: the driver starts counting at the hello.
     channel = WorkerChannel(settings.address, settings.authkey, settings.thread)
     with closing(channel), closing(context.lag_watch), closing(context.time_watch):
         context.lag_watch.start()
@@ -85,7 +85,7 @@ def spark_body(settings: ThreadSettings) -> Callable[[Iterable[int]], Iterator[i
         address, authkey = settings.address, settings.authkey
         supervised(
             lambda marks: run(settings, marks),
-            # The driver logs what Spark reports of it, message included.
+            # The driver logs Spark's report of this, including the message.
             lambda error: described(error, with_values=settings.config.log_record_values),
             lambda pid, death, goes_on: tell_of_death(
                 address, authkey, Died(settings.thread, pid, death, goes_on)
