@@ -1,4 +1,4 @@
-"""Who may act and read records: those who have the token."""
+"""Access to actions and records: a request needs the console's token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered: an HTTP status, a sentence, and headers of the answer."""
+    """Why a request is refused: an HTTP status, a sentence, and headers of the answer."""
 
     status: int
     reason: str
@@ -32,26 +32,26 @@ class Refusal:
 
 
 class Access:
-    """Compares the tokens of requests with the one that the console has. For one event loop.
+    """Compares the tokens of requests with the console's token. For one event loop.
 
-    A wrong token is answered after a second. While four such answers wait, no token is compared at
-    all, so nobody can try more than four in a second, from however many addresses.
+    A wrong token is answered after a second. While four such answers are pending, no token is
+    compared at all, so nobody can try more than four per second, from any number of addresses.
     """
 
     def __init__(self, token: str | None) -> None:
-        """Take the token; None, and nobody may do anything."""
+        """Take the token; with `None`, all requests are refused."""
         self._token = None if token is None else token.encode()
         self._waiting = 0
 
     @property
     def is_possible(self) -> bool:
-        """Whether there is a token at all."""
+        """Whether the console has a token."""
         return self._token is not None
 
     async def refusal(self, authorization: str | None, address: str) -> Refusal | None:
-        """Return why a request may not go on, or None if it has the right token.
+        """Return why a request is refused; `None` if it has the right token.
 
-        `authorization` is its header, and `address` is where it comes from, for the log.
+        `authorization` is its header, and `address` is the sender's, for the log.
         """
         if self._token is None:
             return Refusal(403, "the console has no token: see console_token_file in config.yaml")

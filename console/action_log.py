@@ -1,4 +1,4 @@
-"""The actions of the console as events, next to what has happened to the job."""
+"""The actions of the console as events, merged with the job's own."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ActionLog:
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
         self._ahead_ms = 0
-        """How far the clock of snapshots, which is the brokers', is ahead of this host's."""
+        """How far the brokers' clock, which snapshots use, is ahead of this host's."""
 
     def add(self, what: str, address: str, failure: str = "") -> None:
-        """Add an action that has just ended: who asked for it, and why it failed, if it did."""
+        """Add an action that has just ended: who requested it, and why it failed, if it did."""
         end = "failed" if failure else "done"
         self._events.append(
             Event(
@@ -39,7 +39,7 @@ class ActionLog:
         )
 
     def joined(self, snapshot: Snapshot) -> Snapshot:
-        """Return a snapshot of this moment with the actions among its events."""
+        """Return a current snapshot with the actions among its events."""
         self._ahead_ms = snapshot.at_ms - self._clock()
         events = sorted((*snapshot.events, *self._events), key=lambda event: event.at_ms)
         return replace(snapshot, events=tuple(events[-MOST_EVENTS:]))
@@ -48,7 +48,7 @@ class ActionLog:
 def action_line(
     action: str, processors: Sequence[str], ids: Sequence[str] = (), count: int | None = None
 ) -> str:
-    """Say what an action is about; `count` is how many dead letters it has dealt with."""
+    """Describe an action; `count` is the number of dead letters that it has handled."""
     names = [*processors, *ids]
     letters = "" if count is None else f" of {counted(count, 'dead letter')}"
     return f"{action}{letters}: {shorten(listed(names), _LONGEST) or 'all processors'}"

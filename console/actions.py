@@ -1,4 +1,4 @@
-"""The addresses that need the token: actions, and records."""
+"""The routes that need the token: actions, and records."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ReadLetters:
-    """Dead letters, and when they were read by this host's clock."""
+    """Dead letters, and when they were read, by this host's clock."""
 
     list: LetterList
     read_at_ms: int
 
 
 class LetterBoard:
-    """Reads dead letters at most once in five seconds, and only if somebody asks.
+    """Reads dead letters on request, at most once in five seconds.
 
     For one event loop.
     """
@@ -64,7 +64,8 @@ class LetterBoard:
     async def current(self) -> ReadLetters:
         """Return letters that are at most five seconds old.
 
-        Raises as `Job.letters` and `Worker.run`, again to all who ask within five seconds.
+        Raises as `Job.letters` and `Worker.run`, with the same error for all requests in five
+        seconds.
         """
         task = self._reading
         if task is None or (task.done() and self._clock() - self._began_at_s >= MOST_OFTEN_S):
@@ -74,7 +75,7 @@ class LetterBoard:
         return await asyncio.shield(task)
 
     def forget(self) -> None:
-        """Read again when somebody asks next, since letters were dealt with."""
+        """Read again at the next request, since letters were handled."""
         self._began_at_s = -math.inf
 
     async def _read(self) -> ReadLetters:
@@ -83,7 +84,7 @@ class LetterBoard:
 
 
 def _look(task: asyncio.Task[ReadLetters]) -> None:
-    """Look at an error, or asyncio complains if all who asked have gone."""
+    """Retrieve an error, or asyncio complains if all requests for it were cancelled."""
     if not task.cancelled():
         task.exception()
 
@@ -97,7 +98,7 @@ logger = structlog.get_logger()
 
 
 class Actions:
-    """Answers what is asked of the job in Kafka: one action at a time. For one event loop."""
+    """Answers requests about the job in Kafka, one action at a time. For one event loop."""
 
     def __init__(self, job: Job, access: Access, contents: Contents, log: ActionLog) -> None:
         """Act on a job, and add each action to a log."""
@@ -108,12 +109,12 @@ class Actions:
         self._board = LetterBoard(job)
         self._actor = Worker("console action", 1, ACTION_TIMEOUT_S)
         self._reader = Worker("console reader", _MOST_READS, READ_TIMEOUT_S)
-        # Of its own: those without a token cannot keep others from what needs one.
+        # A worker of its own: requests without a token must not delay those that need one.
         self._letter_reader = Worker("console letter", _MOST_READS, READ_TIMEOUT_S)
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses."""
+        """The routes."""
         handlers = {
             "/api/access": self._may,
             "/api/dead_letters": self._letters,
@@ -127,13 +128,13 @@ class Actions:
         ]
 
     async def _may(self, request: Request) -> Response:
-        """Say what a page may offer."""
+        """Return what a page may offer."""
         del request
         may = {"actions": self._access.is_possible, "records": self._contents.are_shown}
         return JSONResponse(may)
 
     async def _sign_in(self, request: Request) -> Response:
-        """Say that the token is right: the guard has looked at it."""
+        """Confirm the token, which the guard has already checked."""
         logger.info("somebody has signed in to the console", address=address_of(request.scope))
         return JSONResponse({"signed_in": True})
 
@@ -162,7 +163,7 @@ class Actions:
         call: Callable[[], dict[str, Any]],
         address: str,
     ) -> dict[str, Any]:
-        """Make an action; log it before and after, and add it to the history."""
+        """Carry out an action; log it before and after, and add it to the history."""
         said = {"action": name, "address": address}
         wanted = {key: value for key, value in as_json(asked).items() if key != "confirmed"}
         logger.info("an action of the console begins", **said, wanted=wanted)
@@ -189,7 +190,7 @@ class Actions:
         return JSONResponse(letters(found.list, query, found.read_at_ms))
 
     async def _letter(self, request: Request) -> Response:
-        """Return a letter; with its key and value only for those who may see records."""
+        """Return a letter; its key and value only for requests that may see records."""
         try:
             id_ = LetterId.parse(request.path_params["id"])
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""How the console answers requests that fail, and who may see contents of the job."""
+"""The console's answers to failed requests, and access to records and state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Contents:
-    """Who may see records and state: those with the token, if config.yaml allows it at all."""
+    """Access to records and state: with the token, if config.yaml allows it at all."""
 
     def __init__(self, access: Access, *, are_shown: bool) -> None:
         self._access = access
@@ -24,7 +24,7 @@ class Contents:
         """Whether anybody may see them."""
 
     async def refusal(self, request: Request) -> Response | None:
-        """Return the answer to a request that may not see them; None if it may."""
+        """Return the answer to a request that may not see them; `None` if it may."""
         if not self.are_shown:
             reason = "the console shows no records or state: see console_records in config.yaml"
             return JSONResponse({"error": reason}, 403)
@@ -37,7 +37,7 @@ class Contents:
 
 
 def answering(handler: Handler) -> Handler:
-    """Return a handler that answers errors for users with a status of their own."""
+    """Return a handler that turns errors for users into answers with a fitting HTTP status."""
 
     async def answer(request: Request) -> Response:
         try:

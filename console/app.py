@@ -1,4 +1,4 @@
-"""The addresses of the console, as a Starlette application."""
+"""The console as a Starlette application."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def application(
     assets: Mapping[str, Asset],
     hosts: Iterable[str],
 ) -> ASGIApp:
-    """Return the console of a hub, and `others`, which answers requests to these hosts."""
+    """Return the console of a hub, with the routes in `others`, for requests to these hosts."""
 
     async def live(request: Request) -> Response:
         view = request.query_params.get("view", "")
@@ -64,10 +64,10 @@ def _missing(reason: str) -> Response:
 
 
 class LiveView(StreamingResponse):
-    """A view whenever there is another snapshot, to one listener.
+    """Sends a view to one listener whenever there is a new snapshot.
 
-    A slow listener skips snapshots. The stream ends if the view is gone, such as a processor that
-    is not in the pipeline any more.
+    A slow listener skips snapshots. The stream ends if the view no longer exists, such as that of a
+    processor that was removed from the pipeline.
     """
 
     def __init__(self, hub: Hub, view: str) -> None:

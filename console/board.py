@@ -1,4 +1,4 @@
-"""What the JobManager hands over, in a queue that never blocks, and the snapshots made of it."""
+"""The queue from the JobManager to the console, which never blocks, and snapshots made from it."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from kafka_pipeline.deployment.desired_state import Deployed
 
 MOST_SAMPLES = 720
 SAMPLE_MS = 5000
-"""Together, the samples are of the last hour."""
+"""Together, the samples cover the last hour."""
 _RECORDS_OF_DAEMON = 16
 
 
 class Tap:
-    """Takes values from the JobManager's thread, and gives them to the console's.
+    """Passes values from the JobManager's thread to the console's.
 
-    If nobody takes records out, the oldest ones are dropped. The console then misses figures until
-    the next full reports.
+    If nobody takes records out, the oldest are dropped. The console then lacks figures until the
+    next full reports.
     """
 
     def __init__(self, daemons: int) -> None:
-        """Make room for the records of so many daemons."""
+        """Make room for the records of this number of daemons."""
         self._records: deque[tuple[ControlRecord, int]] = deque(maxlen=_RECORDS_OF_DAEMON * daemons)
         self.deployed: Deployed | None = None
-        """What the job runs."""
+        """The version that the job runs, and its wish."""
 
     def put(self, record: ControlRecord, now_ms: int) -> None:
         """Add a record of a control topic that was read at `now_ms`, by this host's clock."""
         self._records.append((record, now_ms))
 
     def take(self) -> list[tuple[ControlRecord, int]]:
-        """Return the records that have been added, and when each was, by this host's clock."""
+        """Return the records added since the last call, each with its time by this host's clock."""
         return [self._records.popleft() for _ in range(len(self._records))]
 
 
 class Board:
-    """What the console knows. It belongs to the console's thread."""
+    """The console's knowledge of the job. Belongs to the console's thread."""
 
     def __init__(self, config: Config, tap: Tap) -> None:
         self._job_name = config.job_name
@@ -60,7 +60,7 @@ class Board:
         self._number = 0
 
     def next_snapshot(self, now_ms: int) -> Snapshot:
-        """Take in what has come, and return the state at `now_ms`, by this host's clock."""
+        """Process the new records, and return the state at `now_ms`, by this host's clock."""
         for record, received_ms in self._tap.take():
             self._ahead_ms = record.timestamp_ms - received_ms
             self._log.take(record)

@@ -27,18 +27,19 @@ logger = structlog.get_logger()
 
 
 class RequestGuard:
-    """Lets some requests to known hosts pass, and answers errors with 500.
+    """Passes valid requests to known hosts on, and answers unexpected errors with 500.
 
     GET passes. POST passes only with the console's token, as JSON, and not from a page of another
     site. Browsers never send the token by themselves, as they would send a cookie; the other checks
-    come on top of that.
+    are a second safeguard.
 
-    A page of another site can make its own name lead to this host (DNS rebinding). The browser then
-    lets that page read what is here, but the request still has the other name in `Host`.
+    A page of another site can make its own name resolve to this host (DNS rebinding). The browser
+    then lets that page read the console's answers, but the request still has the other name in
+    `Host`.
     """
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], access: Access) -> None:
-        """Guard an application that is known by the names in `hosts`, without ports."""
+        """Guard an application with the host names in `hosts`, without ports."""
         self._app = app
         self._hosts = frozenset(host.lower() for host in hosts)
         self._access = access
@@ -71,7 +72,7 @@ class RequestGuard:
                 await _refuse(send_with_headers, Refusal(500, reason))
 
     async def _refusal(self, scope: Scope) -> Refusal | None:
-        """Return why a request may not pass, or None."""
+        """Return why a request is refused; `None` if it may pass."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if _without_port(host) not in self._hosts:
@@ -92,15 +93,15 @@ class RequestGuard:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the address that a request comes from, for the log."""
+    """Return the sender's address of a request, for the log."""
     client = scope.get("client")
     return str(client[0]) if client else "unknown"
 
 
 def _is_from_here(headers: Headers, host: str) -> bool:
-    """Whether a request is from a page of the console, or from no page at all, such as curl's.
+    """Whether a request comes from a page of the console, or from no page at all, such as curl's.
 
-    Browsers send `Origin` with each POST. Its scheme may be https, of a proxy.
+    Browsers send `Origin` with each POST. Its scheme may be https if a proxy serves that.
     """
     if headers.get("sec-fetch-site", "same-origin") != "same-origin":
         return False

@@ -1,4 +1,4 @@
-"""Finds out what has happened from one state of the cluster to the next."""
+"""Derives events from consecutive states of the cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class History:
         return tuple(self._events)
 
     def look(self, now_ms: int, status: ClusterStatus, deployed: Deployed | None) -> None:
-        """Compare with what the last call was given, and add what has happened."""
+        """Compare with the state of the last call, and add an event for each difference."""
         self._events.extend(self._of_deployment(now_ms, deployed))
         self._events.extend(self._of_job_manager(now_ms, status.job_manager))
         for info in status.task_managers:
@@ -130,7 +130,7 @@ def _event(
 
 
 def _changes(former: Deployed | None, now: Deployed) -> Iterator[str]:
-    """Yield a sentence for each thing that was asked for or done."""
+    """Yield a sentence for each request and each change of version."""
     version, wish = now.version, now.wish
     if former is None or former.version.number != version.number:
         yield f"version {version.number} of the pipeline runs, made by {version.made_by}"

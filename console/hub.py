@@ -1,4 +1,4 @@
-"""Gives the newest snapshot to everyone who listens, encoded once per view."""
+"""Gives the newest snapshot to all listeners, encoded once per view."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ MOST_LISTENERS = 32
 
 
 class Hub:
-    """The newest snapshot, and those who wait for the next one. For the console's thread only."""
+    """The newest snapshot, and listeners that wait for the next one.
+
+    For the console's thread only.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -21,7 +24,7 @@ class Hub:
         self._changed = asyncio.Event()
         self._listeners = 0
         self.is_closed = False
-        """Whether nobody is to listen any more."""
+        """Whether listeners must leave."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -34,13 +37,13 @@ class Hub:
         return self._snapshot.number
 
     def publish(self, snapshot: Snapshot) -> None:
-        """Replace the snapshot, and wake up all who wait."""
+        """Replace the snapshot, and wake all listeners."""
         self._snapshot, self._encoded = snapshot, {}
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def close(self) -> None:
-        """Send all listeners away."""
+        """Make all listeners leave."""
         self.is_closed = True
         self._changed.set()
 
@@ -74,13 +77,13 @@ class Hub:
 
 
 class HubHeartbeats:
-    """The heartbeats that a hub publishes, for those who wait on other threads."""
+    """The heartbeats in a hub's snapshots, for users on other threads."""
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
     def read(self, wait_s: float) -> None:
-        """Wait: meanwhile, the hub may publish another snapshot."""
+        """Wait for `wait_s`: meanwhile, the hub may publish another snapshot."""
         time.sleep(wait_s)
 
     def status(self) -> ClusterStatus:

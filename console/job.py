@@ -1,4 +1,4 @@
-"""What the console can do to the job; behind it is Kafka, or a fake in tests."""
+"""The console's operations on the job; implemented with Kafka, and by a fake in tests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ Deal = Literal["redrive", "purge"]
 
 @dataclass(frozen=True, slots=True)
 class RecordQuery:
-    """Which records of a topic are wanted, and how they are read.
+    """The records of a topic to return, and how to read them.
 
-    `limit` is 1 or more; if there are more records from the `start` on, they are the first ones, or
-    the `newest`. `key` and `value` are names of serdes. All partitions if none is named.
+    `limit` is 1 or more. If there are more records after `start`, the first ones are returned, or
+    the last ones if `newest`. `key` and `value` are names of serdes. Without a partition, all
+    partitions are read.
     """
 
     topic: str
@@ -34,21 +35,21 @@ class RecordQuery:
 class Job(Protocol):
     """The job that the console belongs to. All methods wait for Kafka.
 
-    They raise `ConfigError` for what the job does not have, `UnavailableError` if Kafka does not
-    answer, and other `PipelineError`s if something changes meanwhile.
+    They raise `ConfigError` for a name that the job does not have, `UnavailableError` if Kafka does
+    not answer, and other `PipelineError`s if the job changes meanwhile.
     """
 
     def ask(self, what: Ask, processors: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
-        """Ask something of processors, all if none is named; return JSON about which they are."""
+        """Pause, resume or restart processors, all if none is named; return their names as JSON."""
 
     def deal(self, how: Deal, wanted: Wanted, *, dry_run: bool) -> dict[str, Any]:
-        """Deal with dead letters; return JSON about how many they are."""
+        """Handle dead letters; return their number as JSON."""
 
     def letters(self) -> LetterList:
         """Return the newest dead letters; from one thread at a time."""
 
     def letter(self, id_: LetterId) -> DeadLetter:
-        """Return one dead letter, without whether it was dealt with."""
+        """Return one dead letter, without whether it was handled."""
 
     def records(self, query: RecordQuery) -> dict[str, Any]:
         """Return records of a topic as JSON."""

@@ -1,4 +1,4 @@
-"""The job in Kafka, as the console deals with it; it does what the `pipeline` command does."""
+"""The job in Kafka, for the console; it does the same as the `pipeline` command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kafka_pipeline.operations.redrive import DeadLetterTopics
 from kafka_pipeline.operations.topic_records import TopicRecords
 
 MOST_OFFSETS = 50_000
-"""How many offsets of dead letters the JobManager may read into its memory for one action."""
+"""The most offsets of dead letters that one action may read into the JobManager's memory."""
 
 _LONGEST_TEXT = 20_000
 _Record = tuple[RecordBatch, int]
@@ -35,7 +35,7 @@ _CHANGES: Mapping[Ask, WishChange] = {
 
 
 class KafkaJob:
-    """See `Job`. It connects with each call, and keeps only the newest dead letters."""
+    """See `Job`. Connects with each call, and caches only the newest dead letters."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -45,7 +45,7 @@ class KafkaJob:
         """See `Job`."""
         admin = connected(self._config)
         deployment = read_deployment(self._config, admin)
-        # "Resume all" would give a savepoint up: that is for the command, which says so.
+        # "Resume all" would give a savepoint up: only the command does that, and says so.
         require_no_stop(deployment.wish)
         chosen = choose(deployment, processors)
         found: dict[str, Any] = {"processors": chosen.ids, "tasks": chosen.task_count}
@@ -125,7 +125,7 @@ def _require_few(topics: DeadLetterTopics, wanted: Wanted) -> None:
 def _shortened(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record whose keys and values are text of a limited length, or null.
 
-    Browsers would round large numbers.
+    Numbers are text too, since browsers would round large ones.
     """
     for name in ("key", "value"):
         if record[name] is not None:

@@ -1,4 +1,4 @@
-"""What is asked of the console: bodies and queries as values, or an error for whoever sent them."""
+"""Bodies and queries of requests to the console, as values; their senders get the errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class AskRequest(Strict, frozen=True):
-    """The body of `pause`, `resume` and `restart`; no processors are all of them."""
+    """The body of `pause`, `resume` and `restart`; without processors, it means all of them."""
 
     processors: tuple[str, ...] = ()
     dry_run: bool = False
@@ -32,10 +32,10 @@ class AskRequest(Strict, frozen=True):
 
 
 class DealRequest(Strict, frozen=True):
-    """The body of `redrive` and `purge`; what is empty or null does not matter.
+    """The body of `redrive` and `purge`; empty and null fields do not limit the letters.
 
-    `before` is what a dry run has answered: by processor and partition, an offset. Only letters
-    before it are dealt with, and so none that nobody has seen.
+    `before` is the answer of a dry run: an offset by processor and partition. Only letters before
+    it are handled, so that nobody handles letters unseen.
     """
 
     processors: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class DealRequest(Strict, frozen=True):
     confirmed: bool = False
 
     def wanted(self) -> Wanted:
-        """Return which letters are meant. Raises `ConfigError` for what is none."""
+        """Return the letters to handle. Raises `ConfigError` for a bad id or `before`."""
         before = None
         try:
             ids = [LetterId.parse(each) for each in self.ids]
@@ -72,9 +72,10 @@ class DealRequest(Strict, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class KeyQuery:
-    """Which entries of a key are wanted: `key` is its text, or its bytes.
+    """The key whose entries are requested: `key` is its text, or its bytes.
 
-    Of all partitions unless one is named. `times` are parameters of the TaskManagers, in ms.
+    Without a partition, all partitions are asked. `times` are parameters for the TaskManagers, in
+    ms.
     """
 
     processor: str
@@ -87,10 +88,10 @@ class KeyQuery:
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """Which page of a partition's entries is wanted.
+    """The page of a partition's entries that is requested.
 
     `bounds` has `from_key`, `to_key` and `prefix`, as text or bytes, if they are given. `page` is
-    the `next` of the page before, or "".
+    the `next` of the previous page, or "".
     """
 
     processor: str
@@ -104,7 +105,7 @@ class RangeQuery:
 def parse_body(type_: type[T], body: bytes) -> T:
     """Return the body of an action.
 
-    Raises `ConfigError` if it is not one, or if it is neither a dry run nor confirmed.
+    Raises `ConfigError` if it is malformed, or if it is neither a dry run nor confirmed.
     """
     try:
         found: Any = from_json(type_, parse(body), "the body")
@@ -122,7 +123,7 @@ def parse_body(type_: type[T], body: bytes) -> T:
 
 
 def parse_letter_query(query: Mapping[str, str]) -> LetterQuery:
-    """Return which letters the query of an address names. Raises `ConfigError`."""
+    """Return the query for letters in a URL's parameters. Raises `ConfigError`."""
     _require_known(query, ("processor", "reason", "since", "until", "handled", "limit"))
     wanted = Wanted(
         processors=[query["processor"]] if query.get("processor") else (),
@@ -137,7 +138,7 @@ def parse_letter_query(query: Mapping[str, str]) -> LetterQuery:
 
 
 def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
-    """Return which records the query of an address names. Raises `ConfigError`."""
+    """Return the query for records in a URL's parameters. Raises `ConfigError`."""
     _require_known(query, ("topic", "from", "partition", "limit", "key", "value"))
     if not query.get("topic"):
         raise ConfigError("name a topic")
@@ -161,7 +162,7 @@ def parse_record_query(query: Mapping[str, str]) -> RecordQuery:
 
 
 def parse_key_query(query: Mapping[str, str]) -> KeyQuery:
-    """Return which key of a store the query of an address names. Raises `ConfigError`."""
+    """Return the query for a store's key in a URL's parameters. Raises `ConfigError`."""
     names = ("key", "key_hex", "partition", "from", "to", "as_of", "limit")
     processor, store = _store(query, names)
     if ("key" in query) == ("key_hex" in query):
@@ -184,7 +185,7 @@ def parse_key_query(query: Mapping[str, str]) -> KeyQuery:
 
 
 def parse_range_query(query: Mapping[str, str]) -> RangeQuery:
-    """Return which entries of a store the query of an address names. Raises `ConfigError`."""
+    """Return the query for a store's entries in a URL's parameters. Raises `ConfigError`."""
     bounds = ("from_key", "to_key", "prefix")
     names = (*(f"{name}{end}" for name in bounds for end in ("", "_hex")), "partition")
     processor, store = _store(query, (*names, "page", "limit"))
@@ -207,7 +208,7 @@ def _store(query: Mapping[str, str], more: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _bytes_or_text(query: Mapping[str, str], name: str) -> bytes | str | None:
-    """Return a key as bytes if it is in hexadecimal, or else as text; None without one."""
+    """Return a key as bytes if it is in hexadecimal, otherwise as text; `None` without one."""
     hexadecimal = query.get(f"{name}_hex")
     if hexadecimal is None:
         return query.get(name)

@@ -36,7 +36,7 @@ logger = structlog.get_logger()
 
 @contextmanager
 def running_console(config: Config) -> Iterator[Tap | None]:
-    """Serve the console of a job; yield what the JobManager is to fill, or None without a console.
+    """Serve the console of a job; yield the tap for the JobManager, `None` without a console.
 
     Raises `ConfigError` if the console's packages are not installed, or if its token cannot be
     read, and `UnavailableError` if its address cannot be used.
@@ -58,7 +58,7 @@ class ConsoleServer:
     """The console's thread."""
 
     def __init__(self, config: Config, next_snapshot: Callable[[], Snapshot], job: Job) -> None:
-        """Take the address; see `running_console` for the errors.
+        """Bind the address; see `running_console` for the errors.
 
         `next_snapshot` is called once per heartbeat, in the console's thread once it has started.
         The methods of `job` are called on threads of their own.

@@ -1,4 +1,4 @@
-"""The addresses that look state up, for those who may see it."""
+"""The routes that look up state, for requests that may see it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kafka_pipeline.console.worker import Worker
 from kafka_pipeline.operations.state import Heartbeats, StateClient, StoreInfo, shown
 
 _ASK_TIMEOUT_S = 15.0
-"""How long TaskManagers are asked; the last one of them may take 10 s more."""
+"""How long TaskManagers are asked; the last one may take 10 s more."""
 _READ_TIMEOUT_S = 30.0
 _MOST_READS = 2
 
@@ -37,7 +37,7 @@ class StateLookups:
 
     @property
     def routes(self) -> list[Route]:
-        """The addresses."""
+        """The routes."""
         handlers = {
             "/api/state": self._list,
             "/api/state/get": self._get,
@@ -49,7 +49,7 @@ class StateLookups:
         ]
 
     def _allowed(self, handler: Handler) -> Handler:
-        """Return a handler that answers only those who may see state."""
+        """Return a handler that refuses requests that may not see state."""
 
         async def answer(request: Request) -> Response:
             return await self._contents.refusal(request) or await handler(request)
@@ -114,9 +114,9 @@ _TIMES = ("window", "timestamp_ms", "valid_from_ms", "valid_to_ms")
 
 
 def stores(rows: Iterable[dict[str, Any]], silent: UnavailableError | None) -> dict[str, Any]:
-    """Return each store once, with who has its partitions, from a list of `StateClient`.
+    """Return each store once, with the owners of its partitions, from a list of `StateClient`.
 
-    `problem` is the error of a TaskManager that does not answer, if there is one.
+    `problem` is the error of a TaskManager that does not answer, if any.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
@@ -133,7 +133,7 @@ def stores(rows: Iterable[dict[str, Any]], silent: UnavailableError | None) -> d
 
 
 def entries(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer of a TaskManager with keys and values as text of a limited length."""
+    """Return a TaskManager's answer with keys and values as text of a limited length."""
     rows = [
         {
             "key": shown(row, "key", LONGEST_TEXT),

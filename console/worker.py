@@ -1,4 +1,4 @@
-"""Makes calls that wait for Kafka away from the console's event loop."""
+"""Makes calls that wait for Kafka outside of the console's event loop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 class BusyError(PipelineError):
-    """As many calls are under way as may be: try again when one has ended."""
+    """Too many calls are in progress: try again when one has ended."""
 
 
 class TooSlowError(PipelineError):
-    """A call takes too long to be waited for; it goes on, and may still have its effect."""
+    """A call has exceeded its time limit; it continues, and may still have its effect."""
 
 
 class Worker:
     """Makes up to `most` calls at a time, on threads of its own. For one event loop.
 
-    A call that takes longer than `timeout_s` goes on, and takes its place until it ends.
+    A call that takes longer than `timeout_s` continues, and counts until it ends.
     """
 
     def __init__(self, name: str, most: int, timeout_s: float) -> None:
@@ -33,9 +33,10 @@ class Worker:
         self._running = 0
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Return what a call returns, and raise what it raises.
+        """Return the result of a call, or raise its exception.
 
-        Raises `BusyError` if there is no place for it, and `TooSlowError` if it takes too long.
+        Raises `BusyError` if there are too many calls, and `TooSlowError` if this one takes too
+        long.
         """
         if self._running >= self._most:
             raise BusyError("something else is still being done: try again when it has ended")

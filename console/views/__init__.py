@@ -1,1 +1,1 @@
-"""Views of a snapshot as JSON: pure functions, which know nothing of HTTP."""
+"""Views of a snapshot as JSON: pure functions, independent of HTTP."""

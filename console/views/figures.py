@@ -1,4 +1,4 @@
-"""What views share: figures of a processor, those of its tasks together, and who waits for whom."""
+"""The parts that views share: figures of processors and tasks, and waits of event time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tasks_of(snapshot: Snapshot, processor: str) -> list[TaskInfo]:
 
 
 def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any]:
-    """Return the figures of some processors' tasks as JSON, with the worst of their states."""
+    """Return the combined figures of tasks as JSON, with the worst of their states."""
     status = snapshot.status
     processors = {info.task.processor for info in tasks}
     unread = sum(n for id_, n in status.job_manager.unread.items() if id_ in processors)
@@ -57,12 +57,12 @@ def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any
 
 
 def rounded(rate: float | None, digits: int = 2) -> float | None:
-    """Return a rate with so many digits after the point."""
+    """Return a rate, rounded to `digits` decimals."""
     return None if rate is None else round(rate, digits)
 
 
 def waits_of(snapshot: Snapshot, processor: str | None = None) -> list[dict[str, Any]]:
-    """Return who waits for whom, of one processor or of all."""
+    """Return the waits of event time, of one processor or of all."""
     return [
         {
             "processor": wait.tasks[0].processor,

@@ -1,4 +1,4 @@
-"""Dead letters: how many of each processor and error there are, and the newest ones."""
+"""Dead letters: their number by processor and error, and the newest ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class LetterQuery:
-    """Which dead letters are to be listed; those that were dealt with only if `handled`."""
+    """The dead letters to list; handled ones only if `handled`."""
 
     wanted: Wanted
     handled: bool
@@ -25,7 +25,7 @@ class LetterQuery:
 
 
 def letters(found: LetterList, query: LetterQuery, read_at_ms: int) -> dict[str, Any]:
-    """Return the letters that a query names, the newest records first, and figures of all."""
+    """Return the letters that match a query, newest records first, and figures of all letters."""
     matching = [
         letter
         for letter in found.letters
@@ -66,8 +66,8 @@ def _processors(found: LetterList) -> list[dict[str, Any]]:
 def _errors(newest_first: Iterable[DeadLetter]) -> list[dict[str, Any]]:
     """Return each fault of each processor, the most frequent first, with its newest reason.
 
-    Reasons that differ only in numbers are of one fault. Rare faults are one row, without a reason
-    of their own, if there are more than `_MOST_FAULTS`.
+    Reasons that differ only in numbers are one fault. If there are more than `_MOST_FAULTS`, the
+    rarest are combined into one row.
     """
     together: dict[tuple[str, str, str], list[DeadLetter]] = {}
     for each in newest_first:
@@ -92,7 +92,7 @@ def _errors(newest_first: Iterable[DeadLetter]) -> list[dict[str, Any]]:
 
 
 def _rare(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return faults as one row."""
+    """Return faults combined into one row."""
     return {
         "processor": "",
         "error": "",

@@ -1,4 +1,4 @@
-"""Everything that the console shows, at one moment."""
+"""All data that the console shows, at one moment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafka_pipeline.deployment.desired_state import Deployed
 
 
 class EventKind(StrEnum):
-    """What an event is about."""
+    """The subject of an event."""
 
     JOB_MANAGER = "job_manager"
     TASK_MANAGER = "task_manager"
@@ -28,8 +28,8 @@ class EventKind(StrEnum):
 class Event:
     """Something that happened, by the brokers' clock.
 
-    `tasks` are the first tasks that it happened to, and `task_count` is how many there are.
-    Somebody should look at an event that `needs_care`.
+    `tasks` are the first tasks concerned, and `task_count` is the number of all. An event that
+    `needs_care` needs a person's attention.
     """
 
     at_ms: int
@@ -54,7 +54,7 @@ class HistorySample:
 class Snapshot:
     """The state of a job at one moment.
 
-    `number` counts snapshots, `at_ms` is by the brokers' clock. The latest events and samples come
+    `number` counts snapshots, `at_ms` is by the brokers' clock. The latest events and samples are
     last.
     """
 
@@ -69,5 +69,5 @@ class Snapshot:
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """The pipeline that runs; None while the JobManager has not read it."""
+        """The running pipeline; `None` while the JobManager has not read it."""
         return self.deployed.version.pipeline if self.deployed else None

@@ -1,4 +1,4 @@
-"""The views of the console: what each page shows of a snapshot, as JSON."""
+"""The views of the console: the content of each page, from a snapshot, as JSON."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _deployment(snapshot: Snapshot) -> dict[str, Any] | None:
 
 
 def tasks(snapshot: Snapshot) -> dict[str, Any]:
-    """Return the TaskManagers with the tasks of each thread, and the tasks that nobody owns."""
+    """Return the TaskManagers with the tasks of each thread, and the tasks without an owner."""
     status = snapshot.status
     owned: dict[int | None, list[TaskInfo]] = {}
     for info in (*status.tasks, *status.standbys):
@@ -146,7 +146,7 @@ def lag(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def forecast(lag: int | None, change: float | None) -> dict[str, Any]:
-    """Return what becomes of a lag that changes by so much per second.
+    """Return the forecast of a lag that changes by `change` per second.
 
     `trend` is `done` (there is no lag), `unknown`, `steady`, `growing` or `shrinking`; only the
     last one has an `eta_s`, the seconds until the lag is 0.
@@ -181,8 +181,8 @@ def _lag_figures(info: TaskInfo) -> dict[str, int | None]:
 def transactions(snapshot: Snapshot) -> dict[str, Any]:
     """Return the commits of each task, and its restarts.
 
-    `last_commit_age_ms` is since the heartbeat that reported a new transaction; null if none has
-    come since the console began to look at the task where it runs now.
+    `last_commit_age_ms` is the age of the heartbeat that reported the latest transaction; null if
+    there was none since the console first saw the task on its current TaskManager.
     """
     return {
         "tasks": [
@@ -267,7 +267,7 @@ def history(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def rates(snapshot: Snapshot) -> dict[str, Any]:
-    """Return records per second and lag of each processor over time; null is unknown."""
+    """Return records per second and lag of each processor over time; null means unknown."""
     pipeline, samples = snapshot.pipeline, snapshot.samples
     return {
         "times_ms": [sample.at_ms for sample in samples],
@@ -325,7 +325,7 @@ def _kinds(pipeline: Pipeline) -> dict[str, str]:
 
 
 def processor(snapshot: Snapshot, id_: str) -> dict[str, Any] | None:
-    """Return a processor, its topics and its tasks; None if the pipeline does not have it."""
+    """Return a processor, its topics and its tasks; `None` if the pipeline does not have it."""
     pipeline = snapshot.pipeline
     found = [each for each in pipeline.processors if each.id == id_] if pipeline else []
     if pipeline is None or not found:
@@ -354,7 +354,7 @@ def _rates(rates: Rates) -> dict[str, float | None]:
 
 
 def graph(snapshot: Snapshot) -> Json:
-    """Return nodes, which are processors and topics, the arcs between them, and who waits for whom.
+    """Return processors and topics as nodes, the arcs between them, and waits of event time.
 
     A topic between two processors is an arc. Heartbeats have the figures of tasks, not those of
     topics. So the rate of an arc is known if it is the only input of its reader or the only output
@@ -417,14 +417,14 @@ def _arcs(pipeline: Pipeline, figures: dict[str, Json]) -> Iterator[Json]:
 
 
 def _into(pipeline: Pipeline, reader: PipelineProcessor, figures: Json) -> Json:
-    """Return the figures of an arc that follow from its reader."""
+    """Return the figures of an arc that are known from its reader."""
     if len(pipeline.read_topics(reader)) != 1:
         return {}
     return {"rate": figures["rate_in"], "lag": figures["lag"]}
 
 
 def _out_of(pipeline: Pipeline, writer: PipelineProcessor, figures: Json) -> Json:
-    """Return the figures of an arc that follow from its writer."""
+    """Return the figures of an arc that are known from its writer."""
     return {"rate": figures["rate_out"]} if len(pipeline.out_topics(writer)) == 1 else {}
 
 
@@ -448,10 +448,10 @@ _PROCESSOR = "processors/"
 
 
 def encode(snapshot: Snapshot, view: str) -> bytes | None:
-    """Return a view as JSON; None if there is no such view.
+    """Return a view as JSON; `None` if there is no such view.
 
-    `view` is a name in `VIEWS`, or `processors/` with the id of a processor. Each view also has the
-    summary, so that all that a page shows is of the same moment.
+    `view` is a name in `VIEWS`, or `processors/` with the id of a processor. Each view includes the
+    summary, so that a page shows only data of one moment.
     """
     found: dict[str, Any] | None = None
     if view in VIEWS:
