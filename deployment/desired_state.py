@@ -1,8 +1,8 @@
-"""What a job is to run, as its pipeline topic keeps it: versions of the pipeline, and the wish.
+"""The desired state of a job in its pipeline topic: versions of the pipeline, and the wish.
 
-Each version is a record that stays. The wish is one record, which the next one replaces: it names
-the version to run, and what is asked of it. A change writes both in one transaction; JobManagers
-follow the topic.
+Each version is a permanent record. The wish is one record, which the next wish replaces: it names
+the version to run, and other requests, such as pauses and restarts. A change writes both in one
+transaction; JobManagers follow the topic.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from kafka_pipeline.common.typed_json import (
 )
 
 FORMAT = 1
-"""The version of the format of records, in their header `format`."""
+"""The version of the records' format, in their header `format`."""
 
 _WISH = b"wish"
 _CHANGE = "change"
@@ -50,18 +50,18 @@ _VERSION_KEY = re.compile(rb"version-([1-9][0-9]{0,8})")
 
 
 class UnreadableDeploymentError(ConfigError):
-    """A record of the pipeline topic is not what this version of the engine writes.
+    """A record of the pipeline topic is not in this engine's format.
 
-    Install the version that the other daemons of the job have.
+    The user installs the version of the engine that the other daemons of the job have.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineVersion:
-    """A pipeline that a job has run, or is to run.
+    """A pipeline that a job has run, or will run.
 
-    `number` counts from 1. The pipeline has the partition counts of its topics. `text` is the file
-    that it was read from; `made_by` is a user at a host.
+    `number` counts from 1. The pipeline contains the partition counts of its topics. `text` is the
+    content of its file; `made_by` is `user@host`.
     """
 
     number: int
@@ -72,12 +72,12 @@ class PipelineVersion:
 
 
 class StopOrder(Strict, frozen=True, kw_only=True):
-    """Why nothing of a job is to run for now: a tool works on its topics.
+    """Why a job must not run for now: a tool works on its topics.
 
-    A `savepoint` copies them, and may be given up at any time. A `restore` makes them anew; until
-    it is complete, they hold neither the state of before nor the new one. `token` tells one run of
-    a tool from another, and `by` is a user at a host. If it `drains`, what is on its way between
-    processors is processed first.
+    A `savepoint` copies them, and may be given up at any time. A `restore` creates them again;
+    until it is complete, they hold neither the old state nor the new one. `token` identifies one
+    run of a tool, and `by` is `user@host`. If it `drains`, records between processors are processed
+    first.
     """
 
     purpose: Literal["savepoint", "restore"]
@@ -87,16 +87,16 @@ class StopOrder(Strict, frozen=True, kw_only=True):
 
 
 class Wish(Strict, frozen=True, kw_only=True):
-    """What the JobManager is to bring about.
+    """The state that the JobManager must bring about.
 
-    The `version` runs. If there is a version to come `next`, the JobManager stops what the change
-    takes away, lets what follows process what is left, and makes `next` the version. Processors
-    that are `paused` do not run until they are resumed, and neither do `paused_tasks`. If the wish
-    `drains`, no processor takes anything from outside, and each one stops when nothing comes any
-    more. `restarts` counts how often each processor, or a task of it, was asked to start again. A
-    `stop` comes before all else, and no change of version is begun or in progress while there is
-    one. `task_managers` may take part, or as many as `tm_number` of the JobManager's config.yaml,
-    if that is larger.
+    The `version` runs. To change to the version `next`, the JobManager stops the processors that
+    the change removes, lets processors downstream finish their remaining input, and makes `next`
+    the version. `paused` processors and `paused_tasks` do not run until they are resumed. If the
+    wish `drains`, no processor reads from outside the job, and each one stops when its input is
+    finished. `restarts` counts the requested restarts of each processor or task. A `stop` has
+    precedence over all else, and excludes a change of version. `task_managers` is the number of
+    TaskManagers that may take part; a larger `tm_number` in the JobManager's config.yaml counts
+    instead.
     """
 
     version: Positive
@@ -109,7 +109,7 @@ class Wish(Strict, frozen=True, kw_only=True):
     task_managers: Positive | None = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError if what is paused is not a task."""
+        """Raise ValueError if `paused_tasks` has an item that is not a task id."""
         try:
             _ = [*map(TaskId.parse, self.paused_tasks)]
         except ValueError as error:
@@ -122,7 +122,7 @@ class Wish(Strict, frozen=True, kw_only=True):
     def running(self, version: PipelineVersion) -> Wish:
         """Return the same wish for a version that runs alone.
 
-        What the version does not have any more is not paused: nobody could resume it.
+        Processors and tasks that the version lacks are no longer paused: nobody could resume them.
         """
         pipeline = version.pipeline
         ids, tasks = {each.id for each in pipeline.processors}, {*map(str, pipeline.tasks)}
@@ -139,7 +139,7 @@ class Wish(Strict, frozen=True, kw_only=True):
         )
 
     def with_drain(self, *, drains: bool) -> Wish:
-        """Return the same wish, to drain the pipeline or not."""
+        """Return the same wish, with the pipeline draining or not."""
         return structs.replace(self, drains=drains)
 
     def with_stop(self, stop: StopOrder | None) -> Wish:
@@ -147,22 +147,22 @@ class Wish(Strict, frozen=True, kw_only=True):
         return structs.replace(self, stop=stop)
 
     def with_task_managers(self, number: int | None) -> Wish:
-        """Return the same wish for so many TaskManagers; `None` is as config.yaml says."""
+        """Return the same wish for so many TaskManagers; with `None`, config.yaml decides."""
         return structs.replace(self, task_managers=number)
 
     def with_restarts(self, ids: Iterable[str]) -> Wish:
-        """Return the same wish with one more restart of each of these processors, or tasks."""
+        """Return the same wish with one more restart of each of these processors or tasks."""
         more = {id_: self.restarts.get(id_, 0) + 1 for id_ in ids}
         return structs.replace(self, restarts={**self.restarts, **more})
 
 
 def is_restoring(wish: Wish | None) -> bool:
-    """Whether the topics of the job are being made anew, perhaps by a tool that was interrupted."""
+    """Whether the job's topics are being restored, perhaps by a tool that was interrupted."""
     return wish is not None and wish.stop is not None and wish.stop.purpose == "restore"
 
 
 def require_no_stop(wish: Wish | None) -> None:
-    """Raise `ConfigError` if nothing of the job may be changed or run now, and say why."""
+    """Raise `ConfigError`, with the reason, if the job must not be changed or run now."""
     if wish is None or wish.stop is None:
         return
     stop = wish.stop
@@ -180,7 +180,7 @@ def require_no_stop(wish: Wish | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """What a job runs, and what is asked of it."""
+    """The version that a job runs, and its wish."""
 
     version: PipelineVersion
     wish: Wish
@@ -190,8 +190,8 @@ class Deployed:
 class Deployment:
     """The content of a job's pipeline topic, from its first record on.
 
-    With a `key`, only signed records count, and changes are numbered from 1: a change that is
-    written once more would otherwise take the job back to an earlier one.
+    With a `key`, only signed records count, and changes are numbered from 1: otherwise, writing the
+    records of an earlier change again would return the job to it.
     """
 
     names: TopicNames
@@ -200,9 +200,9 @@ class Deployment:
     change: int = 0
     """The number of the last change; 0 without a key."""
     has_unsigned_wish: bool = False
-    """Whether there is a wish that does not count, since it is not signed with the key."""
+    """Whether there is a wish without a valid signature, which does not count."""
     is_signed: bool = False
-    """Whether the wish that counts has a signature, which is not checked without a key."""
+    """Whether the current wish has a signature, which is not checked without a key."""
     _versions: dict[int, ControlRecord] = field(default_factory=dict)
     _read: dict[int, PipelineVersion] = field(default_factory=dict)
 
@@ -210,8 +210,8 @@ class Deployment:
         """Add the next record of the topic.
 
         Raises `UnreadableDeploymentError` if another version of the engine has written it, and
-        `MalformedMessageError` if no engine has, or if it does not count because of the key: count
-        it, and go on.
+        `MalformedMessageError` if no engine has, or if it is not signed or not new: the caller
+        counts it, and goes on.
         """
         change = 0 if self.key is None else self._require_next(record, self.key)
         written = dict(record.headers).get("format")
@@ -231,7 +231,7 @@ class Deployment:
             self.is_signed = any(name == SIGNATURE for name, _ in record.headers)
 
     def _require_next(self, record: ControlRecord, key: ControlKey) -> int:
-        """Return the number of the change that a record belongs to, which must be a new one."""
+        """Return the number of the change that a record belongs to; it must be signed and new."""
         try:
             require_signed(record, key)
         except BadSignatureError:
@@ -245,7 +245,7 @@ class Deployment:
         return int(number)
 
     def records(self, wish: Wish, *versions: PipelineVersion) -> list[ControlRecord]:
-        """Return what to write, in one transaction, for a new wish, and for new versions."""
+        """Return the records of a new wish, and of new versions, to write in one transaction."""
         plain = records(self.names, wish, *versions)
         if self.key is None:
             return plain
@@ -260,20 +260,20 @@ class Deployment:
 
     @property
     def current(self) -> PipelineVersion | None:
-        """The version that runs; None before the first one. Raises as `version`."""
+        """The version that runs; `None` before the first one. Raises as `version`."""
         return None if self.wish is None else self.version(self.wish.version)
 
     @property
     def coming(self) -> PipelineVersion | None:
-        """The version that a change in progress leads to, if there is one. Raises as `version`."""
+        """The version that a change in progress leads to, if any. Raises as `version`."""
         number = None if self.wish is None else self.wish.next
         return None if number is None else self.version(number)
 
     def version(self, number: int) -> PipelineVersion:
         """Return a version.
 
-        Raises `UnreadableDeploymentError` if there is no such version, or if its record is not what
-        this engine writes.
+        Raises `UnreadableDeploymentError` if there is no such version, or if its record is not in
+        this engine's format.
         """
         if number not in self._read:
             record = self._versions.get(number)
@@ -284,7 +284,7 @@ class Deployment:
         return self._read[number]
 
     def former_inputs(self, number: int) -> dict[str, set[str]]:
-        """Return what processors read in all versions but this one, by processor.
+        """Return the inputs of processors in all versions but this one, by processor.
 
         Versions that this engine cannot read are left out.
         """
@@ -323,7 +323,7 @@ def _read(record: ControlRecord, read: Any) -> Any:
 def is_same(one: Pipeline, other: Pipeline) -> bool:
     """Whether two pipelines do the same to the same topics.
 
-    The order of processors plays a role only if several of them send to one.
+    The order of processors matters only if several of them send to one.
     """
     return _comparable(one) == _comparable(other)
 
@@ -355,7 +355,7 @@ def _pipeline_to_json(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def version_from_json(data: Any, names: TopicNames) -> PipelineVersion:
-    """Return what `version_to_json` wrote, as a version of this job. Raises ValueError."""
+    """Return the version that `version_to_json` wrote, for this job. Raises ValueError."""
     read: _Version = from_json(_Version, data, "the version")
     pipeline = Pipeline(
         tuple(map(_processor, read.processors)),
@@ -372,7 +372,7 @@ def _processor_to_json(processor: PipelineProcessor) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Processor(PipelineProcessor):
-    """A processor in JSON; its `type` says what its `spec` has."""
+    """A processor in JSON; its `type` decides on the fields of its `spec`."""
 
     spec: Any
     type: str = field(kw_only=True)
