@@ -33,18 +33,18 @@ from kafka_pipeline.jobmanager.ownership import LiveTaskManager, NextCommands, O
 T = TypeVar("T")
 REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
-"""How many tasks a TaskManager is asked to give back at a time, to be moved to others."""
+"""How many tasks a TaskManager must give back at a time, to be moved to others."""
 MOST_FORMER = 1000
 """How many former TaskManager processes are remembered, to ignore their late reports."""
 
 
 class JobManagerState:
-    """Which TaskManager runs which task. `handle` is the only way to change it.
+    """Which TaskManager runs which task. Only `handle` changes this.
 
     Level-triggered: every report is compared with the desired state, and the difference becomes
-    commands. So a lost command is repeated, a task that nobody else owns stays with the
-    TaskManager that runs it, and a restarted JobManager needs no memory. Being wrong about which
-    TaskManagers are alive costs time, never correctness: tasks fence each other in Kafka.
+    commands. So a lost command is repeated, a task without another owner stays with the TaskManager
+    that runs it, and a restarted JobManager needs no memory. A wrong idea of which TaskManagers are
+    alive costs time, never correctness: tasks fence each other in Kafka.
 
     Reports are ignored until there has been both a `LeadershipBegan` and a `Tick`.
     """
@@ -63,15 +63,15 @@ class JobManagerState:
         self._managers: dict[int, LiveTaskManager] = {}
         self._down: set[int] = set()
         self._former: dict[str, tuple[int, int]] = {}
-        """Beat and sequence of former TaskManager processes, by incarnation, the latest last."""
+        """Beat and sequence of former TaskManager processes, by incarnation, latest last."""
         self._asked_ms: dict[str, int] = {}
-        """When each incarnation was last asked for a full report, the latest last."""
+        """When each incarnation was last asked for a full report, latest last."""
         self._epoch = -1
         self._now_ms = -1
         self._first_report_ms: int | None = None
         self._settled = False
         self._is_rebalance_due = False
-        """Whether a task has become free and has no place to go yet."""
+        """Whether a task has become free and has no owner yet."""
         self._beat_at_ms = 0
         self._commands: list[Message] = []
         self._next = NextCommands()
@@ -80,7 +80,7 @@ class JobManagerState:
     def owners(self) -> dict[TaskId, int | None]:
         """The TaskManager that may run each task now; `None` if there is none.
 
-        A standby without a TaskManager is not listed: nothing is missing without it.
+        A standby without a TaskManager is left out: the job does not need it to run.
         """
         return {
             task_id: task.owner
@@ -89,12 +89,12 @@ class JobManagerState:
         }
 
     def is_held(self, task_id: TaskId) -> bool:
-        """Whether nobody is to run a task, or a copy of its state."""
+        """Whether the task, or the task of which this is a copy, must not run."""
         return task_id.processor in self._held or task_id.active in self._held_tasks
 
     @property
     def is_isolated(self) -> bool:
-        """Whether the JobManager's own beats do not come back, so no TaskManager counts as gone."""
+        """Whether the JobManager's own beats do not come back, so no TaskManager counts as down."""
         return self._controller.is_isolated
 
     @property
@@ -109,7 +109,7 @@ class JobManagerState:
 
     @property
     def tm_number(self) -> int:
-        """How many TaskManagers may take part: their ids are 0 to one less."""
+        """The number of TaskManagers that may take part: their ids are 0 to `tm_number` - 1."""
         return self._tm_number
 
     @property
@@ -122,7 +122,7 @@ class JobManagerState:
         match event:
             case LeadershipBegan(epoch):
                 self._epoch = epoch
-                # A write may have failed before: the last commands may be lost.
+                # An earlier write may have failed, and the last commands may be lost.
                 for tm_id in self._managers:
                     self._repeat(tm_id)
             case Tick(now_ms):
@@ -150,7 +150,7 @@ class JobManagerState:
         return commands
 
     def running(self, processors: Collection[str]) -> list[TaskId]:
-        """Return the tasks of these processors that a TaskManager has, or may have."""
+        """Return the tasks of these processors that a TaskManager runs, or may run."""
         found = {
             task_id
             for manager in self._managers.values()
@@ -160,7 +160,7 @@ class JobManagerState:
         return sorted(found)
 
     def failed(self, processor: str) -> list[TaskStatus]:
-        """Return how those tasks of a processor do that have failed, and do not start again."""
+        """Return the statuses of a processor's FAILED tasks, which do not start again."""
         found = {}
         for manager in self._managers.values():
             for task_id, task in manager.tasks.items():
@@ -172,10 +172,10 @@ class JobManagerState:
         return [found[task_id] for task_id in sorted(found)]
 
     def _change(self, replicas: Sequence[ProcessorReplica]) -> None:
-        """Have these tasks run, and no others.
+        """Make these the tasks to run, and no others.
 
-        The reports of those who run another version, or a task that is gone, show the difference;
-        see `_is_unexpected`.
+        TaskManagers that run another version of a task, or a removed task, show that in their
+        reports; see `_is_unexpected`.
         """
         former, self._tasks = self._tasks, {}
         for replica in replicas:
@@ -254,7 +254,7 @@ class JobManagerState:
         if tm_id in self._down:
             self._down.remove(tm_id)
             self._commands.append(HeartbeatEvent(tm_id, is_up=True))
-        # Answer even if there is nothing to do, so that it knows that it takes part.
+        # Answer even without commands, so that it knows that it takes part.
         self._next.answer(tm_id)
         if self._settled:
             self._adopt(tm_id, manager)
@@ -277,7 +277,7 @@ class JobManagerState:
         manager.beat = report.beat
 
     def _ask(self, report: Report) -> None:
-        """Ask for a full report, once per heartbeat at most: the base of this one was missed."""
+        """Ask for a full report, at most once per heartbeat: the base of this one was missed."""
         asked_ms = self._asked_ms.get(report.incarnation)
         if asked_ms is None or self._now_ms - asked_ms >= self._interval_ms:
             _remember(self._asked_ms, report.incarnation, self._now_ms)
@@ -297,9 +297,9 @@ class JobManagerState:
         self._reconcile(report.tm_id, manager)
 
     def _adopt(self, tm_id: int, manager: LiveTaskManager) -> None:
-        """Leave tasks that nobody else owns to the TaskManager that runs them.
+        """Leave tasks without an owner to the TaskManager that runs them.
 
-        Failed tasks, and those whose processor changed in pipeline.yaml, start again instead.
+        Failed tasks, and tasks whose processor changed in pipeline.yaml, start again instead.
         """
         for status in manager.runs.tasks.values():
             task = self._tasks.get(status.task)
@@ -312,10 +312,10 @@ class JobManagerState:
                 task.commanded = 0
 
     def _mark_unexpected(self, manager: LiveTaskManager) -> None:
-        """Record the tasks that it has to close, until a report shows that they are closed.
+        """Record the tasks that the TaskManager must close, until a report shows them closed.
 
-        A TaskManager ignores the assignment of a task that it has. So a task that was not adopted,
-        and that it came to own before it was closed, would never start again.
+        A TaskManager ignores the assignment of a task that it already runs. So without this record,
+        an unadopted task that is assigned to it again before it was closed would never start again.
         """
         manager.unexpected = {
             task_id: manager.unexpected.get(task_id)
@@ -326,7 +326,7 @@ class JobManagerState:
     def _is_unexpected(self, task_id: TaskId, status: TaskStatus, manager: LiveTaskManager) -> bool:
         """Whether a task has another owner, is unknown, is of another version, or has failed.
 
-        A task that fails after the TaskManager came to own it is left alone.
+        A task that fails after the TaskManager became its owner is left alone.
         """
         task = manager.tasks.get(task_id)
         if task is None or status.fingerprint != task.fingerprint:
@@ -344,13 +344,14 @@ class JobManagerState:
         for task in manager.tasks.values():
             task.phase, task.owner = TaskPhase.UNASSIGNED, None
         if not self._managers:
-            # Likely Kafka or this process was away, not all of them at once: wait for them.
+            # Probably Kafka or this process was away, rather than all of them at once: wait for
+            # them.
             self._settled, self._first_report_ms = False, None
         if self._settled:
             self._rebalance()
 
     def _rebalance(self) -> None:
-        """Assign every task that has no owner, and start to move the misplaced ones."""
+        """Assign every task without an owner, and start to move the misplaced ones."""
         self._is_rebalance_due = False
         free = {task_id: task for task_id, task in self._tasks.items() if not self.is_held(task_id)}
         targets = place(free, self._managers)
@@ -376,7 +377,7 @@ class JobManagerState:
             self._move_some(manager)
 
     def _move_some(self, manager: LiveTaskManager) -> None:
-        """Move misplaced tasks, `MOST_MOVES` at a time at most, so that the others run on."""
+        """Move misplaced tasks, at most `MOST_MOVES` at a time, so that the others run on."""
         while manager.misplaced and len(manager.revoking) < MOST_MOVES:
             task_id = next(iter(manager.misplaced))
             del manager.misplaced[task_id]
@@ -401,10 +402,10 @@ class JobManagerState:
         self._next.assign(tm_id, task.replica.task)
 
     def _move(self, task: OwnedTask, target: int | None) -> None:
-        """Ask the owner to give the task back; `target`, if any, gets it when that is done."""
+        """Ask the owner to give the task back; `target`, if any, gets it afterwards."""
         assert task.owner is not None
         if self._next.withdraw(task.owner, task.replica.task):
-            # The owner never heard of the task, so there is nothing to wait for.
+            # The owner never got the task, so there is nothing to wait for.
             self._disown(task)
             if target is not None:
                 self._assign(task, target)
@@ -417,7 +418,7 @@ class JobManagerState:
         """Compare the tasks that a TaskManager runs with those that it should run."""
         for task_id, task in list(manager.tasks.items()):
             knows = manager.carried_out >= task.commanded
-            # Freeing an earlier task may have moved this one on.
+            # Freeing an earlier task may have moved this one.
             if task.owner != tm_id or task_id in manager.runs.tasks or not knows:
                 continue
             is_to_go = task_id in manager.misplaced or self.is_held(task_id)
@@ -432,7 +433,7 @@ class JobManagerState:
             self._repeat(tm_id)
 
     def _revoke_unexpected(self, tm_id: int, manager: LiveTaskManager) -> None:
-        """Revoke the tasks that it has to close. Those that it owns are assigned again later."""
+        """Revoke the tasks that it must close. Those that it owns are assigned again later."""
         if manager.carried_out < manager.sequence:
             return
         for task_id, revoked_ms in sorted(manager.unexpected.items()):
@@ -441,7 +442,7 @@ class JobManagerState:
                 self._next.revoke(tm_id, task_id)
 
     def _repeat(self, tm_id: int) -> None:
-        """Repeat all that a TaskManager should do, as its last commands were not carried out."""
+        """Repeat all of a TaskManager's tasks to it, as its last commands were not carried out."""
         manager = self._managers[tm_id]
         self._next.answer(tm_id)
         for task_id, task in manager.tasks.items():
@@ -493,7 +494,7 @@ class JobManagerState:
 
 
 def _remember(memory: dict[str, T], incarnation: str, value: T) -> None:
-    """Note something about a process; what was noted the longest ago is forgotten in the end."""
+    """Store a value for a process; drops the oldest value once there are too many."""
     memory.pop(incarnation, None)
     memory[incarnation] = value
     if len(memory) > MOST_FORMER:
