@@ -11,7 +11,7 @@ from typing import NamedTuple
 from kafka_pipeline.common.code.fatal_stacks import fatal_stack
 from kafka_pipeline.common.code.user_frames import StackLine, place_in_stack
 from kafka_pipeline.common.protocol.suspects import Death
-from kafka_pipeline.taskmanager.marks import Mark
+from kafka_pipeline.taskmanager.marks import MarkedCall
 
 _MEMORY_EVENTS = "/sys/fs/cgroup{}/memory.events"
 _VM_STATISTICS = Path("/proc/vmstat")
@@ -29,7 +29,7 @@ class Ended(NamedTuple):
     """Whether the kernel has killed a process for lack of memory meanwhile."""
 
 
-def death_of(ended: Ended, stacks: str, marks: Sequence[Mark]) -> Death:
+def death_of(ended: Ended, stacks: str, marks: Sequence[MarkedCall]) -> Death:
     """Return how a process ended, with the calls that were in progress.
 
     `stacks` is the output of `faulthandler`, "" without a fatal signal. If it names the thread that

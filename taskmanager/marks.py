@@ -23,7 +23,7 @@ _TASK_AT, _TOPIC_AT, _MOST_TEXT = 64, 512, 440
 _KINDS = tuple(CallKind)
 
 
-class Mark(NamedTuple):
+class MarkedCall(NamedTuple):
     """A call of user code that was in progress."""
 
     task: TaskId
@@ -63,17 +63,19 @@ class Marks:
 
         return new_mark
 
-    def read(self) -> list[Mark]:
+    def read(self) -> list[MarkedCall]:
         """Return all marks that are set."""
         return [mark for n in range(MOST_MARKS) if (mark := self._read(n * _SLOT_BYTES))]
 
-    def _read(self, at: int) -> Mark | None:
+    def _read(self, at: int) -> MarkedCall | None:
         kind, thread, partition, first, last = _HEAD.unpack_from(self._memory, at)
         if not kind:
             return None
         topic = self._text(at + _TOPIC_AT)
         task = TaskId.parse(self._text(at + _TASK_AT))
-        return Mark(task, Suspect(str(_KINDS[kind - 1]), topic, partition, first, last), thread)
+        return MarkedCall(
+            task, Suspect(str(_KINDS[kind - 1]), topic, partition, first, last), thread
+        )
 
     def _text(self, at: int) -> str:
         (length,) = _TEXT.unpack_from(self._memory, at)

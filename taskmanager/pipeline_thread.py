@@ -21,7 +21,7 @@ from kafka_pipeline.taskmanager.background import Background, Pool
 from kafka_pipeline.taskmanager.channel import WorkerChannel
 from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext
-from kafka_pipeline.taskmanager.shared_consumers import End, Lost, Records, SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import End, FetchedRecords, Lost, SharedConsumers
 from kafka_pipeline.taskmanager.state_answers import StateAnswers
 from kafka_pipeline.taskmanager.task import REFRESH_INTERVAL_S
 from kafka_pipeline.taskmanager.task_entry import Phase
@@ -189,7 +189,7 @@ class PipelineThread:
             task_id, running = fetched.task, fetched.running
             try:
                 match fetched:
-                    case Records(batch=batch):
+                    case FetchedRecords(batch=batch):
                         running.add(batch)
                     case End(partition=partition, offset=offset):
                         running.reached_end(partition, offset)

@@ -15,7 +15,7 @@ Tasks = dict[TaskId, RunningTask]
 
 
 @dataclass(frozen=True, slots=True)
-class Records:
+class FetchedRecords:
     """Records of a partition that are new to a task."""
 
     task: TaskId
@@ -42,7 +42,7 @@ class Lost:
     reason: str
 
 
-Fetched = Records | End | Lost
+Fetched = FetchedRecords | End | Lost
 
 
 @dataclass(slots=True)
@@ -292,7 +292,9 @@ class SharedConsumers:
         return self._consumers[-1]
 
 
-def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iterator[Records]:
+def _records(
+    consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch
+) -> Iterator[FetchedRecords]:
     """Yield a batch for each task, without the records that it already has."""
     feed.read = feed.next = batch.offsets[-1] + 1
     feed.is_confirmed, feed.is_at_its_end = True, False
@@ -300,7 +302,7 @@ def _records(consumer: _SharedConsumer, feed: _Feed, batch: RecordBatch) -> Iter
     for task_id, task in list(feed.tasks.items()):
         part = batch.part(batch.count_before(task.read[feed.partition]), len(batch))
         if len(part):
-            yield Records(task_id, task, part)
+            yield FetchedRecords(task_id, task, part)
 
 
 def _end(feed: _Feed, tasks: Iterable[TaskId]) -> Iterator[End]:

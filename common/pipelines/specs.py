@@ -85,7 +85,7 @@ class StoreSpec(Strict, frozen=True, kw_only=True):
     history_retention_ms: Count | None = None
 
 
-class AsyncSettings(Strict, frozen=True, kw_only=True):
+class AsyncSpec(Strict, frozen=True, kw_only=True):
     """The settings of an `AsyncProcessor`; `None` leaves the choice to the class."""
 
     max_in_flight: Positive | None = None
@@ -388,7 +388,7 @@ class ClassSpec(CodeSpec, frozen=True, kw_only=True):
     type = "class"
     serdes: Serdes = Serdes()
     stores: tuple[StoreSpec, ...] = ()
-    asynchronous: AsyncSettings = AsyncSettings()
+    asynchronous: AsyncSpec = AsyncSpec()
 
 
 class TopologySpec(CodeSpec, frozen=True, kw_only=True):

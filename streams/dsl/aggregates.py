@@ -13,8 +13,8 @@ from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.dsl.table_steps import Materialized
 from kafka_pipeline.streams.dsl.table_values import (
-    Serdes,
     TableReader,
+    TableSerdes,
     TimestampedTable,
     open_table_store,
     unwritable,
@@ -39,7 +39,7 @@ class AggregateStream(Materialized):
             self.store,
             self.method,
             self.functions,
-            Serdes(step.key_serde, step.value_serde),
+            TableSerdes(step.key_serde, step.value_serde),
             compiler.sends_old_values(step),
         )
 
@@ -52,7 +52,7 @@ class StreamAggregator(EitherWay):
         store: str,
         verb: str,
         functions: AggregateFunctions,
-        serdes: Serdes,
+        serdes: TableSerdes,
         sends_old: bool,
     ) -> None:
         self._name = store

@@ -21,7 +21,7 @@ from kafka_pipeline.streams.serdes import Serde
 _NUMBERS = frozenset((int, float))
 
 
-class Kind(ABC):
+class AggregationKind(ABC):
     """How one kind of aggregation works. Its state is `None` as long as no value has come.
 
     A state consists of numbers, strings, bytes and lists.
@@ -45,7 +45,7 @@ class Kind(ABC):
         return state
 
 
-class Retractable(Kind):
+class Retractable(AggregationKind):
     """A kind of aggregation whose values can be taken out again."""
 
     @property
@@ -73,7 +73,7 @@ class Count(Retractable):
         return state or 0
 
 
-class Sum(Kind):
+class Sum(AggregationKind):
     """Adds numbers."""
 
     @property
@@ -90,7 +90,7 @@ class Sum(Kind):
             raise StreamsError("an int that is too large for a float") from None
 
 
-class Average(Kind):
+class Average(AggregationKind):
     """Keeps the sum of numbers and their count."""
 
     _sum = Sum()
@@ -161,7 +161,7 @@ class ExactAverage(ExactSum):
         return _quotient(total, count << halvings, "an average")
 
 
-class Extreme(Kind):
+class Extreme(AggregationKind):
     """Keeps the smallest or the largest value."""
 
     def __init__(self, is_max: bool) -> None:
@@ -180,7 +180,7 @@ class Extreme(Kind):
         return b if (b > a if self._is_max else b < a) else a
 
 
-class First(Kind):
+class First(AggregationKind):
     """Keeps the first value, as JSON."""
 
     def add(self, state: Any, value: Any) -> Any:
@@ -203,7 +203,7 @@ class Last(First):
         return b
 
 
-class Distinct(Kind):
+class Distinct(AggregationKind):
     """Keeps a sketch of the values."""
 
     def add(self, state: Any, value: Any) -> Any:
@@ -226,7 +226,7 @@ class Aggregation:
 
     name: str
     expression: Expression | None
-    kind: Kind
+    kind: AggregationKind
 
     def of_table(self) -> Aggregation | None:
         """Return the aggregation for the groups of a table, or `None` if there is none."""

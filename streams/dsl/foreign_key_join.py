@@ -34,7 +34,7 @@ from kafka_pipeline.streams.dsl.foreign_key_messages import (
 )
 from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Operation, Step
 from kafka_pipeline.streams.dsl.table_steps import FillTable
-from kafka_pipeline.streams.dsl.table_values import Serdes, TableValues, unwritable
+from kafka_pipeline.streams.dsl.table_values import TableSerdes, TableValues, unwritable
 from kafka_pipeline.streams.dsl.topics import Repartition, repartition_topic
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.partitioning import ColumnPartitioner
@@ -136,7 +136,7 @@ class Subscriptions:
 
     where: str
     store: str
-    serdes: Serdes
+    serdes: TableSerdes
     answers: str
     after_row_key: int
 

@@ -17,7 +17,7 @@ from kafka_pipeline.streams.dsl.foreign_key_messages import (
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import JoinFunction, JoinKind
 from kafka_pipeline.streams.dsl.stateless import repeated, selected
-from kafka_pipeline.streams.dsl.table_values import Serdes, TableValues, unwritable
+from kafka_pipeline.streams.dsl.table_values import TableSerdes, TableValues, unwritable
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError, reworded
 from kafka_pipeline.streams.processor import ProcessorContext
@@ -39,8 +39,8 @@ class ForeignKeyJoin:
     foreign_key: Callable[[Any, Any], Any]
     left: TableValues
     left_is_versioned: bool
-    left_serdes: Serdes
-    right_serdes: Serdes
+    left_serdes: TableSerdes
+    right_serdes: TableSerdes
 
     @property
     def where(self) -> str:

@@ -17,7 +17,7 @@ from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step, call
 from kafka_pipeline.streams.dsl.stateless import PassPart, Stateless, unused
 from kafka_pipeline.streams.dsl.table import Table
 from kafka_pipeline.streams.dsl.table_steps import history_ms
-from kafka_pipeline.streams.dsl.table_values import Serdes, StoredValues, table_store
+from kafka_pipeline.streams.dsl.table_values import StoredValues, TableSerdes, table_store
 from kafka_pipeline.streams.dsl.top_n import TopN
 from kafka_pipeline.streams.dsl.window_aggregates import (
     AggregateWindows,
@@ -373,7 +373,7 @@ class AddToTable(Operation):
                 self.store.name,
                 "aggregate",
                 self.functions,
-                Serdes(step.key_serde, step.value_serde),
+                TableSerdes(step.key_serde, step.value_serde),
                 compiler.sends_old_values(step),
             ),
             compiler.parents(step),

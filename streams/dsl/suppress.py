@@ -126,7 +126,7 @@ _OWN_BYTES = 28
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingUpdate:
     """The update of a key that waits; values are as they were written.
 
     `place` is the time by which it is sorted. `prior` is the value that was forwarded last.
@@ -141,19 +141,19 @@ class Waiting:
     headers: Headers
 
 
-def _write(waiting: Waiting) -> bytes:
+def _write(waiting: WaitingUpdate) -> bytes:
     numbers = _NUMBERS.pack(waiting.place, waiting.timestamp, waiting.size)
     values = (waiting.prior, waiting.old, waiting.new)
     return pack([numbers, *values, *pack_headers(waiting.headers)])
 
 
-def _read(data: bytes) -> Waiting:
+def _read(data: bytes) -> WaitingUpdate:
     numbers, prior, old, new, *headers = unpack(data)
     place, timestamp, size = _NUMBERS.unpack(numbers or b"")
-    return Waiting(place, timestamp, size, prior, old, new, unpack_headers(headers))
+    return WaitingUpdate(place, timestamp, size, prior, old, new, unpack_headers(headers))
 
 
-_WAITING: Serde[Waiting] = Serde("suppressed", _write, _read)
+_WAITING: Serde[WaitingUpdate] = Serde("suppressed", _write, _read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ class Suppressor(Processor, FollowsTime):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._store: KeyValueStore[bytes, Waiting] = context.get_state_store(self._name)
+        self._store: KeyValueStore[bytes, WaitingUpdate] = context.get_state_store(self._name)
         times = context.get_state_store(times_store_name(self._name))
         self._time = StepTime(context, times)
         self._generation: int | None = None
@@ -273,7 +273,7 @@ class Suppressor(Processor, FollowsTime):
             self._bytes -= before.size
         size = self._size(key, (prior, None if old == prior else old, new), record.headers)
         self._bytes += size
-        waiting = Waiting(place, record.timestamp, size, prior, old, new, record.headers)
+        waiting = WaitingUpdate(place, record.timestamp, size, prior, old, new, record.headers)
         self._store.put(key, waiting)
 
     def _written(self, key: Any, *values: Any) -> list[bytes | None]:
@@ -342,7 +342,10 @@ class SuppressedValues(TableValues):
 
 class _Suppressed(TableReader):
     def __init__(
-        self, values: SuppressedValues, store: KeyValueStore[bytes, Waiting], parent: TableReader
+        self,
+        values: SuppressedValues,
+        store: KeyValueStore[bytes, WaitingUpdate],
+        parent: TableReader,
     ) -> None:
         self._write_key = values.key_serde.serialize
         self._read_value = values.value_serde.deserialize

@@ -35,8 +35,8 @@ from kafka_pipeline.streams.dsl.table_steps import (
 )
 from kafka_pipeline.streams.dsl.table_values import (
     ComputedValues,
-    Serdes,
     StoredValues,
+    TableSerdes,
     TableValues,
 )
 from kafka_pipeline.streams.dsl.topics import Repartition
@@ -355,8 +355,8 @@ class Table(Generic[K, V]):
             _of_both(foreign_key),
             self.values,
             self.is_versioned,
-            Serdes(self.step.key_serde, self.step.value_serde),
-            Serdes(other.step.key_serde, other.step.value_serde),
+            TableSerdes(self.step.key_serde, self.step.value_serde),
+            TableSerdes(other.step.key_serde, other.step.value_serde),
         )
         right = RightTable(other.step, other.values, other.is_versioned)
         step = add_foreign_key_join(graph, self.step, right, join, value_serde)

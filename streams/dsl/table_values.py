@@ -27,7 +27,7 @@ Found = ValueAndTimestamp[Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Serdes:
+class TableSerdes:
     """The serdes of the keys and values of a table."""
 
     key: Serde[Any]

@@ -14,8 +14,8 @@ from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.table_values import (
     Found,
-    Serdes,
     TableReader,
+    TableSerdes,
     TableValues,
     unwritable,
 )
@@ -74,7 +74,7 @@ class WindowedAggregate:
     """The child that gets the results, if another one gets late records."""
     late: str | None = None
     """The child that gets late records."""
-    serdes: Serdes | None = None
+    serdes: TableSerdes | None = None
     """Those of the keys without their windows, and of the aggregates; set when compiled."""
 
 
@@ -266,7 +266,7 @@ class AggregateWindows(Operation):
         compiler.add_store(self.times)
         name, sends_old = step.name, compiler.sends_old_values(step)
         results, late = f"{name}-results", f"{name}-late"
-        serdes = Serdes(self.store.key_serde, step.value_serde)
+        serdes = TableSerdes(self.store.key_serde, step.value_serde)
         aggregate = replace(self.aggregate, sends_old=sends_old, serdes=serdes)
         if self.late_to is not None:
             aggregate = replace(aggregate, results=results, late=late)

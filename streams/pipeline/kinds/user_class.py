@@ -16,7 +16,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems, Scalar, descri
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import (
     BYTES,
-    AsyncSettings,
+    AsyncSpec,
     ClassSpec,
     FieldTime,
     Serdes,
@@ -180,7 +180,7 @@ def class_supplier(code: UserCode, spec: ClassSpec) -> Supplier:
     return partial(_make, found, spec.config, spec.asynchronous)
 
 
-def _given(settings: AsyncSettings) -> dict[str, Any]:
+def _given(settings: AsyncSpec) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if value is not None}
 
 
@@ -197,7 +197,7 @@ def _read_serdes(fields: Fields) -> Serdes:
     )
 
 
-def _read_async(fields: Fields, problems: Problems) -> AsyncSettings:
+def _read_async(fields: Fields, problems: Problems) -> AsyncSpec:
     ordered: Literal[True, "key"] | None = None
     given = fields.get(_ORDERED.name)
     if given is not None:
@@ -208,7 +208,7 @@ def _read_async(fields: Fields, problems: Problems) -> AsyncSettings:
             ordered = "key"
         else:
             problems.add(given, f"ordered must be true or key, got {describe(given)}")
-    return AsyncSettings(
+    return AsyncSpec(
         max_in_flight=fields.number_or_none(_MAX_IN_FLIGHT),
         timeout_ms=fields.number_or_none(_TIMEOUT),
         ordered=ordered,
@@ -218,7 +218,7 @@ def _read_async(fields: Fields, problems: Problems) -> AsyncSettings:
 def _make(
     made: type[Processor | BatchProcessor | AsyncProcessor],
     config: Mapping[str, Any],
-    settings: AsyncSettings,
+    settings: AsyncSpec,
 ) -> Processor | BatchProcessor | AsyncProcessor:
     processor = made(**config)
     for name, value in _given(settings).items():

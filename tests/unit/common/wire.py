@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import (
     COUNT_STORE,
-    AsyncSettings,
+    AsyncSpec,
     CalendarSpec,
     ClassSpec,
     CountSpec,
@@ -166,7 +166,7 @@ specs: st.SearchStrategy[ProcessorSpec] = st.one_of(
         max_task_idle_ms=st.integers(-1, 9),
         serdes=st.builds(Serdes, key=texts, out_value=texts),
         stores=st.lists(stores, max_size=2).map(tuple),
-        asynchronous=st.builds(AsyncSettings, ordered=st.sampled_from([None, True, "key"])),
+        asynchronous=st.builds(AsyncSpec, ordered=st.sampled_from([None, True, "key"])),
     ),
     st.builds(
         TopologySpec,

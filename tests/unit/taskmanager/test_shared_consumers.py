@@ -17,7 +17,7 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.stores.resources import StoreResources
 from kafka_pipeline.taskmanager.running_task import RunningTask
-from kafka_pipeline.taskmanager.shared_consumers import End, Lost, Records, SharedConsumers
+from kafka_pipeline.taskmanager.shared_consumers import End, FetchedRecords, Lost, SharedConsumers
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from tests.unit.taskmanager import fakes
 from tests.unit.taskmanager.fakes import FakeClients
@@ -186,7 +186,7 @@ class Rig:
         for fetched in self.consumers.fetch(0):
             count += 1
             match fetched:
-                case Records(_, task, batch):
+                case FetchedRecords(_, task, batch):
                     task.add(batch)
                 case End(_, task, partition, offset):
                     task.reached_end(partition, offset)

@@ -12,7 +12,7 @@ import pytest
 from kafka_pipeline.common.protocol.suspects import CallKind, Death, Suspect
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.taskmanager.deaths import Ended, death_of
-from kafka_pipeline.taskmanager.marks import Mark, Marks
+from kafka_pipeline.taskmanager.marks import MarkedCall, Marks
 from kafka_pipeline.taskmanager.supervision import WorkerEndedError, supervised
 
 TASK = TaskId("Shop", 1)
@@ -89,7 +89,7 @@ def test_only_calls_on_the_thread_that_got_the_signal_count() -> None:
         '  File "/x/shop.py", line 12 in price\n  File "/x/shop.py", line 30 in process\n\n'
         "Extension modules: numpy\n"
     )
-    marks = [Mark(TASK, CALL, 0xA), Mark(TaskId("Shop", 2), CALL, 0xB)]
+    marks = [MarkedCall(TASK, CALL, 0xA), MarkedCall(TaskId("Shop", 2), CALL, 0xB)]
     death = death_of(Ended(signal.SIGABRT, 0, ran_out=False), stack, marks)
     assert death.how == "SIGABRT in native code, called from /x/shop.py:12 in price"
     assert [task for task, _ in death.calls] == [TaskId("Shop", 2)]
