@@ -51,7 +51,7 @@ def _measure(made: Bench, processors: int, seconds: float) -> None:
         _commit(config, f"P{number}", source, partitions)
     time.sleep(10)
     _, resting, _ = _shares(made, seconds)
-    watch = TimeWatch(config, GroupPositions(config))
+    watch = TimeWatch(config, GroupPositions(config, made.admin))
     looks = 0
     look = watch.look
 

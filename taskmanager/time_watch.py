@@ -27,7 +27,9 @@ from kafka_pipeline.streams.event_time.writer_progress import (
 
 LEAST_INTERVAL_S = 0.1
 _PAUSES = 4
-"""A look is followed by a pause of at least this many times its duration."""
+"""A look is followed by a pause of at least this many times as long as it took."""
+_MOST_WAIT_S = 5.0
+"""But of no more than this because of brokers that do not answer: others may have taken over."""
 _CPU_PAUSES = 85
 """The pause is also this many times the CPU time of the look: the brokers need about as much, and
 neither should spend more than 2 % of a core on event time, however many tasks there are."""
@@ -43,18 +45,15 @@ class PositionAsker(Protocol):
     """The brokers' answers, without those that are missing; `GroupPositions` asks them."""
 
     def committed(
-        self, group: str, partitions: Collection[Partition]
-    ) -> Mapping[Partition, Committed] | None:
-        """Return the committed positions of a group, `None` without an answer."""
+        self, wanted: Mapping[str, Collection[Partition]]
+    ) -> Mapping[str, Mapping[Partition, Committed]]:
+        """Return the committed positions of these groups; they are the only ones to come."""
 
     def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the high watermarks of partitions."""
 
     def starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the offsets of the oldest records of partitions."""
-
-    def keep_only(self, groups: Collection[str]) -> None:
-        """Release the consumers of all other groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,8 @@ class TimeWatch:
     a transaction may be written after its offsets are visible.
 
     One request for each group that writes, and one or two for offsets, whatever the number of
-    tasks. Any thread may call any method. Only `look` blocks.
+    tasks. What has no answer holds back only the tasks that need it, until the next look. Any
+    thread may call any method. Only `look` blocks.
     """
 
     def __init__(
@@ -160,14 +160,15 @@ class TimeWatch:
             of_writer = inputs.setdefault(writer.processor, {})
             for topic, count in writer.inputs.items():
                 of_writer |= {(topic, number): None for number in range(count)}
-        committed: dict[str, Mapping[Partition, Committed]] = {}
-        new: dict[Partition, None] = {}
-        for processor, partitions in inputs.items():
-            found = self._brokers.committed(self._names.consumer_group(processor), partitions)
-            if found is not None:
-                committed[processor] = found
-                new |= {partition: None for partition in partitions if partition not in found}
-        self._brokers.keep_only([self._names.consumer_group(each) for each in inputs])
+        groups = {self._names.consumer_group(processor): processor for processor in inputs}
+        found = self._brokers.committed({group: inputs[of] for group, of in groups.items()})
+        committed = {groups[group]: positions for group, positions in found.items()}
+        new = {
+            partition
+            for processor, positions in committed.items()
+            for partition in inputs[processor]
+            if partition not in positions
+        }
         starts = self._brokers.starts(new)
         # Last, so that all records sent before the commits are before these ends.
         read = {partition for of_writer in inputs.values() for partition in of_writer}
@@ -181,5 +182,10 @@ class TimeWatch:
             except Exception:
                 logger.exception("event time is not known")
             took_s, cpu_s = self._clock() - began_s, time.thread_time() - cpu_began_s
-            if self._stopped.wait(max(LEAST_INTERVAL_S, _PAUSES * took_s, _CPU_PAUSES * cpu_s)):
+            if self._stopped.wait(pause_s(took_s, cpu_s)):
                 return
+
+
+def pause_s(took_s: float, cpu_s: float) -> float:
+    """Return the pause after a look that took that long, and that much CPU time."""
+    return max(LEAST_INTERVAL_S, min(_PAUSES * took_s, _MOST_WAIT_S), _CPU_PAUSES * cpu_s)

@@ -64,7 +64,7 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
         clients,
         GlobalStores(settings.config, tm_id, thread, clients, resources),
         LagWatch(settings.config, Offsets(settings.config, admin)),
-        TimeWatch(settings.config, GroupPositions(settings.config)),
+        TimeWatch(settings.config, GroupPositions(settings.config, admin)),
         RemoteQueries(settings.queries, settings.authkey),
         resources,
         UserErrorLog(with_values=settings.config.log_record_values),

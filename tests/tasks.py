@@ -149,7 +149,7 @@ class Job:
         stores = GlobalStores(self.config, tm_id, 0, clients)
         watch = LagWatch(self.config, Offsets(self.config, self.admin))
         cluster_id = self.admin.check_broker()
-        times = TimeWatch(self.config, GroupPositions(self.config))
+        times = TimeWatch(self.config, GroupPositions(self.config, self.admin))
         return TaskContext(self.config, tm_id, 0, cluster_id, clients, stores, watch, times)
 
     def task(self, replica: ProcessorReplica, tm_id: int = 0) -> SteppedTask:

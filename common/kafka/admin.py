@@ -34,6 +34,7 @@ from kafka_pipeline.common.kafka.clients import (
     TransactionFailedError,
     client_config,
     explain_refusal,
+    forget_leaders,
     is_missing_topic,
     is_passing,
     offset_of,
@@ -75,6 +76,7 @@ class Admin:
         is_passed_on = "bootstrap.servers" in config.kafka
         self._where = "bootstrap.servers" if is_passed_on else "server_ip and server_port"
         self._settings = client_config(config, "admin")
+        forget_leaders(self._settings)
         self._changing = threading.Lock()
         self._former: list[tuple[AdminClient, float]] = []
         self._connect()
@@ -381,6 +383,17 @@ class Admin:
         answers = self._request_offsets(partitions, latest, level, _ATTEMPT_S)
         self._asked = list(answers.values())
         return answers
+
+    def request_watermarks(
+        self, partitions: Collection[Partition], timeout_s: float, *, is_high: bool
+    ) -> dict[Partition, Future[Any]]:
+        """Ask each leader for the high watermarks of its partitions, or for the oldest offsets.
+
+        Does not wait for the answers, each of which comes or fails within `timeout_s`.
+        `clients.offset_of` reads them.
+        """
+        spec = OffsetSpec.latest() if is_high else OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+        return self._request_offsets(partitions, spec, IsolationLevel.READ_UNCOMMITTED, timeout_s)
 
     def oldest_offsets(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
         """Return the offset of the oldest record in each partition, or its end if it is empty.

@@ -49,6 +49,7 @@ _PASSING = frozenset(
 )
 _UNCLEAR = frozenset({KafkaError.UNKNOWN, KafkaError._TRANSPORT, KafkaError._TIMED_OUT})
 _ANSWER_MS = 10_000
+_LEADERS_AGE_MS = 5000
 _CONNECT_LOG_INTERVAL_S = 10.0
 _PROMPT_S = 2.0
 _ABOUT_CONNECTIONS = ("FAIL", "ERROR", "REQTMOUT")
@@ -239,6 +240,16 @@ def lower(settings: dict[str, Any], name: str, most: int) -> None:
     """Set a number to `most`, unless `kafka:` in config.yaml has a smaller one."""
     with suppress(ValueError):  # librdkafka reports what is wrong with it
         settings[name] = min(int(settings.get(name, most)), most)
+
+
+def forget_leaders(settings: dict[str, Any]) -> None:
+    """Let a client that only asks for offsets look up leaders again every five seconds.
+
+    librdkafka looks for a new leader of the topics that a client reads or writes. For any other
+    topic, it keeps asking the leader that it knows, dead or not, until that is
+    `metadata.max.age.ms` old: 15 minutes by default (librdkafka 2535; seen with 2.16.0).
+    """
+    lower(settings, "metadata.max.age.ms", _LEADERS_AGE_MS)
 
 
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import closing, suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaException
 
@@ -32,6 +32,16 @@ class FirstRecord(NamedTuple):
     timestamp_ms: int | None
 
 
+def answered(requests: Mapping[Partition, Future[Any]], timeout_s: float) -> dict[Partition, int]:
+    """Return the offsets that brokers answer in time; blocks up to `timeout_s`."""
+    deadline_s = time.monotonic() + timeout_s
+    offsets: dict[Partition, int] = {}
+    for partition, answer in requests.items():
+        with suppress(KafkaException, TimeoutError, CancelledError):
+            offsets[partition] = offset_of(answer.result(max(deadline_s - time.monotonic(), 0)))
+    return offsets
+
+
 class Offsets:
     """Asks brokers for offsets, and leaves out those that do not come within four seconds.
 
@@ -44,12 +54,7 @@ class Offsets:
 
     def stable_ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the last stable offset of partitions: the end for `read_committed`."""
-        deadline_s = time.monotonic() + ANSWER_S
-        ends: dict[Partition, int] = {}
-        for partition, answer in self._admin.request_stable_ends(partitions).items():
-            with suppress(KafkaException, TimeoutError, CancelledError):
-                ends[partition] = offset_of(answer.result(max(deadline_s - time.monotonic(), 0)))
-        return ends
+        return answered(self._admin.request_stable_ends(partitions), ANSWER_S)
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
         """Return the committed offsets of a group; partitions never committed are left out."""

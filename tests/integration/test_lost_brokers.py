@@ -1,27 +1,39 @@
-"""Clients whose only broker goes and comes back."""
+"""Clients whose only broker goes and comes back, or who lose one of three."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
+from kafka_pipeline.common.committed import Committed, InputProgress
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.clients import TransactionFailedError
+from kafka_pipeline.common.kafka.clients import TransactionFailedError, client_config
 from kafka_pipeline.common.kafka.control import CommandWriter, ControlReader, ReportWriter
 from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S
+from kafka_pipeline.common.kafka.offsets import Offsets
+from kafka_pipeline.common.pipelines.event_time import EventTimeSpec, Writer
 from kafka_pipeline.common.protocol.messages import ControlRecord
+from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.streams.event_time.input_time import InputTime
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from tests.small_config import SMALL_CONFIG
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 TIMEOUT_S = 60
+START_TIMEOUT_S = 240
+"""Three brokers start together, and other tests may run next to this one."""
 
 
 @pytest.fixture
@@ -34,8 +46,21 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
 
 
 @pytest.fixture
+def three(tmp_path: Path) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(tmp_path / "kafka", num_brokers=3, is_short_lived=True)
+    cluster.start(timeout_s=START_TIMEOUT_S)
+    yield cluster
+    cluster.stop()
+    delete_data(tmp_path / "kafka")
+
+
+@pytest.fixture
 def config(cluster: LocalCluster, tmp_path: Path) -> Config:
-    file = tmp_path / "config.yaml"
+    return config_of(cluster, tmp_path)
+
+
+def config_of(cluster: LocalCluster, folder: Path) -> Config:
+    file = folder / "config.yaml"
     servers = cluster.bootstrap_servers
     file.write_text(f"{SMALL_CONFIG}kafka: {{bootstrap.servers: '{servers}'}}\n")
     return load_config(file)
@@ -95,3 +120,49 @@ def test_all_go_on_with_other_clients_where_they_were(
     control.close()
     data.close()
     reports.close(5)
+
+
+def test_event_time_and_lag_go_on_without_one_of_three(three: LocalCluster, tmp_path: Path) -> None:
+    """The broker that leads some of the partitions is killed, and stays away."""
+    config = config_of(three, tmp_path)
+    admin = Admin(config)
+    admin.ensure_topics([TopicSpec("in", 3, 3), TopicSpec("arc", 3, 3)])
+    writers = tuple(Writer(processor=f"P{number}", inputs={"in": 3}) for number in range(6))
+    arcs = [("arc", number) for number in range(3)]
+    tasks = {TaskId("Counts", arc[1]): InputTime({arc: len(writers)}, 3000) for arc in arcs}
+    watch = TimeWatch(config, GroupPositions(config, admin))
+    offsets = Offsets(config, admin)
+    for task, input_time in tasks.items():
+        watch.watch(task, EventTimeSpec(writers={"arc": writers}), input_time)
+    watch.start()
+
+    def commit(time_ms: int) -> None:
+        at = Committed(0, time_ms, progress=InputProgress(0, time_ms, time_ms)).metadata
+        for writer in writers:
+            group = config.topic_names.consumer_group(writer.processor)
+            places = [TopicPartition("in", number, 0, metadata=at) for number in range(3)]
+            with closing(Consumer(client_config(config, "consumer", group_id=group))) as consumer:
+                work_until(lambda: None, partial(commits, consumer, places))
+
+    def times() -> set[int]:
+        return {each.update(0, lambda _: 0, lambda _: -1, ()) for each in tasks.values()}
+
+    commit(1000)
+    work_until(lambda: time.sleep(0.1), lambda: times() == {1000})
+    work_until(lambda: time.sleep(0.1), lambda: set(offsets.stable_ends(arcs)) == set(arcs))
+    leader = admin._client.list_topics("arc").topics["arc"].partitions[0].leader
+    three.kill(leader)
+    killed_s = time.monotonic()
+    commit(2000)
+    work_until(lambda: time.sleep(0.1), lambda: times() == {2000})
+    work_until(lambda: time.sleep(0.1), lambda: set(offsets.stable_ends(arcs)) == set(arcs))
+    assert time.monotonic() - killed_s < 60
+    watch.close()
+
+
+def commits(consumer: Consumer, places: list[TopicPartition]) -> bool:
+    try:
+        consumer.commit(offsets=places, asynchronous=False)
+    except KafkaException:
+        return False
+    return True

@@ -94,12 +94,15 @@ class MemoryPositions:
         self._link = link
 
     def committed(
-        self, group: str, partitions: Collection[Partition]
-    ) -> Mapping[Partition, Committed] | None:
-        """Return the positions of a group that are committed, whatever is pending."""
-        self._link.travel()
-        found = self._link.broker.positions_of(group)
-        return {partition: found[partition] for partition in partitions if partition in found}
+        self, wanted: Mapping[str, Collection[Partition]]
+    ) -> Mapping[str, Mapping[Partition, Committed]]:
+        """Return the positions of groups that are committed, whatever is pending."""
+        answers = {}
+        for group, partitions in wanted.items():
+            self._link.travel()
+            found = self._link.broker.positions_of(group)
+            answers[group] = {each: found[each] for each in partitions if each in found}
+        return answers
 
     def ends(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         """Return the end of each partition, open transactions included."""
@@ -110,9 +113,6 @@ class MemoryPositions:
         """Return the offset of the oldest record of each partition."""
         self._link.travel()
         return {partition: self._link.broker.log(partition).start for partition in partitions}
-
-    def keep_only(self, groups: Collection[str]) -> None:
-        """Do nothing: there are no connections."""
 
 
 class MemoryClients:
