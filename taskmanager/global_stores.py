@@ -39,10 +39,10 @@ Progress = Callable[[int, int], None]
 class GlobalStores:
     """Keeps one copy of each global store that any task of this PipelineThread uses.
 
-    Tasks call `open` from the threads that start them; the thread's loop calls the rest. When the
-    first task opens a copy, it is rebuilt, even if it is on disk: its processor may give a wrong
-    result if it sees a record twice (KAFKA-7663). The copy is closed when its last task releases
-    it.
+    Tasks call `open` on the threads that start them. `update` runs on the thread of user code,
+    where these tasks have their turns. When the first task opens a copy, it is rebuilt, even if it
+    is on disk: its processor may give a wrong result if it sees a record twice (KAFKA-7663). The
+    copy is closed when its last task releases it.
     """
 
     def __init__(

@@ -153,7 +153,7 @@ def _group(thread: int) -> str:
 
 
 def _once(body: Body) -> Body:
-    """Refuse Spark's own retries, which it makes if an executor was lost with its host.
+    """Refuse Spark's own retries, which it makes if it blames the host for a lost executor.
 
     The TaskManager must learn of the loss; it starts the thread again.
     """

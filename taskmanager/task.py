@@ -46,8 +46,8 @@ RECHECK_INTERVAL_S = 5.0
 BUFFERED_BYTES = 16 * 1024 * 1024
 """If this many bytes of a partition are waiting, no more is fetched for it."""
 _OVERFULL = 4
-"""The partition is paused only if this many times as much is waiting, because a pause makes
-librdkafka drop the records that it has fetched ahead and fetch them again later."""
+"""The partition is paused only once so many further batches, or times as many bytes, are waiting: a
+pause makes librdkafka drop the records that it has fetched ahead, and fetch them again later."""
 
 
 class KafkaOutputTopics:

@@ -54,8 +54,7 @@ class JobManagerInfo:
     epoch: int | None = None
     age_ms: int | None = None
     findings: tuple[str, ...] = ()
-    """What no longer suits the job in the cluster, such as partitions that no task reads;
-    sentences."""
+    """Sentences about what no longer suits the job, such as partitions that no task reads."""
     unread: Mapping[str, int] = field(default_factory=dict, hash=False)
     """The number of records in partitions that no task reads, by the processor that should."""
 
@@ -98,7 +97,7 @@ class TaskInfo:
 
     @property
     def restore_percent(self) -> int | None:
-        """The restored part of the state, 0 to 100; `None` unless the task is restoring."""
+        """How much of the state is restored, in percent; `None` unless the task is restoring."""
         status = self.status
         to_restore = status.count("to_restore") if status is not None else 0
         if status is None or status.state is not TaskState.RESTORING or not to_restore:

@@ -342,9 +342,9 @@ class Admin:
     def missing_rights(self, needed: Mapping[str, Collection[str]]) -> list[str]:
         """Return the missing rights among the needed ones, such as "Read of topic in".
 
-        Topics that do not exist, or for which no answer comes in time, are left out. If nothing is
-        allowed on a topic but perhaps DescribeConfigs, Kafka does not tell, and that operation is
-        left out.
+        Topics that do not exist, or for which no answer comes in time, are left out. If a topic may
+        not be described, all needed operations count as missing, except DescribeConfigs: Kafka does
+        not tell whether that is allowed.
         """
         found: list[str] = []
         for topic, asked in self.request_topics(needed, _ATTEMPT_S, with_rights=True).items():

@@ -89,7 +89,7 @@ _NON_RETRIABLE = {
         "with `pipeline restart`"
     ),
 }
-# Errors that a new attempt can cure, as it reads its topics' settings again, with hints.
+# Hints for errors that a new attempt can cure, as it reads its topics' settings again.
 _RETRIABLE = {
     KafkaError.INVALID_TIMESTAMP: (
         "the topic refuses the time of a record: time has gone on since it was checked, its "
@@ -255,9 +255,8 @@ def forget_leaders(settings: dict[str, Any]) -> None:
 def connect(client: Callable[[dict[str, Any]], T], settings: dict[str, Any]) -> T:
     """Make a client. Raises ConfigError for a setting in `kafka:` that librdkafka refuses.
 
-    With a callback for tokens, this takes a second longer, since confluent-kafka waits for the
-    first one. Raises `UnavailableError` if the callback gives no token, or one that librdkafka
-    refuses.
+    With a callback for tokens, this takes a second longer, because of confluent-kafka. Raises
+    `UnavailableError` if the callback gives no token, or one that librdkafka refuses.
     """
     callback = settings.get("oauth_cb")
     if callback is not None:
@@ -297,7 +296,7 @@ def explain(error: KafkaError, right: str = "") -> str:
 
 
 def is_passing(error: KafkaError) -> bool:
-    """Whether a consumer's error about a partition may not recur at its next attempt.
+    """Whether a consumer's error about a partition may be gone at its next attempt.
 
     That includes a missing topic: brokers that are starting do not know all topics yet.
     `TopicIdWatch` reports when a topic is gone for good.

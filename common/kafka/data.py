@@ -249,7 +249,7 @@ class Columns:
 
     def __init__(self, partition: Partition, begin: int) -> None:
         self.next_offset = begin
-        """The offset after the last record in here; records before it are left out."""
+        """The offset to add next; records before it are left out."""
         self._topic, self._number = partition
         self._batches: list[RecordBatch] = []
         self._begin_batch()

@@ -41,8 +41,9 @@ def held_partitions(admin: Admin, partitions: Collection[Partition]) -> dict[Par
 def append_times(config: Config, positions: Mapping[Partition, int]) -> dict[Partition, int]:
     """Return when the brokers received the record at an offset of each partition, in ms.
 
-    Leaves out partitions without an answer within four seconds, and those whose records have their
-    writers' timestamps, as in most topics. Records of open transactions count.
+    The time is by their clock. Leaves out partitions without an answer within four seconds, and
+    those whose records have their writers' timestamps, as in most topics. Records of open
+    transactions count.
     """
     settings = client_config(
         config,
