@@ -10,6 +10,7 @@ from kafka_pipeline.streams.sql.spec import EndedQueryError, Queries, QuerySpec
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.queries import FUNCTIONS, ROOT, run
 from tests.small_config import SMALL_CONFIG
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -20,12 +21,17 @@ MANY = 20_000
 @pytest.mark.parametrize("function", ["deadly", "deadly_batches"])
 @pytest.mark.parametrize(
     ("value", "how"),
-    [
-        ("segfault", "SIGSEGV in native code of Python .*, called from .*deadly.py:.* end_process"),
-        ("abort", "SIGABRT in native code, called from .*deadly.py:.* in end_process"),
-        ("exit", "it exited, or got SIGKILL"),
-        ("kill", "it exited, or got SIGKILL"),
-    ],
+    long_but_the_first(
+        [
+            (
+                "segfault",
+                "SIGSEGV in native code of Python .*, called from .*deadly.py:.* end_process",
+            ),
+            ("abort", "SIGABRT in native code, called from .*deadly.py:.* in end_process"),
+            ("exit", "it exited, or got SIGKILL"),
+            ("kill", "it exited, or got SIGKILL"),
+        ]
+    ),
 )
 def test_function_that_ends_its_process_fails_on_that_batch_only(
     queries: Queries, function: str, value: str, how: str

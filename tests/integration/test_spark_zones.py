@@ -94,9 +94,8 @@ def shown(folder: Path, zone_of_host: str, conf: str = "") -> list[str]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
-    "host", long_but_the_first(["America/Sao_Paulo", "Asia/Kolkata", "Europe/Berlin"])
-)
+@pytest.mark.long
+@pytest.mark.parametrize("host", ["America/Sao_Paulo", "Asia/Kolkata", "Europe/Berlin"])
 def test_functions_give_the_same_on_every_host(tmp_path: Path, host: str) -> None:
     """SPARK-33863: an hour was 2, 22 or 4, and one was lost at the end of summer time."""
     hours = ["0:0", "0:59", "1:0"]

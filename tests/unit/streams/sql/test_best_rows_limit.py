@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Result, columns_of
 from tests.unit.streams.sql.test_best_rows import HOUR, best, pipeline
 
@@ -23,7 +24,7 @@ def given(results: list[Result]) -> dict[str | None, int | None]:
     return {each.key: each.value and each.value["n"] for each in results}
 
 
-@pytest.mark.parametrize("groups", GROUPS)
+@pytest.mark.parametrize("groups", long_but_the_first(GROUPS))
 def test_smaller_limit_cuts_and_deletes_and_a_larger_one_grows(
     shared: OpenedOnce, groups: str
 ) -> None:

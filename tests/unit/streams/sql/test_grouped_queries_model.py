@@ -109,7 +109,7 @@ def test_distinct_rows_are_given_once(shared: OpenedOnce, seeds: list[int], colu
 @pytest.mark.parametrize(
     "query", long_but_the_first(query for query in QUERIES if "'1 hour')" in query)
 )
-@pytest.mark.parametrize("group", ["key", "customer"])
+@pytest.mark.parametrize("group", long_but_the_first(["customer", "key"]))
 def test_each_window_is_emitted_once_with_the_records_that_came_in_time(
     shared: OpenedOnce, seeds: list[int], query: str, group: str
 ) -> None:
@@ -171,7 +171,7 @@ def closed_sessions(rows: list[Row], group: str) -> tuple[Counter[Any], int]:
     return Counter(found), late
 
 
-@pytest.mark.parametrize("group", ["key", "customer"])
+@pytest.mark.parametrize("group", long_but_the_first(["customer", "key"]))
 def test_each_session_is_emitted_once_whatever_the_batches(
     shared: OpenedOnce, seeds: list[int], group: str
 ) -> None:

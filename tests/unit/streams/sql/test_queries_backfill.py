@@ -83,7 +83,8 @@ def latest(rows: list[Row]) -> dict[bytes | None, tuple[bytes, int]]:
     return {key: (value, time) for key, (value, time) in table.items() if value is not None}
 
 
-@pytest.mark.parametrize(("function", "config", "group_by"), long_but_the_first(FUNCTIONS))
+@pytest.mark.long
+@pytest.mark.parametrize(("function", "config", "group_by"), FUNCTIONS)
 def test_a_function_ends_with_what_the_stream_ends_with(
     tmp_path: Path, local: LocalQueries, function: str, config: str, group_by: str
 ) -> None:
