@@ -16,6 +16,12 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.renames import renames, with_new_ids
+from kafka_pipeline.deployment.store_contents import (
+    StateEffect,
+    StateName,
+    Verdict,
+    content_verdicts,
+)
 
 
 class Effect(StrEnum):
@@ -27,33 +33,6 @@ class Effect(StrEnum):
     UNTOUCHED = "untouched"
 
 
-class StateEffect(StrEnum):
-    """What happens to the state of a store."""
-
-    KEPT = "kept"
-    CONVERTED = "converted"
-    """It goes on, and from now on another part of it is kept: the reason says which one."""
-    FOUND = "found"
-    """Of a former processor with the same id: the new one goes on with it."""
-    NEW = "new"
-    LEFT = "left"
-    """Its topic stays in Kafka, but nobody keeps it up to date."""
-    LOST = "lost"
-    """Somebody has agreed that it begins empty."""
-    IMPOSSIBLE = "impossible"
-    """The new processor cannot use it: the change is refused, unless somebody gives it up."""
-    UNCHECKED = "unchecked"
-    """Nobody can tell here. If the processor cannot use it, its tasks FAIL and nothing is lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What happens to a store that exists, and why."""
-
-    effect: StateEffect
-    reason: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedStore:
     """A store of a processor, its topic, what happens to its state, and why ("" if plain)."""
@@ -63,10 +42,6 @@ class PlannedStore:
     topic: str
     effect: StateEffect
     reason: str = ""
-
-
-StateName = tuple[str, str]
-"""A processor, and the name of a store, or of an internal topic that it reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +169,7 @@ def plan(
     gone = {spec.name for spec in former}.difference(topics, users)
     renamed = renames(before, after)
     before = with_new_ids(before, after) if before else None
+    verdicts = {**dict(content_verdicts(before, after)), **verdicts}
     given_up = _lost(before, after, verdicts, lost)
     return Plan(
         tasks=_tasks(before, after),

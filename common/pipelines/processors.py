@@ -44,10 +44,23 @@ class OnError(StrEnum):
         return self in (OnError.SKIP_ALL, OnError.DEAD_LETTER_ALL)
 
 
+class StoreContent(Strict, frozen=True, kw_only=True):
+    """What the bytes of a store mean: its kind, the names of its serdes, and its windows, in words.
+
+    Only a store with the same content can go on with them.
+    """
+
+    family: str
+    key: str
+    value: str
+    windows: str = ""
+
+
 class LoggedStore(Strict, frozen=True):
     """A store that has a state topic; `topic_config` is the topic's policy, by Kafka's names.
 
     A store that is not `persistent` is in memory. `spreading` says which task has which entries.
+    Versions of the pipeline that an earlier engine has written say nothing about the `content`.
     """
 
     name: str
@@ -56,6 +69,7 @@ class LoggedStore(Strict, frozen=True):
     )
     persistent: bool = True
     spreading: Spreading = SAID
+    content: StoreContent | None = None
 
 
 class Meeting(Strict, frozen=True):
