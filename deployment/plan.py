@@ -228,7 +228,8 @@ def processors_to_lose(pipeline: Pipeline, ids: Collection[str]) -> list[str]:
         own = [each for each in pipeline.processors if id_ in (each.id, _entry(each))]
         if not any(each.stores for each in own):
             stateful = [each.id for each in pipeline.processors if each.stores]
-            hint = did_you_mean(id_, stateful) or f": it has {one_of(stateful)}"
+            has = f": it has {one_of(stateful)}" if stateful else ""
+            hint = did_you_mean(id_, stateful) or has
             raise ConfigError(f'the pipeline has no processor "{id_}" with state{hint}')
         found |= dict.fromkeys(each.id for each in own if each.stores)
     return [*found]
@@ -315,7 +316,8 @@ def _stores(
             was_kept = had.pop(topic, None) is not None
             verdict = verdicts.get((processor.id, name), _KEPT)
             effect = verdict.effect
-            if (processor.id, name) in lost and (was_kept or topic in existing):
+            is_impossible = effect is StateEffect.IMPOSSIBLE
+            if (processor.id, name) in lost and (was_kept or topic in existing or is_impossible):
                 effect = StateEffect.LOST
             elif effect is StateEffect.KEPT and not was_kept:
                 effect = StateEffect.FOUND if topic in existing else StateEffect.NEW

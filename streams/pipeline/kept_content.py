@@ -21,7 +21,7 @@ from kafka_pipeline.streams.pipeline.kinds.spark import Spark
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import Queries
 
-_TIMEOUT_S = 600
+_TIMEOUT_S = 300
 _BEST, _SPARK = "best", "spark"
 
 

@@ -17,6 +17,7 @@ from tests.engine import Engine, all_run, engine
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
+_TIMEOUT_S = 400
 KEYS = [b"k0", b"k1", b"k2"]
 PIPELINE = """
 sinks: {{best: best_{job}, totals: totals_{job}}}
@@ -62,7 +63,7 @@ class Changes:
             cwd=self._folder,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=_TIMEOUT_S,
             check=False,
         )
 
@@ -105,7 +106,7 @@ class Changes:
 
     def _wait(self, topic: str, read: Callable[[bytes], Any], wanted: dict[str, Any]) -> None:
         name = self.engine.config.sink_topic if topic == "sink" else topic
-        deadline_s = time.monotonic() + 60
+        deadline_s = time.monotonic() + _TIMEOUT_S
         while True:
             rows = self.engine.read(name)
             found = {(key or b"").decode(): read(value) for key, value in rows if value is not None}

@@ -1,9 +1,51 @@
-"""Small topologies whose windows, times and serdes are parameters."""
+"""A small class and topologies whose stores, windows, times and serdes are parameters."""
 
 from __future__ import annotations
 
-from kafka_pipeline import StreamsBuilder, serdes, windows
+import json
+from collections.abc import Callable
+from typing import Any
+
+from kafka_pipeline import (
+    Processor,
+    ProcessorContext,
+    Record,
+    StreamsBuilder,
+    serdes,
+    stores,
+    windows,
+)
 from kafka_pipeline.streams.engine.topology import Topology
+
+_WRITTEN: dict[str, Callable[[bytes], Any]] = {
+    "bytes": lambda value: value,
+    "string": bytes.decode,
+    "json": json.loads,
+    "integer": lambda value: json.loads(value)["n"],
+}
+
+
+class Keeps(Processor):
+    """Puts each value into its store, which has any kind and serdes; forwards nothing."""
+
+    def __init__(self, kind: str, key: str, value: str) -> None:
+        self._kind, self._key, self._value = kind, _WRITTEN[key], _WRITTEN[value]
+
+    def init(self, context: ProcessorContext) -> None:
+        self._store: Any = context.get_state_store("S")
+
+    def process(self, record: Record) -> None:
+        key, value = self._key(record.key), self._value(record.value)
+        time = record.timestamp
+        match self._kind:
+            case "key_value":
+                self._store.put(key, value)
+            case "timestamped_key_value":
+                self._store.put(key, (value, time))
+            case "session":
+                self._store.put(stores.Windowed(key, stores.Window(time, time)), value)
+            case _:
+                self._store.put(key, value, time)
 
 
 def tumbling(size_ms: int = 10, grace_ms: int = 5) -> Topology:
@@ -37,7 +79,7 @@ def joined(within_ms: int = 5) -> Topology:
     records = builder.stream("source")
     records.join(
         records.filter(lambda key, value: bool(value)),
-        lambda left, right: left + right,
+        lambda left, right: b"0",
         windows.join(before_ms=within_ms, after_ms=within_ms, grace_ms=5),
         name="Joined",
         value_serde=serdes.bytes,

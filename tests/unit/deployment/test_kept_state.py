@@ -403,6 +403,11 @@ def test_table_that_was_kept_in_another_way_is_impossible(
 ) -> None:
     found = planned(monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark())
     assert problem in found.impossible["P"]
+    lost = planned(
+        monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark(), lose=["P"]
+    )
+    assert lost.impossible == {}
+    assert {store.effect for store in lost.stores} == {StateEffect.LOST, StateEffect.LEFT}
 
 
 def test_table_of_the_processor_in_front_of_groups_is_looked_at_too(
