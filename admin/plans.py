@@ -19,6 +19,10 @@ _COLORS = {
     StateEffect.FOUND: "yellow",
     StateEffect.LEFT: "red",
     StateEffect.NEW: "green",
+    StateEffect.CONVERTED: "yellow",
+    StateEffect.LOST: "red",
+    StateEffect.IMPOSSIBLE: "red",
+    StateEffect.UNCHECKED: "yellow",
 }
 
 
@@ -27,18 +31,7 @@ def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
     if found.changes_nothing and current is not None:
         return Text(f"nothing changes: the job runs this pipeline, as version {current.number}")
     parts: list[RenderableType] = [_since(current), "", _tasks(found)]
-    changed = [store for store in found.stores if store.effect is not StateEffect.KEPT]
-    kept = len(found.stores) - len(changed)
-    if found.stores:
-        parts += ["", Text(f"State: {counted(kept, 'store')} kept")]
-        parts += [
-            Text.assemble(
-                "  ",
-                (f"{store.effect:5}", _COLORS.get(store.effect, "")),
-                f' "{store.name}" of {store.processor} ({store.topic})',
-            )
-            for store in changed
-        ]
+    parts += _state(found)
     if found.renamed:
         parts += ["", Text("Renamed, while the job rests:")]
         parts += [Text(f"  {old} becomes {new}") for new, old in found.renamed.items()]
@@ -64,6 +57,32 @@ def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
             *(Text(f"  {each}") for each in found.losses),
         ]
     return Group(*parts)
+
+
+def _state(found: Plan) -> list[RenderableType]:
+    """Return the lines about stores: each one of which there is something to say, with reasons.
+
+    Stores of a processor mostly have the same reason, which is said once.
+    """
+    if not found.stores:
+        return []
+    kept = sum(store.effect is StateEffect.KEPT for store in found.stores)
+    lines: list[RenderableType] = ["", Text(f"State: {counted(kept, 'store')} kept")]
+    said = ("", "")
+    for store in found.stores:
+        if store.effect is StateEffect.KEPT and not store.reason:
+            continue
+        lines.append(
+            Text.assemble(
+                "  ",
+                (f"{store.effect:5}", _COLORS.get(store.effect, "")),
+                f' "{store.name}" of {store.processor} ({store.topic})',
+            )
+        )
+        if store.reason and said != (store.processor, store.reason):
+            lines.append(Text(f"        {store.reason}"))
+        said = (store.processor, store.reason)
+    return lines
 
 
 _END = {"earliest": "oldest record", "latest": "end"}

@@ -24,6 +24,7 @@ from kafka_pipeline.deployment.desired_state import (
     require_no_stop,
 )
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.prepare import prepared
@@ -39,12 +40,19 @@ class Proposal:
     text: str
 
 
-def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[str] | None) -> int:
+def deploy(
+    proposal: Proposal,
+    config: Config,
+    admin: Admin,
+    agreed: Collection[str] | None,
+    kept: KeptState | None = None,
+) -> int:
     """Have the job run a pipeline, unless it does; return the number of its version.
 
     Makes the topics that are missing. `agreed` has the losses of the plan that somebody agreed to;
     `None` agrees to any. If there are others, raises `ConfigError` that says what would be taken
-    away from the pipeline that runs, and changes nothing.
+    away from the pipeline that runs, and changes nothing. It does the same if a processor cannot
+    use the state that it has. `kept` may remember what Spark has said about that.
     Raises `ChangedMeanwhileError` if somebody else changes the pipeline at the same time, and
     `UnavailableError` if Kafka does not answer.
     """
@@ -55,7 +63,8 @@ def deploy(proposal: Proposal, config: Config, admin: Admin, agreed: Collection[
         deployment = editor.deployment
         current = deployment.current
         require_no_stop(deployment.wish)
-        found = plan_for(proposal.pipeline, deployment, admin)
+        found = plan_for(proposal.pipeline, deployment, admin, kept or KeptState(config, admin))
+        require_usable_state(found)
         if found.renamed:
             raise ConfigError(
                 "processors are renamed, and their state is to be taken along: "
@@ -82,17 +91,55 @@ def new_version(deployment: Deployment, proposal: Proposal) -> PipelineVersion:
     return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
 
 
-def plan_for(pipeline: Pipeline, deployment: Deployment, admin: Admin) -> Plan:
-    """Return what would change if a pipeline ran in place of the current one."""
-    current = deployment.current
-    return plan(current.pipeline if current else None, pipeline, admin.topics().keys())
+def plan_for(
+    pipeline: Pipeline,
+    deployment: Deployment,
+    admin: Admin,
+    kept: KeptState,
+    lost: Collection[str] = (),
+) -> Plan:
+    """Return what would change if a pipeline ran in place of the current one.
+
+    `lost` are the processors whose state begins empty.
+    """
+    before = deployment.current.pipeline if deployment.current else None
+    existing = admin.topics().keys()
+    return plan(before, pipeline, existing, kept.verdicts(before, pipeline, existing), lost)
 
 
-def look_at(config: Config, admin: Admin, pipeline: Pipeline) -> tuple[Pipeline, Plan, Deployment]:
-    """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs."""
+def look_at(
+    config: Config, admin: Admin, pipeline: Pipeline, kept: KeptState, lost: Collection[str] = ()
+) -> tuple[Pipeline, Plan, Deployment]:
+    """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs.
+
+    `lost` are the processors whose state is to begin empty.
+    """
     complete = prepared(pipeline, config, admin)
     deployment = read_deployment(config, admin)
-    return complete, plan_for(complete, deployment, admin), deployment
+    return complete, plan_for(complete, deployment, admin, kept, lost), deployment
+
+
+def require_usable_state(found: Plan) -> None:
+    """Raise `ConfigError` if processors cannot use their state, with what can be done about it."""
+    if not found.impossible:
+        return
+    ids = " ".join(f"--lose {id_}" for id_ in found.impossible)
+    raise ConfigError(
+        "\n".join(
+            (
+                "state that the job has kept cannot be used by this pipeline, so nothing changes:",
+                *(f'  - "{id_}": {reason}' for id_, reason in found.impossible.items()),
+                "What you can do:",
+                "  - go back: leave these processors as they are in the version that runs",
+                "  - another id: a processor with a new id begins without state, at the oldest "
+                "record of its input, and its results start again",
+                f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
+                "inputs where they are. What they have kept so far is missing in all later "
+                "results. The job rests meanwhile, and a savepoint of it is made",
+                'See docs/how-to/change_a_pipeline.md, "Change what a processor keeps"',
+            )
+        )
+    )
 
 
 def _same_as(pipeline: Pipeline, deployment: Deployment) -> int | None:

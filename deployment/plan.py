@@ -8,11 +8,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SparkSpec, TopologySpec
 from kafka_pipeline.common.protocol.messages import replicas
+from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment.renames import renames, with_new_ids
+from kafka_pipeline.deployment.store_contents import (
+    StateEffect,
+    StateName,
+    Verdict,
+    content_verdicts,
+)
 
 
 class Effect(StrEnum):
@@ -24,25 +33,30 @@ class Effect(StrEnum):
     UNTOUCHED = "untouched"
 
 
-class StateEffect(StrEnum):
-    """What happens to the state of a store."""
-
-    KEPT = "kept"
-    FOUND = "found"
-    """Of a former processor with the same id: the new one goes on with it."""
-    NEW = "new"
-    LEFT = "left"
-    """Its topic stays in Kafka, but nobody keeps it up to date."""
-
-
 @dataclass(frozen=True, slots=True)
 class PlannedStore:
-    """A store of a processor, its topic, and what happens to its state."""
+    """A store of a processor, its topic, what happens to its state, and why ("" if plain)."""
 
     processor: str
     name: str
     topic: str
     effect: StateEffect
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The state that is given up: stores, and internal topics, all of which begin empty."""
+
+    stores: frozenset[StateName] = frozenset()
+    inputs: frozenset[StateName] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Whether anything is given up."""
+        return bool(self.stores)
+
+
+NOTHING_LOST = Lost()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +82,7 @@ class Plan:
     """The difference between the pipeline that runs, if one does, and another one.
 
     `losses` are sentences: what is taken away, which needs consent. `arcs` are taken away, too;
-    what is left in them is processed first.
+    what is left in them is processed first. `lost` is the state that begins empty.
     """
 
     tasks: Mapping[TaskId, Effect] = field(hash=False)
@@ -81,6 +95,16 @@ class Plan:
     arcs: tuple[Arc, ...]
     renamed: Mapping[str, str] = field(hash=False)
     """Former ids by new ones, of processors whose state and offsets are taken along."""
+    lost: Lost = NOTHING_LOST
+
+    @property
+    def impossible(self) -> dict[str, str]:
+        """Why processors cannot use the state that they have, by processor."""
+        found: dict[str, dict[str, None]] = {}
+        for store in self.stores:
+            if store.effect is StateEffect.IMPOSSIBLE:
+                found.setdefault(store.processor, {})[store.reason] = None
+        return {processor: "; ".join(reasons) for processor, reasons in found.items()}
 
     @property
     def counts(self) -> dict[Effect, int]:
@@ -113,6 +137,7 @@ class Plan:
                     "store": store.name,
                     "topic": store.topic,
                     "state": str(store.effect),
+                    "reason": store.reason,
                 }
                 for store in self.stores
             ],
@@ -126,25 +151,96 @@ class Plan:
         }
 
 
-def plan(before: Pipeline | None, after: Pipeline, existing: Collection[str]) -> Plan:
-    """Return what would change; `existing` are the names of the topics that Kafka has."""
+def plan(
+    before: Pipeline | None,
+    after: Pipeline,
+    existing: Collection[str],
+    verdicts: Mapping[StateName, Verdict] = {},
+    lost: Collection[str] = (),
+) -> Plan:
+    """Return what would change; `existing` are the names of the topics that Kafka has.
+
+    A store that is to go on without a verdict is `KEPT`, or `FOUND`. `lost` are the processors
+    whose state begins empty.
+    """
     topics = [spec.name for spec in after.data_topics(1)]
     former = before.data_topics(1) if before else ()
     users = before.user_topics if before else ()
     gone = {spec.name for spec in former}.difference(topics, users)
     renamed = renames(before, after)
     before = with_new_ids(before, after) if before else None
+    verdicts = {**dict(content_verdicts(before, after)), **verdicts}
+    given_up = _lost(before, after, verdicts, lost)
     return Plan(
         tasks=_tasks(before, after),
         made=tuple(topic for topic in topics if topic not in existing),
         kept=tuple(topic for topic in topics if topic in existing),
         orphaned=tuple(sorted(gone.intersection(existing))),
-        stores=tuple(_stores(before, after, existing)),
+        stores=tuple(_stores(before, after, existing, verdicts, given_up.stores)),
         inputs=tuple(_new_inputs(before, after)),
         losses=tuple(_losses(before, after)) if before else (),
         arcs=tuple(arcs_taken_away(before, after)) if before else (),
         renamed=renamed,
+        lost=given_up,
     )
+
+
+def _lost(
+    before: Pipeline | None,
+    after: Pipeline,
+    verdicts: Mapping[StateName, Verdict],
+    lost: Collection[str],
+) -> Lost:
+    """Return the state of processors that begin empty.
+
+    Tables of queries that can be used stay: their rows do not come again.
+    """
+    former = _by_id(before)
+    stores, inputs = set(), set()
+    for processor in after.processors:
+        if processor.id not in lost:
+            continue
+        spec = processor.spec
+        tables = spec.topic_tables if isinstance(spec, SparkSpec) else {}
+        usable = {
+            store
+            for name, table in tables.items()
+            if (store := table.store_of(name))
+            and verdicts.get((processor.id, store), _KEPT).effect is not StateEffect.IMPOSSIBLE
+        }
+        had = former.get(processor.id)
+        names = {store.name for each in (processor, had) if each for store in each.stores}
+        stores |= {(processor.id, name) for name in names - usable}
+        inputs |= {(processor.id, name) for name in processor.internal_topics}
+    return Lost(frozenset(stores), frozenset(inputs))
+
+
+_KEPT = Verdict(StateEffect.KEPT)
+
+
+def processors_to_lose(pipeline: Pipeline, ids: Collection[str]) -> list[str]:
+    """Return the processors whose state is meant; the id of a topology means all of its groups.
+
+    Raises `ConfigError` for an id that no processor with state has.
+    """
+    found: dict[str, None] = {}
+    for id_ in ids:
+        own = [each for each in pipeline.processors if id_ in (each.id, _entry(each))]
+        if not any(each.stores for each in own):
+            stateful = [each.id for each in pipeline.processors if each.stores]
+            has = f": it has {one_of(stateful)}" if stateful else ""
+            hint = did_you_mean(id_, stateful) or has
+            raise ConfigError(f'the pipeline has no processor "{id_}" with state{hint}')
+        found |= dict.fromkeys(each.id for each in own if each.stores)
+    return [*found]
+
+
+def _entry(processor: PipelineProcessor) -> str:
+    """Return the id that the processor's entry has in pipeline.yaml, if that is a topology."""
+    spec = processor.spec
+    if isinstance(spec, TopologySpec):
+        return processor.id.removesuffix(f"-{spec.group}")
+    return processor.id
 
 
 def arcs_taken_away(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
@@ -204,7 +300,11 @@ def _tasks(before: Pipeline | None, after: Pipeline) -> dict[TaskId, Effect]:
 
 
 def _stores(
-    before: Pipeline | None, after: Pipeline, existing: Collection[str]
+    before: Pipeline | None,
+    after: Pipeline,
+    existing: Collection[str],
+    verdicts: Mapping[StateName, Verdict],
+    lost: Collection[StateName],
 ) -> Iterator[PlannedStore]:
     had = {
         topic: (processor.id, name)
@@ -213,11 +313,15 @@ def _stores(
     }
     for processor in after.processors:
         for name, topic in after.state_topics(processor).items():
-            if had.pop(topic, None):
-                effect = StateEffect.KEPT
-            else:
+            was_kept = had.pop(topic, None) is not None
+            verdict = verdicts.get((processor.id, name), _KEPT)
+            effect = verdict.effect
+            is_impossible = effect is StateEffect.IMPOSSIBLE
+            if (processor.id, name) in lost and (was_kept or topic in existing or is_impossible):
+                effect = StateEffect.LOST
+            elif effect is StateEffect.KEPT and not was_kept:
                 effect = StateEffect.FOUND if topic in existing else StateEffect.NEW
-            yield PlannedStore(processor.id, name, topic, effect)
+            yield PlannedStore(processor.id, name, topic, effect, verdict.reason)
     for topic, (id_, name) in had.items():
         yield PlannedStore(id_, name, topic, StateEffect.LEFT)
 

@@ -14,12 +14,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.common.topic_names import TopicNames, job_names
 from kafka_pipeline.common.topics import ANY_SIZE_BYTES
-from kafka_pipeline.deployment.state_topics import (
-    check_kept_groups,
-    check_kept_tables,
-    check_moved_state,
-    check_state_topics,
-)
+from kafka_pipeline.deployment.state_topics import check_moved_state, check_state_topics
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 
@@ -37,8 +32,6 @@ def prepared(pipeline: Pipeline, config: Config, admin: Admin) -> Pipeline:
     pipeline = with_partitions(pipeline, admin)
     check_state_topics(pipeline, admin)
     check_moved_state(pipeline, admin)
-    check_kept_groups(pipeline, admin)
-    check_kept_tables(pipeline, admin)
     return pipeline
 
 

@@ -7,13 +7,7 @@ from collections.abc import Iterable
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.specs import (
-    GROUPS_TOPIC,
-    SHAPE_STORE,
-    SessionSpec,
-    SparkSpec,
-    TopologySpec,
-)
+from kafka_pipeline.common.pipelines.specs import TopologySpec
 from kafka_pipeline.common.suggest import counted
 
 
@@ -72,77 +66,6 @@ def check_moved_state(pipeline: Pipeline, admin: Admin) -> None:
                     f'source or repartition. Call that of "{former}" first again; or delete the '
                     f"topic {start}{former}{end} if its state may go"
                 )
-
-
-def check_kept_groups(pipeline: Pipeline, admin: Admin) -> None:
-    """Raise `ConfigError` for queries with GROUP BY that cannot use the state they have kept.
-
-    The topics show whether the former query had a window, and how the records of a group met. The
-    rest, such as the types of groups, only Spark knows: tasks check it.
-    """
-    found = []
-    for processor in pipeline.processors:
-        spec, topics = processor.spec, pipeline.state_topics(processor)
-        if not isinstance(spec, SparkSpec) or spec.grouping is None or SHAPE_STORE not in topics:
-            continue
-        tables = {table.store_of(name) for name, table in spec.topic_tables.items()}
-        groups = next(topic for store, topic in topics.items() if store not in tables)
-        between = pipeline.names.internal(processor.id, GROUPS_TOPIC)
-        found.append((processor, spec.grouping, groups, topics[SHAPE_STORE], between))
-    if not found:
-        return
-    existing = admin.partition_counts(topic for _, _, *wanted in found for topic in wanted)
-    for processor, grouping, groups, shape, between in found:
-        if shape not in existing:
-            continue  # it has kept nothing yet
-        changed = ""
-        if groups not in existing:
-            match grouping.window:
-                case None:
-                    changed = "had a window"
-                case SessionSpec():
-                    changed = "had no session_window(…)"
-                case _:
-                    changed = "had no window(…)"
-        elif (between in existing) != (grouping.stage == "groups"):
-            had_key = grouping.stage == "groups"
-            changed = "grouped records by key" if had_key else "did not group records by key"
-        if changed:
-            raise ConfigError(
-                f'the state of "{processor.id}" was kept for another query, which {changed}. Go '
-                "back to the former query, or give the processor another id, with which it begins "
-                'without state; see docs/how-to/change_a_pipeline.md, "Change a query with GROUP '
-                'BY"'
-            )
-
-
-def check_kept_tables(pipeline: Pipeline, admin: Admin) -> None:
-    """Raise `ConfigError` for tables of queries that were kept without their history, or with one.
-
-    A versioned store has another format, and a topic of its own. It would begin empty, as the
-    records that were read so far do not come again.
-    """
-    found = []
-    for processor in pipeline.processors:
-        spec, topics = processor.spec, pipeline.state_topics(processor)
-        tables = spec.topic_tables if isinstance(spec, SparkSpec) else {}
-        for name, table in tables.items():
-            if topic := topics.get(table.store_of(name)):
-                other = table.store_name(name, has_history=not table.has_history)
-                former = pipeline.names.state(processor.id, other)
-                found.append((processor.id, name, table.has_history, topic, former))
-    if not found:
-        return
-    existing = admin.partition_counts(topic for *_, now, former in found for topic in (now, former))
-    for id_, name, has, topic, former in found:
-        if topic in existing or former not in existing:
-            continue
-        way, back = ("without", "leave history out") if has else ("with", "give it history")
-        raise ConfigError(
-            f'the table "{name}" of "{id_}" was kept {way} a history, in another format: {back} '
-            "again, or give the processor another id, with which it begins without state; see "
-            'docs/how-to/change_a_pipeline.md, "Change the history of a table"'
-        )
 
 
 def _between(start: str, end: str, names: Iterable[str]) -> str:

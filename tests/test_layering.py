@@ -317,6 +317,7 @@ CORES = (
     "deployment/change.py",
     "deployment/plan.py",
     "deployment/renames.py",
+    "deployment/store_contents.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
     "jobmanager/load_balancer.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -17,9 +18,11 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.cli import run_command
-from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at
-from kafka_pipeline.deployment.desired_state import is_restoring
+from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at, require_usable_state
+from kafka_pipeline.deployment.desired_state import Deployment, is_restoring, is_same
 from kafka_pipeline.deployment.job import connected, read_deployment
+from kafka_pipeline.deployment.kept_state import KeptState
+from kafka_pipeline.deployment.plan import Plan, processors_to_lose
 from kafka_pipeline.operations.following import follow
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
@@ -30,6 +33,14 @@ Wait = Annotated[
 Timeout = Annotated[
     float | None,
     typer.Option(metavar="SECONDS", min=0, help="How long to wait; forever by default."),
+]
+Lose = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ID",
+        help="Have the state of this processor begin empty; it goes on in its inputs where it is. "
+        "Can be repeated.",
+    ),
 ]
 
 _REST_TIMEOUT_S = 300
@@ -43,6 +54,7 @@ class _Wanted:
     yes: bool
     wait: bool
     timeout_s: float | None
+    lose: Sequence[str]
 
 
 @run_command
@@ -53,18 +65,21 @@ def apply(
     yes: Yes = False,
     wait: Wait = True,
     timeout_s: Timeout = None,
+    lose: Lose = None,
 ) -> None:
     """Make this the pipeline of the job, while all that stays the same runs on.
 
     Shows what changes, asks if something is taken away, writes a new version, and follows how the
     JobManager brings it about. Records between processors that are taken away are processed first.
-    Interrupting the command does not stop the change.
+    Interrupting the command does not stop the change. A change with which a processor cannot use
+    the state that it has is refused, unless you --lose that state: this stops the job for a while,
+    and has to be repeated if it is interrupted.
 
     Exit codes: 0 done, 1 a task failed, or one that has failed holds the change up, or the answer
     was no, 2 the pipeline cannot run in this job, 3 Kafka is not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
-    wanted = _Wanted(dry_run, yes, wait, timeout_s)
+    wanted = _Wanted(dry_run, yes, wait, timeout_s, lose or ())
     _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
 
 
@@ -79,6 +94,7 @@ def rollback(
     yes: Yes = False,
     wait: Wait = True,
     timeout_s: Timeout = None,
+    lose: Lose = None,
 ) -> None:
     """Make a former version the pipeline of the job again, as a new version.
 
@@ -99,44 +115,91 @@ def rollback(
             f"this job has no version {wanted or 'before the first one'}: it has {has}"
         )
     version = deployment.version(wanted)
-    _change(settings, version.pipeline, version.text, _Wanted(dry_run, yes, wait, timeout_s))
+    how = _Wanted(dry_run, yes, wait, timeout_s, lose or ())
+    _change(settings, version.pipeline, version.text, how)
 
 
 def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> None:
     """Show what changes, ask if something is taken away, make the change, and follow it."""
     admin = connected(config)
-    complete, found, deployment = look_at(config, admin, pipeline)
+    kept = KeptState(config, admin)
+    lose = processors_to_lose(pipeline, wanted.lose)
+    complete, found, deployment = look_at(config, admin, pipeline, kept, lose)
     show(overview(found, deployment.current))
     if deployment.coming is not None:
         waits = f"version {deployment.coming.number} does not run yet"
         typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")
+    require_usable_state(found)
     if wanted.dry_run:
         return
-    if complete.renames and (found.renamed or is_restoring(deployment.wish)):
-        require_consent("Stop the job, and rename these processors?", yes=wanted.yes)
-        number = _rename(config, admin, Proposal(complete, text))
+    if _needs_rest(complete, found, deployment, lose):
+        require_consent(_question(found), yes=wanted.yes)
+        number = _rebuild(
+            config,
+            admin,
+            Proposal(complete, text),
+            found,
+            _folder(config, complete, deployment, lose),
+        )
         follow(config, admin, number, wanted.timeout_s, typer.echo)
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
-    number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
+    number = deploy(Proposal(complete, text), config, admin, found.losses, kept)
     if wanted.wait:
         follow(config, admin, number, wanted.timeout_s, typer.echo)
     else:
         typer.echo(f"version {number} is the pipeline of the job")
 
 
-def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
-    """Take state and offsets along to other ids; return the version that runs then.
+def _needs_rest(
+    complete: Pipeline, found: Plan, deployment: Deployment, lose: Collection[str]
+) -> bool:
+    """Whether the change is made while the job rests, or such a change is to be completed."""
+    restores, current = is_restoring(deployment.wish), deployment.current
+    if lose and (restores or current is None or not is_same(current.pipeline, complete)):
+        return True
+    return bool(complete.renames) and (bool(found.renamed) or restores)
+
+
+def _question(found: Plan) -> str:
+    lines = []
+    if found.losses:
+        lines.append("Take this away from the pipeline that runs?")
+    if found.renamed:
+        lines.append("Stop the job, and rename these processors?")
+    if found.lost:
+        ids = ", ".join(sorted({processor for processor, _ in found.lost.stores}))
+        lines.append(
+            f"Stop the job, and have {ids} begin with empty state? What was kept so far is missing "
+            "in all later results."
+        )
+    return "\n".join(lines)
+
+
+def _folder(
+    config: Config, pipeline: Pipeline, deployment: Deployment, lose: Collection[str]
+) -> Path:
+    """Return where the savepoint is: in the same place when the command is repeated."""
+    job = config.job_name or "job"
+    if not lose:
+        return Path(f"rename-{job}-{'-'.join(sorted(pipeline.renames))}")
+    wish = deployment.wish
+    begun = wish.version if wish is not None and is_restoring(wish) else None
+    number = begun or max(deployment.numbers, default=0) + 1
+    return Path(f"lose-{job}-{'-'.join(sorted(lose))}-{number}")
+
+
+def _rebuild(config: Config, admin: Admin, proposal: Proposal, found: Plan, folder: Path) -> int:
+    """Take state and offsets along, but for what is lost; return the version that runs then.
 
     Raises as `Rebuild.carry_out`.
     """
     from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
 
-    # The name is the same when the command is repeated.
-    ids = "-".join(sorted(proposal.pipeline.renames))
-    folder = Path(f"rename-{config.job_name or 'job'}-{ids}")
     rebuild = Rebuild(config, admin, folder, lambda line: typer.echo(line, err=True))
-    number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=False)
+    # What waits in arcs that are taken away is processed first.
+    drains = bool(found.arcs) and not found.renamed
+    number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=drains, lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number

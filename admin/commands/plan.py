@@ -16,6 +16,7 @@ from kafka_pipeline.common.cluster.code_versions import code_changes
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.deployment.deploy import look_at
 from kafka_pipeline.deployment.job import connected
+from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.operations.cluster_watcher import read_status
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
 
@@ -34,7 +35,8 @@ def plan(
     there.
     """
     settings, loaded = load_files(config, pipeline)
-    _, found, deployment = look_at(settings, connected(settings), loaded)
+    admin = connected(settings)
+    _, found, deployment = look_at(settings, admin, loaded, KeptState(settings, admin))
     here = code_fingerprints(settings.modules, settings.python_path)
     code = code_changes(here, read_status(settings).code, loaded) if here else []
     if as_json:

@@ -170,7 +170,9 @@ class DevRun:
             return
         self._log.say(f"saved: {', '.join([*files, *changed])}")
         prepared = self._project.prepare(code)
-        is_right = self._run("validate", prepared, self._project.pipeline_file)
+        # Before the code is adopted, as that may be what cannot use the state.
+        checked = (prepared, self._project.pipeline_file)
+        is_right = self._run("validate", *checked) and self._run("apply", *checked, "--dry-run")
         prepared.unlink()
         if not is_right:
             self._log.say("not applied: what ran before goes on", "bold red")

@@ -44,11 +44,24 @@ class OnError(StrEnum):
         return self in (OnError.SKIP_ALL, OnError.DEAD_LETTER_ALL)
 
 
+class StoreContent(Strict, frozen=True, kw_only=True):
+    """What the bytes of a store mean: its kind, the names of its serdes, and its windows, in words.
+
+    Only a store with the same content can go on with them.
+    """
+
+    family: str
+    key: str
+    value: str
+    windows: str = ""
+
+
 class LoggedStore(Strict, frozen=True):
     """A store with a state topic; `topic_config` has settings of the topic, by Kafka's names.
 
     A store that is not `persistent` is in memory. `spreading` decides which task owns which
-    entries.
+    entries. Versions of the pipeline that an earlier engine has written say nothing about the
+    `content`.
     """
 
     name: str
@@ -57,6 +70,7 @@ class LoggedStore(Strict, frozen=True):
     )
     persistent: bool = True
     spreading: Spreading = SAID
+    content: StoreContent | None = None
 
 
 class Meeting(Strict, frozen=True):

@@ -12,6 +12,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
 from kafka_pipeline.operations.savepoints.create import Creation
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.operations.savepoints.manifest import SavedStore, is_savepoint, read_manifest
@@ -50,22 +51,36 @@ class Rebuild:
                 self.is_begun, self.before = True, manifest.pipeline_version().pipeline
 
     def carry_out(
-        self, target: Proposal, timeout_s: float, *, drains: bool, by_key: Collection[str] = ()
+        self,
+        target: Proposal,
+        timeout_s: float,
+        *,
+        drains: bool,
+        by_key: Collection[str] = (),
+        lost: Lost = NOTHING_LOST,
     ) -> int:
         """Do it, or complete it; return the number of the version that runs then.
 
+        What is `lost` begins empty; its processors go on in their inputs where they were.
         Raises as `Creation.carry_out` and `Restore.carry_out`.
         """
         if not self.is_begun:
             creation = Creation(self._config, self._admin, self._folder, self._say)
 
             def check(folder: Path, stores: Sequence[SavedStore]) -> None:
-                Spreads(folder, self.before, target.pipeline).check(stores, is_complete=False)
+                spreads = Spreads(folder, self.before, target.pipeline, lost)
+                spreads.check(stores, is_complete=False)
 
             creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False, check=check)
         try:
             restore = Restore(
-                self._config, self._admin, self._folder, target, by_key=by_key, in_place=True
+                self._config,
+                self._admin,
+                self._folder,
+                target,
+                by_key=by_key,
+                in_place=True,
+                lost=lost,
             )
             restore.check_files()
         except ConfigError:

@@ -27,6 +27,7 @@ from kafka_pipeline.deployment.desired_state import (
     require_no_stop,
 )
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
 from kafka_pipeline.deployment.prepare import prepared, with_partitions
 from kafka_pipeline.operations.renewal import renew_topics
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
@@ -62,11 +63,13 @@ class Restore:
         *,
         by_key: Collection[str] = (),
         in_place: bool = False,
+        lost: Lost = NOTHING_LOST,
     ) -> None:
         """Find out what is to be done to have a pipeline run with the savepoint's state.
 
         If `in_place`, nothing of the job has run since the savepoint, so topics that stay the same
-        are left as they are. `by_key` are processors whose stores have the keys of records.
+        are left as they are. `by_key` are processors whose stores have the keys of records. What is
+        `lost` begins empty.
         Raises `ConfigError` if that is not possible, and changes nothing.
         """
         self._config = config
@@ -91,7 +94,7 @@ class Restore:
         self._current = deployment.current
         self._version = self._find_version(proposal, deployment.numbers)
         self._former_versions = [deployment.version(n).pipeline for n in deployment.numbers]
-        self._spreads = Spreads(folder, self._former, self._pipeline)
+        self._spreads = Spreads(folder, self._former, self._pipeline, lost)
         self.plan = RestorePlan(
             admin,
             self._manifest,
@@ -170,7 +173,7 @@ class Restore:
             *(t for each in pipeline.processors for t in pipeline.state_topics(each).values()),
         ]
         if self._in_place:
-            own = [each.topic for each in self.plan.stores]
+            own = [*self.plan.renewed, *(each.topic for each in self.plan.stores)]
             own += [each.topic for each in self.plan.arcs]
         groups = map(pipeline.names.consumer_group, sorted(self.plan.moved))
         self._admin.delete_groups([*groups])

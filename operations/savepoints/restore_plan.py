@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
+from msgspec import structs
 from rich.table import Table
 
 from kafka_pipeline.common.committed import Committed
@@ -88,10 +89,18 @@ class RestorePlan:
         self.begins: list[Begin] = []
         self.empty: list[str] = []
         """Stores that begin empty, as `Processor.store`."""
+        self.renewed: list[str] = []
+        """The topics of state that is given up, which are made anew and stay empty."""
         self.losses: list[str] = []
         self.moved: set[str] = set()
         """The processors whose committed offsets are set."""
-        stateful = {self._id(each.processor) for each in manifest.stores if each.partitions}
+        self._lost = spreads.lost
+        stateful = {
+            id_
+            for each in manifest.stores
+            if each.partitions
+            and ((id_ := self._id(each.processor)), each.store) not in self._lost.stores
+        }
         check_spread(self._former, pipeline, stateful, by_key)
         self._plan_stores()
         self._plan_inputs()
@@ -122,6 +131,10 @@ class RestorePlan:
             count = target.task_count(processor)
             for name, topic in target.state_topics(processor).items():
                 found = saved.pop((processor.id, name), None)
+                if (processor.id, name) in self._lost.stores:
+                    self.renewed.append(topic)
+                    self.empty.append(f"{processor.id}.{name}")
+                    continue
                 if found is None:
                     self.empty.append(f"{processor.id}.{name}")
                     continue
@@ -141,7 +154,9 @@ class RestorePlan:
             for processor in target.processors
             for name, topic in zip(processor.from_, target.in_topics(processor), strict=True)
         }
-        found = [(saved, topics.get(self._place(saved))) for saved in self._manifest.inputs]
+        found = [
+            (self._kept(saved), topics.get(self._place(saved))) for saved in self._manifest.inputs
+        ]
         # A processor's offsets are in one group, so all of them are set, or none.
         self.moved = {
             self._id(saved.processor)
@@ -167,10 +182,18 @@ class RestorePlan:
             else:
                 self.begins += self._begins(saved, topic)
 
+    def _kept(self, saved: SavedInput) -> SavedInput:
+        """Return an input without what waits in it if that is given up."""
+        return structs.replace(saved, left=()) if self._is_lost(saved) else saved
+
+    def _is_lost(self, saved: SavedInput) -> bool:
+        return self._place(saved) in self._lost.inputs
+
     def _stays(self, saved: SavedInput, topic: str | None) -> bool:
         """Whether a topic of the savepoint is there as it was, and so are the offsets in it."""
         return (
             saved.topic == topic
+            and not self._is_lost(saved)
             and self._id(saved.processor) == saved.processor
             and self._pipeline.partitions_of(topic) == self._former.partitions_of(topic)
         )

@@ -9,6 +9,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.record_batch import OutputRecord
+from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.operations.savepoints.manifest import SavedInput, SavedStore
 from kafka_pipeline.operations.savepoints.record_files import read_records
@@ -43,7 +44,11 @@ class FolderState:
 class Spreads:
     """How the state of each processor goes from the tasks of one pipeline to those of another."""
 
-    def __init__(self, folder: Path, former: Pipeline, pipeline: Pipeline) -> None:
+    def __init__(
+        self, folder: Path, former: Pipeline, pipeline: Pipeline, lost: Lost = NOTHING_LOST
+    ) -> None:
+        """Take both pipelines; what is `lost` goes nowhere."""
+        self.lost = lost
         self._folder = folder
         self._former = former
         self._pipeline = pipeline
@@ -77,7 +82,8 @@ class Spreads:
     def check_left(self, inputs: Sequence[SavedInput]) -> None:
         """Raise `ConfigError` if subscriptions that wait name tasks of rows that change."""
         for each in inputs:
-            if not each.left or self._new_ids.get(each.processor, each.processor) not in self._ids:
+            id_ = self._new_ids.get(each.processor, each.processor)
+            if not each.left or id_ not in self._ids or (id_, each.name) in self.lost.inputs:
                 continue
             before, after = self._processors(each.processor)
             for store in before.stores:
@@ -114,7 +120,8 @@ class Spreads:
         If the savepoint is not complete yet, only keys are checked: times still change.
         """
         for each in stores:
-            if self._new_ids.get(each.processor, each.processor) not in self._ids:
+            id_ = self._new_ids.get(each.processor, each.processor)
+            if id_ not in self._ids or (id_, each.store) in self.lost.stores:
                 continue
             if self.is_changed(each.processor, each.store):
                 spread = self.of(each.processor, stores)

@@ -577,13 +577,17 @@ class Stream(Generic[K, V]):
             grace = whole_ms("deduplicate", "grace_ms", grace_ms, 0)
 
         def operation(store: str, parent: Step) -> Operation:
-            seen = window(
-                store,
-                identities(parent.key_serde),
-                serdes.bytes,
-                retention_ms=within + grace + 1,
-                window_size_ms=within,
-            ).spread(has_length=True, after=parent.after_key)
+            seen = (
+                window(
+                    store,
+                    identities(parent.key_serde),
+                    serdes.bytes,
+                    retention_ms=within + grace + 1,
+                    window_size_ms=within,
+                )
+                .spread(has_length=True, after=parent.after_key)
+                .of_windows("")
+            )
             identity = self._identity(by, "deduplicate", name)
             make = partial(Deduplicator, store, within, grace, identity)
             return StatefulStep("deduplicate", (seen, times_store(store)), make)

@@ -79,14 +79,18 @@ class StreamJoin:
         windows = self.windows
         size_ms, grace_ms = windows.size_ms, windows.grace_ms
         kept_ms = max(size_ms, windows.before_ms + 1, windows.after_ms + 1)
-        return window(
-            self.sides[side],
-            self.key_serde,
-            self.value_serdes[side],
-            retention_ms=kept_ms + grace_ms,
-            window_size_ms=max(1, size_ms),
-            retain_duplicates=True,
-        ).spread(after=after_key)
+        return (
+            window(
+                self.sides[side],
+                self.key_serde,
+                self.value_serdes[side],
+                retention_ms=kept_ms + grace_ms,
+                window_size_ms=max(1, size_ms),
+                retain_duplicates=True,
+            )
+            .spread(after=after_key)
+            .of_windows("")
+        )
 
 
 @dataclass(frozen=True, slots=True)

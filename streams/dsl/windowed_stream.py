@@ -60,7 +60,8 @@ class WindowKind:
         kept a moment longer, as its store refuses and forgets what is exactly as old. Of each key,
         `after_key` bytes are not of the record's key.
         """
-        made, calendar = self._store(name, key_serde, value_serde), None
+        made = self._store(name, key_serde, value_serde).of_windows(self._described())
+        calendar = None
         if isinstance(self.windows, CalendarWindows):
             calendar = (self.windows.calendar.period, self.windows.calendar.zone)
         closes_ms = self._closes_ms if self.closes else None
@@ -78,6 +79,18 @@ class WindowKind:
                 return difference + grace + 1
             case SessionWindows(gap_ms=gap, grace_ms=grace):
                 return gap + grace + 1
+
+    def _described(self) -> str:
+        """Return which windows the entries of the store are; the grace period does not matter."""
+        match self.windows:
+            case TimeWindows(size_ms=size, advance_ms=advance):
+                return f"of {size} ms, every {advance} ms"
+            case CalendarWindows() as windows:
+                return f"of {windows.calendar.period} in {windows.calendar.zone}"
+            case SlidingWindows(difference_ms=difference):
+                return f"that slide, of {difference} ms"
+            case SessionWindows(gap_ms=gap):
+                return f"of sessions with a gap of {gap} ms"
 
     def _store(
         self, name: str, key_serde: Serde[Any], value_serde: Serde[Any]

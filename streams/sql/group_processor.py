@@ -38,15 +38,13 @@ from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     ORDER,
     PERIOD,
+    ROUTES,
     Merged,
     PreparedAggregation,
     difference,
 )
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
-
-_ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
-"""How the records of a group meet."""
 
 
 class GroupProcessor(BatchProcessor, FollowsTime):
@@ -83,7 +81,7 @@ class GroupProcessor(BatchProcessor, FollowsTime):
             self._lookup = TopicTableLookup(self._spec, self._query, context)
         if self.grouping.stage == "rows":
             return
-        content = kept_content(self.shape, _ROUTES[self.grouping.stage])
+        content = kept_content(self.shape, ROUTES[self.grouping.stage])
         self._kept_shape = KeptShape(content, difference, context)
         self._seen_at_ms = context.current_system_time
         idle_ms = self.grouping.close_after_idle_ms

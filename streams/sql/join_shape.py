@@ -71,6 +71,35 @@ class JoinShape:
         return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
+def join_difference(join: JoinSpec, kept: str, wanted: str) -> str:
+    """Return what differs between two contents of state; "" if they are the same."""
+    before, now = json.loads(kept), json.loads(wanted)
+    changed = declared_join_difference(join, kept)
+    if any(side not in before for side in SIDES):
+        return changed
+    names = {"left": join.left, "right": join.right}
+    columns = [
+        f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
+        f"{', '.join(now[side])} are needed"
+        for side in SIDES
+        if before[side] != now[side]
+    ]
+    return "; ".join(filter(None, [*columns, changed]))
+
+
+def declared_join_difference(join: JoinSpec, kept: str) -> str:
+    """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
+
+    The rest, such as the columns that are kept, only Spark knows.
+    """
+    before = json.loads(kept)
+    if any(side not in before for side in SIDES):
+        return "it was kept for groups, and not for a join"
+    if tuple(before["keeps"]) != tuple(join.keeps):
+        return "the kind of the join (INNER, LEFT, RIGHT or FULL) was another one"
+    return ""
+
+
 class PreparedJoin(Prepared, Protocol):
     """A query with a join of two inputs, ready to run.
 

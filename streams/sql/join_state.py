@@ -7,7 +7,6 @@ grace period: later partners would be late.
 
 from __future__ import annotations
 
-import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ from kafka_pipeline.streams.dsl.waiting import Items
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
-from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape
+from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_difference
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS, UNMATCHED, reach_of
@@ -135,7 +134,7 @@ class JoinState:
         self._times: KeyValueStore[str, tuple[int, int]] = context.get_state_store(
             times_store_name(JOIN)
         )
-        self._shape = KeptShape(shape.content, partial(_difference, shape), context)
+        self._shape = KeptShape(shape.content, partial(join_difference, shape.join), context)
         self._keeps = tuple(side in join.keeps for side in SIDES)
         self._follows_records = context.task_time.follows_records
         self._passed = _UNKNOWN
@@ -295,18 +294,3 @@ def merged_numbered_times(found: Sequence[bytes], tasks: int) -> bytes:
     """
     times, numbers = zip(*map(_TIMES.unpack, found), strict=True)
     return _TIMES.pack(min(times), Renumbering(tasks, 0).number(max(numbers)))
-
-
-def _difference(shape: JoinShape, kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if they are the same."""
-    before, now = json.loads(kept), json.loads(wanted)
-    names = {"left": shape.join.left, "right": shape.join.right}
-    changed = [
-        f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
-        f"{', '.join(now[side])} are needed"
-        for side in SIDES
-        if before[side] != now[side]
-    ]
-    if before["keeps"] != now["keeps"]:
-        changed.append("the kind of the join (INNER, LEFT, RIGHT or FULL) was another one")
-    return "; ".join(changed)

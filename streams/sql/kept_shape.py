@@ -40,7 +40,7 @@ class KeptShape:
             raise QueryError(
                 f"the state was kept for another query: {changed}. Go back to the former query, or "
                 "give the processor another id, with which it begins without state; see "
-                'docs/how-to/change_a_pipeline.md, "Change a query with GROUP BY"'
+                'docs/how-to/change_a_pipeline.md, "Change what a processor keeps"'
             )
 
     def keep(self) -> None:

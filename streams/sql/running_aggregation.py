@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
-from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
+from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
@@ -41,6 +41,7 @@ from kafka_pipeline.streams.sql.state_shape import (
     PLACE,
     StateShape,
     difference,
+    window_content,
 )
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows
@@ -152,7 +153,7 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         kept.pop()
     content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
-        "window": _times(window),
+        "window": window_content(window),
         "functions": [_described(function) for function in parts.functions],
         # Buffers are no public format of Spark; only releases with the same minor version promise
         # to change nothing but bugs.
@@ -181,17 +182,6 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
 
 def _ways(shape: StateShape) -> tuple[str, bool, int]:
     return shape.key_column, shape.loses_rows, shape.best
-
-
-def _times(window: WindowsSpec | None) -> list[int | str]:
-    match window:
-        case WindowSpec():
-            return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]
-        case CalendarSpec():
-            return [window.period, window.zone]
-        case SessionSpec():
-            return ["sessions", 1000 * window.gap_ms]
-    return []
 
 
 def _described(function: Any) -> str:

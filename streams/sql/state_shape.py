@@ -12,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_pipeline.common.pipelines.specs import WindowsSpec
+from kafka_pipeline.common.pipelines.specs import (
+    CalendarSpec,
+    GroupingSpec,
+    SessionSpec,
+    WindowSpec,
+    WindowsSpec,
+)
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.spec import Prepared
 
@@ -46,6 +52,9 @@ _MEANINGS = {
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
+ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
+"""How the records of a group meet, by the stage of the processor that keeps it."""
+
 _SCHEMAS = ("groups", "buffers", "output")
 _PLURALS = ("groups", "functions", "best")
 
@@ -138,6 +147,36 @@ def difference(kept: str, wanted: str) -> str:
         for name, meaning in _MEANINGS.items()
         if before.get(name) != now.get(name)
     )
+
+
+def declared_difference(kept: str, grouping: GroupingSpec) -> str:
+    """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
+
+    The rest, such as the types of groups, only Spark knows.
+    """
+    before = json.loads(kept)
+    if "keeps" in before:
+        return "it was kept for a join of two inputs, and not for groups"
+    now = {"window": window_content(grouping.window), "route": ROUTES[grouping.stage]}
+    former = {name: before.get(name) for name in now}
+    match former["window"], grouping.window:
+        # Spark may count the first start otherwise.
+        case [int(), int() as slide, int() as start], WindowSpec():
+            former["window"] = [*former["window"][:2], start % slide]
+            now["window"] = [*now["window"][:2], now["window"][2] % slide]
+    return difference(json.dumps(former), json.dumps(now))
+
+
+def window_content(window: WindowsSpec | None) -> list[int | str]:
+    """Return the windows as the content of a state has them."""
+    match window:
+        case WindowSpec():
+            return [1000 * ms for ms in (window.size_ms, window.slide_ms, window.start_ms)]
+        case CalendarSpec():
+            return [window.period, window.zone]
+        case SessionSpec():
+            return ["sessions", 1000 * window.gap_ms]
+    return []
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,9 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
             retention_ms=max(reach_of(join, side)[1], 0) + join.grace_ms + 1,
             window_size_ms=1,
             retain_duplicates=True,
-        ).spread("numbered")
+        )
+        .spread("numbered")
+        .of_windows("")
         for side, name in enumerate(ROWS)
     ]
     waiting = [waiting_store(UNMATCHED, 0).spread("unmatched")] if join.keeps else []

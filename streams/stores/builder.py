@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.pipelines.processors import StoreContent
 from kafka_pipeline.common.pipelines.spreading import SAID, Rule, Spreading
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
@@ -49,7 +50,8 @@ class StoreBuilder(Generic[K, V]):
 
     A store that is not `persistent` is in memory, and restored as a whole after every start. A
     store that is not `logged` has no state topic, and is empty after every start. `spreading` says
-    how the state goes to another number of tasks.
+    how the state goes to another number of tasks. `windows` says which windows the entries are, in
+    words; "" if that does not matter.
     """
 
     name: str
@@ -60,6 +62,7 @@ class StoreBuilder(Generic[K, V]):
     logged: bool = True
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     spreading: Spreading = SAID
+    windows: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -86,6 +89,12 @@ class StoreBuilder(Generic[K, V]):
         if self._is_segmented:
             return f"{self.family}, segments of {segment_ms(self.options['retention_ms'])} ms"
         return self.family
+
+    @property
+    def content(self) -> StoreContent:
+        """What the bytes in the state topic mean."""
+        key, value = self.key_serde.name, self.value_serde.name
+        return StoreContent(family=self.family, key=key, value=value, windows=self.windows)
 
     def topic_config(self) -> Mapping[str, str]:
         """Return the policy of the state topic, under Kafka's names.
@@ -127,6 +136,10 @@ class StoreBuilder(Generic[K, V]):
             kept_ms=None if closes_ms is None else self.options["retention_ms"],
         )
         return replace(self, spreading=spreading)
+
+    def of_windows(self, windows: str) -> StoreBuilder[K, V]:
+        """Return the definition of a store of the engine with these windows, in words."""
+        return replace(self, windows=windows)
 
     def with_options(self, **options: Any) -> StoreBuilder[K, V]:
         """Return the definition with further arguments of its class, for the engine's own steps.
@@ -224,7 +237,15 @@ def window(
     }
     spreading = Spreading(time="window")
     return StoreBuilder(
-        name, "window", key_serde, value_serde, persistent, logged, options, spreading
+        name,
+        "window",
+        key_serde,
+        value_serde,
+        persistent,
+        logged,
+        options,
+        spreading,
+        windows=f"of {size} ms",
     )
 
 

@@ -362,7 +362,9 @@ class Kind(Generic[S]):
 def logged(stores: Sequence[StoreBuilder[Any, Any]]) -> tuple[LoggedStore, ...]:
     """Return the stores that have state topics."""
     return tuple(
-        LoggedStore(store.name, store.topic_config(), store.persistent, store.spreading)
+        LoggedStore(
+            store.name, store.topic_config(), store.persistent, store.spreading, store.content
+        )
         for store in stores
         if store.logged
     )

@@ -208,6 +208,38 @@ class Spark(Kind[Q]):
         finally:
             opened.close()
 
+    def kept_for(self, spec: Q) -> str:
+        """Return text that is the same for specs that keep the same content; "" if none is kept."""
+        grouping = spec.grouping
+        if grouping is None or grouping.stage == "rows":
+            return ""
+        return " ".join((self.query(spec).to_json(), grouping.stage, repr(grouping.window)))
+
+    def declared_difference(self, spec: Q, kept: str) -> str:
+        """Return what the spec alone shows to differ from a content that was kept, in words."""
+        from kafka_pipeline.streams.sql.state_shape import declared_difference
+
+        assert spec.grouping is not None, "it keeps something"
+        return declared_difference(kept, spec.grouping)
+
+    def content(self, spec: Q, queries: Queries) -> str:
+        """Return what Spark says that the query keeps. Raises `QueryError` and `SparkLostError`."""
+        from kafka_pipeline.streams.sql.kept_shape import kept_content
+        from kafka_pipeline.streams.sql.state_shape import ROUTES
+
+        assert spec.grouping is not None, "it keeps something"
+        opened = queries.open_aggregation(self.query(spec))
+        try:
+            return kept_content(opened.shape, ROUTES[spec.grouping.stage])
+        finally:
+            opened.close()
+
+    def difference(self, spec: Q, kept: str, content: str) -> str:
+        """Return what differs between a content that was kept and that of the spec, in words."""
+        from kafka_pipeline.streams.sql.state_shape import difference
+
+        return difference(kept, content)
+
     def supplier(self, unit: Unit, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
         """See `Kind`."""
         assert queries is not None, "only hosts with a Spark run such a processor"

@@ -180,6 +180,39 @@ class Sql(Spark[SqlSpec]):
         finally:
             join.close()
 
+    def kept_for(self, spec: SqlSpec) -> str:
+        """See `Spark`: how long rows are kept does not matter."""
+        if spec.join is None:
+            return super().kept_for(spec)
+        join = structs.replace(spec.join, before_ms=0, after_ms=0, grace_ms=0, late_to=None)
+        return f"{self.query(spec).to_json()} {join!r}"
+
+    def declared_difference(self, spec: SqlSpec, kept: str) -> str:
+        """See `Spark`."""
+        if spec.join is None:
+            return super().declared_difference(spec, kept)
+        from kafka_pipeline.streams.sql.join_shape import declared_join_difference
+
+        return declared_join_difference(spec.join, kept)
+
+    def content(self, spec: SqlSpec, queries: Queries) -> str:
+        """See `Spark`."""
+        if spec.join is None:
+            return super().content(spec, queries)
+        opened = queries.open_join(self.query(spec))
+        try:
+            return opened.shape.content
+        finally:
+            opened.close()
+
+    def difference(self, spec: SqlSpec, kept: str, content: str) -> str:
+        """See `Spark`."""
+        if spec.join is None:
+            return super().difference(spec, kept, content)
+        from kafka_pipeline.streams.sql.join_shape import join_difference
+
+        return join_difference(spec.join, kept, content)
+
     def supplier(
         self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:

@@ -19,13 +19,20 @@ from kafka_pipeline.common.pipelines.processors import (
     LoggedStore,
     OnError,
     PipelineProcessor,
+    StoreContent,
 )
 from kafka_pipeline.common.pipelines.specs import CountSpec, ForwardSpec, SumSpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
-COUNTS = (LoggedStore("counts", spreading=Spreading(rule="key")),)
+COUNTS = (
+    LoggedStore(
+        "counts",
+        spreading=Spreading(rule="key"),
+        content=StoreContent(family="key-value", key="bytes", value="integer"),
+    ),
+)
 TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
 
 

@@ -137,7 +137,9 @@ class Job:
         partitions: int = 1,
         writers: int = 0,
         sources: Collection[str] = (),
+        code: UserCode | None = None,
     ) -> None:
+        self._code = code or UserCode()
         self.clock = Clock()
         self._writers, self._sources = writers, sources
         self._input_times: dict[str, InputTime] = {}
@@ -188,7 +190,7 @@ class Job:
 
     def _start(self, unit: ProcessorReplica) -> None:
         name = str(unit.task)
-        group = group_of(unit, UserCode(), self._queries)
+        group = group_of(unit, self._code, self._queries)
         stores = {**in_memory(group), **self.stores.get(name, {})}
         self.stores[name] = stores
         partitions = {(topic, unit.task.partition): 0 for topic in unit.in_topics}

@@ -1,0 +1,102 @@
+"""What happens to the state of stores in a change, as far as their contents say: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor, StoreContent
+from kafka_pipeline.common.pipelines.specs import ClassSpec, TopologySpec
+
+
+class StateEffect(StrEnum):
+    """What happens to the state of a store."""
+
+    KEPT = "kept"
+    CONVERTED = "converted"
+    """It goes on, and from now on another part of it is kept: the reason says which one."""
+    FOUND = "found"
+    """Of a former processor with the same id: the new one goes on with it."""
+    NEW = "new"
+    LEFT = "left"
+    """Its topic stays in Kafka, but nobody keeps it up to date."""
+    LOST = "lost"
+    """Somebody has agreed that it begins empty."""
+    IMPOSSIBLE = "impossible"
+    """The new processor cannot use it: the change is refused, unless somebody gives it up."""
+    UNCHECKED = "unchecked"
+    """Nobody can tell here. If the processor cannot use it, its tasks FAIL and nothing is lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What happens to a store that exists, and why."""
+
+    effect: StateEffect
+    reason: str = ""
+
+
+StateName = tuple[str, str]
+"""A processor, and the name of a store, or of an internal topic that it reads."""
+
+
+_UNKNOWN = (
+    "the version that runs was applied by an earlier version of the engine, which did not say what "
+    "its stores have: their kinds, windows and serdes are not compared"
+)
+
+
+def content_verdicts(
+    before: Pipeline | None, after: Pipeline
+) -> Iterator[tuple[StateName, Verdict]]:
+    """Yield the stores that cannot go on with the state of those with the same name, or may not.
+
+    A new retention or grace period, and a move to disk or to memory, change nothing about them.
+    """
+    former = {each.id: each for each in before.processors} if before else {}
+    for processor in after.processors:
+        had = former.get(processor.id)
+        if had is None:
+            continue
+        contents = _contents(had)
+        for name, content in _contents(processor).items():
+            kept = contents.get(name)
+            if kept is None or content is None:
+                if name in contents and isinstance(had.spec, TopologySpec):
+                    yield (processor.id, name), Verdict(StateEffect.KEPT, _UNKNOWN)
+            elif changed := _difference(kept, content):
+                yield (processor.id, name), Verdict(StateEffect.IMPOSSIBLE, changed)
+
+
+def _contents(processor: PipelineProcessor) -> dict[str, StoreContent | None]:
+    """Return what stores have; classes have always said that about theirs."""
+    found = {store.name: store.content for store in processor.stores}
+    spec = processor.spec
+    if isinstance(spec, ClassSpec):
+        for store in spec.stores:
+            if store.name in found:
+                size_ms = store.window_size_ms
+                found[store.name] = StoreContent(
+                    family=store.type.replace("_", "-"),
+                    key=store.key,
+                    value=store.value,
+                    windows=f"of {size_ms} ms" if store.type == "window" else "",
+                )
+    return found
+
+
+def _difference(kept: StoreContent, wanted: StoreContent) -> str:
+    """Return what differs between two contents, in words; "" if nothing does."""
+    compared = (
+        ("is a", kept.family, wanted.family),
+        ("has windows", kept.windows, wanted.windows),
+        ("has keys by the serde", kept.key, wanted.key),
+        ("has values by the serde", kept.value, wanted.value),
+    )
+    return "; ".join(
+        f"it {what} {before}, and now {now} is wanted"
+        for what, before, now in compared
+        if before != now and (what != "has windows" or kept.family == wanted.family)
+    )

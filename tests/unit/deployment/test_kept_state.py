@@ -1,0 +1,439 @@
+"""What a plan says about the state of queries and their tables, before anything stops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec
+from kafka_pipeline.common.record_batch import RecordBatch
+from kafka_pipeline.deployment import kept_state
+from kafka_pipeline.deployment.deploy import require_usable_state
+from kafka_pipeline.deployment.kept_state import KeptState
+from kafka_pipeline.deployment.plan import Plan, StateEffect, plan, processors_to_lose
+from kafka_pipeline.streams.pipeline.kept_content import Content, KeptContents
+from tests.unit.deployment.test_partitions import CONFIG, SOURCES, in_kafka
+from tests.unit.deployment.test_state_topics import FakeKafka
+
+SPARK = ".".join(metadata.version("pyspark").split(".")[:2])
+BY_KEY, BETWEEN = "by their key", "through an internal topic"
+INPUTS = {"a_topic": 2, "b_topic": 2, "c_topic": 2}
+HOUR_US = 3_600_000_000
+HOUR = [HOUR_US, HOUR_US, 0]
+SESSION = ["sessions", HOUR_US]
+
+
+def content(**changed: Any) -> str:
+    """Return what `grouped("key")` keeps, with changes."""
+    kept = {
+        "groups": ["string"],
+        "window": [],
+        "functions": ["count() in (bigint)"],
+        "spark": SPARK,
+        "route": BY_KEY,
+    }
+    return json.dumps({**kept, **changed}, sort_keys=True)
+
+
+class Kafka(FakeKafka):
+    """Has topics, and the contents that the tasks of queries have recorded, by shape topic."""
+
+    def __init__(
+        self, counts: Mapping[str, int], contents: Mapping[str, Sequence[str | None]]
+    ) -> None:
+        super().__init__({**counts, **{topic: len(each) for topic, each in contents.items()}})
+        self.contents = contents
+
+    def stable_ends(self, places: Collection[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(places, 2)
+
+    def oldest_offsets(self, places: Collection[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(places, 0)
+
+    def read(
+        self, config: Config, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
+    ) -> Iterator[RecordBatch]:
+        for topic, number in starts:
+            if text := self.contents[topic][number]:
+                keys, values = [b"content", b"uncounted"], [text.encode(), b""]
+                yield RecordBatch(topic, number, keys, values, [1, 1], [0, 1])
+
+
+class Spark:
+    """Says what queries keep, and notes how many it was asked about."""
+
+    def __init__(self, *contents: Content) -> None:
+        self._contents = list(contents)
+        self.asked = 0
+
+    def ask(self, config: Config, specs: Sequence[ProcessorSpec]) -> Sequence[Content]:
+        self.asked += len(specs)
+        assert self._contents, "Spark is not needed"
+        return [self._contents.pop(0) for _ in specs]
+
+
+def planned(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    before: str | None,
+    after: str,
+    kept: Mapping[str, Sequence[str | None]],
+    spark: Spark,
+    *,
+    others: Collection[str] = (),
+    lose: Collection[str] = (),
+) -> Plan:
+    """Return the plan; Kafka has all topics of what ran, these contents, and other topics."""
+    former = None if before is None else in_kafka(before, INPUTS, folder)
+    later = in_kafka(after, INPUTS, folder)
+    topics = [spec.name for spec in former.data_topics(1)] if former else []
+    kafka = Kafka({**INPUTS, **dict.fromkeys([*topics, *others], 2)}, kept)
+    monkeypatch.setattr(kept_state, "read_from", kafka.read)
+    state = KeptState(CONFIG, cast(Admin, kafka), KeptContents(CONFIG, spark.ask))
+    existing = kafka.topics().keys()
+    verdicts = state.verdicts(former, later, existing)
+    return plan(former, later, existing, verdicts, processors_to_lose(later, lose))
+
+
+def effects(found: Plan) -> dict[str, StateEffect]:
+    return {store.name: store.effect for store in found.stores}
+
+
+def grouped(groups: str, select: str = "count(*) AS value", more: str = "") -> str:
+    query = f'"SELECT {select} FROM input GROUP BY {groups}"'
+    return SOURCES + f"- {{id: P, type: sql, query: {query}, from: [a], to: [c]{more}}}"
+
+
+def grouped_frame(group_by: str) -> str:
+    function = f'function: "tests.user_code.grouped_frames:totals", group_by: {group_by}'
+    return SOURCES + f"- {{id: P, type: dataframe, {function}, from: [a], to: [c]}}"
+
+
+WINDOW = "window(timestamp, '1 hour')"
+SHAPE = "state_topic_P_shape_job"
+
+
+@pytest.mark.parametrize("kept", [[content()], [None, content()], [None, None]])
+def test_query_that_stays_the_same_is_kept_without_spark(
+    kept: list[str | None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after = grouped("key", more=", max_process_time_ms: 7")
+    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: kept}, Spark())
+    assert effects(found) == dict.fromkeys(("groups", "shape"), StateEffect.KEPT)
+    assert {store.reason for store in found.stores} == {""}
+
+
+@pytest.mark.parametrize(
+    ("kept", "now", "effect", "reason"),
+    [
+        ([content()], Content(content()), "kept", "results go on from what was kept"),
+        (
+            [content()],
+            Content(content(functions=["sum(int) in (bigint)"])),
+            "impossible",
+            "the aggregate functions were count() in (bigint), now sum(int) in (bigint)",
+        ),
+        (
+            [content(), content(functions=["max(int) in (int)"])],
+            Content(content()),
+            "impossible",
+            "the aggregate functions were max(int) in (int), now count() in (bigint)",
+        ),
+        (
+            [content(spark="3.5")],
+            Content(content()),
+            "impossible",
+            f"the version of Spark was 3.5, now {SPARK}",
+        ),
+        (
+            [content(best=[3, "int asc"])],
+            Content(content(best=[5, "int asc"])),
+            "converted",
+            "3 best rows of a group were kept, and 5 will be: rows that were left out do not come",
+        ),
+        (
+            [content(best=[3, "int asc"])],
+            Content(content(best=[2, "int asc"])),
+            "converted",
+            "3 best rows of a group were kept, and 2 will be: a group is cut",
+        ),
+        ([content()], Content(unknown="no Java"), "unchecked", "no Java"),
+    ],
+    ids=["same", "functions", "one task", "Spark", "larger limit", "smaller limit", "no Spark"],
+)
+def test_changed_query_is_compared_with_what_all_tasks_have_kept(
+    kept: list[str],
+    now: Content,
+    effect: str,
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    spark = Spark(now)
+    after = grouped("key", "sum(value) AS value")
+    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: kept}, spark)
+    assert spark.asked == 1
+    assert {str(store.effect) for store in found.stores} == {effect}
+    assert all(reason in store.reason for store in found.stores)
+    assert {store["state"] for store in found.to_json()["stores"]} == {effect}
+    assert all(reason in store["reason"] for store in found.to_json()["stores"])
+
+
+CHANGED_GROUPS = [
+    ("key", content(window=HOUR), "the window .* was 3600000000, 3600000000, 0, now none"),
+    ("key", content(window=SESSION), "the window .* was sessions, 3600000000, now none"),
+    (f"key, {WINDOW}", content(), "the window .* was none, now 3600000000, 3600000000, 0"),
+    (f"key, {WINDOW}", content(window=[HOUR_US, 1_000_000, 0]), "the window .* was 3600000000, 1"),
+    (f"key, session_{WINDOW}", content(window=HOUR), "now sessions, 3600000000"),
+    ("value", content(), "how records of a group meet was by their key, now through an internal"),
+    ("key", content(route=BETWEEN), "how records of a group meet was through an internal topic"),
+    ("key", '{"left": [], "right": [], "keeps": []}', "it was kept for a join of two inputs"),
+]
+
+
+@pytest.mark.parametrize(("groups", "kept", "changed"), CHANGED_GROUPS)
+def test_what_the_file_shows_to_be_impossible_needs_no_spark(
+    groups: str, kept: str, changed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = planned(
+        monkeypatch, tmp_path, grouped("offset"), grouped(groups), {SHAPE: [kept]}, Spark()
+    )
+    assert [*found.impossible] == ["P"]
+    with pytest.raises(ConfigError, match=changed) as error:
+        require_usable_state(found)
+    assert "pipeline apply --lose P" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("group_by", "kept"),
+    [
+        ("{key: true}", content(window=SESSION)),
+        ("{key: true, window: 1 h}", content()),
+        ("{}", content()),
+        ("{key: true}", content(route=BETWEEN)),
+    ],
+)
+def test_state_of_a_function_with_other_groups_is_impossible(
+    group_by: str, kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after = grouped_frame(group_by)
+    found = planned(monkeypatch, tmp_path, None, after, {SHAPE: [kept]}, Spark())
+    assert [*found.impossible] == ["P"]
+
+
+def test_windows_of_a_function_begin_at_any_of_their_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = content(window=[HOUR_US, HOUR_US, 5 * HOUR_US])
+    spark = Spark(Content(kept))
+    after = grouped_frame("{key: true, window: 1 h}")
+    found = planned(monkeypatch, tmp_path, None, after, {SHAPE: [kept]}, spark)
+    assert found.impossible == {}
+    assert spark.asked == 1
+
+
+def test_code_of_a_function_that_stays_the_same_is_not_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = grouped_frame("{key: true}")
+    found = planned(monkeypatch, tmp_path, text, text, {SHAPE: [content()]}, Spark())
+    assert {store.effect for store in found.stores} == {StateEffect.KEPT}
+    assert {store.reason for store in found.stores} == {
+        "if tests.user_code.grouped_frames:totals keeps the same"
+    }
+
+
+def test_state_of_another_spark_is_unchecked_if_the_query_stays_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its tasks run on; this host may not have the Spark of the TaskManagers."""
+    text, kept = grouped("key"), content(spark="3.5")
+    found = planned(monkeypatch, tmp_path, text, text, {SHAPE: [kept]}, Spark())
+    assert {store.effect for store in found.stores} == {StateEffect.UNCHECKED}
+    assert "it was kept by Spark 3.5, and here is Spark" in found.stores[0].reason
+    require_usable_state(found)
+
+
+def test_state_of_a_processor_that_was_gone_is_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    others = ["state_topic_P_groups_job"]
+    kept = {SHAPE: [content()]}
+    spark = Spark(Content(content()), Content(content(groups=["int"])))
+    found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
+    assert set(effects(found).values()) == {StateEffect.FOUND}
+    found = planned(monkeypatch, tmp_path, None, grouped("key"), kept, spark, others=others)
+    assert set(effects(found).values()) == {StateEffect.IMPOSSIBLE}
+
+
+def test_state_of_a_renamed_query_is_read_under_its_former_id(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after = grouped("key").replace("id: P", "id: Q, was: P")
+    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: [content()]}, Spark())
+    assert set(effects(found).values()) == {StateEffect.KEPT}
+    after = after.replace("GROUP BY key", f"GROUP BY key, {WINDOW}")
+    found = planned(monkeypatch, tmp_path, grouped("key"), after, {SHAPE: [content()]}, Spark())
+    assert [*found.impossible] == ["Q"]
+
+
+def test_spark_is_asked_once_about_the_same_query(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spark = Spark(Content(content()))
+    contents = KeptContents(CONFIG, spark.ask)
+    spec = in_kafka(grouped("key"), INPUTS, tmp_path).processor("P").spec
+    for _ in range(2):
+        contents.compare({"P": (None, spec, [content()])})
+    assert spark.asked == 1
+
+
+JOIN = (
+    "SELECT l.value FROM a l {kind}JOIN b r ON l.key = r.key "
+    "AND r.timestamp BETWEEN l.timestamp AND l.timestamp + INTERVAL 1 HOUR"
+)
+
+
+def joined(kind: str = "", grace: str = "") -> str:
+    query = JOIN.format(kind=kind)
+    more = f", grace: {grace}" if grace else ""
+    return SOURCES + f'- {{id: P, type: sql, query: "{query}", from: [a, b], to: [c]{more}}}'
+
+
+JOIN_CONTENT = json.dumps({"left": ["key string"], "right": ["key string"], "keeps": []})
+
+
+def test_join_is_compared_by_its_columns_and_its_kind(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = {SHAPE: [JOIN_CONTENT]}
+    more = json.dumps({"left": ["key string", "n int"], "right": ["key string"], "keeps": []})
+    same = planned(monkeypatch, tmp_path, joined(), joined(grace="5 s"), kept, Spark())
+    assert set(effects(same).values()) == {StateEffect.KEPT}
+    outer = joined("LEFT ", "5 s")
+    kind = planned(monkeypatch, tmp_path, joined(), outer, kept, Spark())
+    assert "the kind of the join (INNER, LEFT, RIGHT or FULL) was another" in kind.impossible["P"]
+    other = joined().replace("l.value", "r.value")
+    columns = planned(monkeypatch, tmp_path, joined(), other, kept, Spark(Content(more)))
+    assert (
+        "of a, it has the columns key string, and now key string, n int"
+        in (columns.impossible["P"])
+    )
+    groups = {SHAPE: [content()]}
+    was_grouped = planned(monkeypatch, tmp_path, grouped("key"), joined(), groups, Spark())
+    assert "it was kept for groups, and not for a join" in was_grouped.impossible["P"]
+
+
+# --- lost state ---
+
+
+def test_state_that_is_given_up_is_lost_with_what_is_on_its_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    after = grouped(f"value, {WINDOW}")
+    kept = {SHAPE: [content(route=BETWEEN)]}
+    found = planned(monkeypatch, tmp_path, grouped("value"), after, kept, Spark(), lose=["P"])
+    assert found.impossible == {}
+    assert effects(found) == {
+        "windows": StateEffect.NEW,
+        "windows-times": StateEffect.NEW,
+        "shape": StateEffect.LOST,
+        "groups": StateEffect.LEFT,
+    }
+    assert found.lost.inputs == {("P", "groups-repartition")}
+    assert {processor for processor, _ in found.lost.stores} == {"P"}
+
+
+def test_tables_of_a_query_are_not_lost_with_its_groups(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = with_table(LATEST, " GROUP BY i.key")
+    kept = {SHAPE: [content(window=HOUR)]}
+    found = planned(monkeypatch, tmp_path, text, text, kept, Spark(), lose=["P"])
+    assert effects(found) == {
+        "table-t": StateEffect.KEPT,
+        "groups": StateEffect.LOST,
+        "shape": StateEffect.LOST,
+    }
+
+
+@pytest.mark.parametrize("id_", ["p", "Q", "X"])
+def test_processor_without_state_cannot_lose_it(id_: str, tmp_path: Path) -> None:
+    text = grouped("key") + "\n- {id: Q, type: forward, from: [a], to: [c]}"
+    with pytest.raises(ConfigError, match=f'no processor "{id_}" with state'):
+        processors_to_lose(in_kafka(text, INPUTS, tmp_path), [id_])
+
+
+# --- tables ---
+
+
+def with_table(table: str, groups: str = "") -> str:
+    query = f"SELECT i.value FROM input i JOIN t ON i.key = t.key{groups}"
+    if groups:
+        query = query.replace("i.value", "count(*) AS value", 1)
+    return (
+        f'{SOURCES}- {{id: P, type: sql, query: "{query}", from: [a], tables: {{t: {table}}}, '
+        "to: [c]}"
+    )
+
+
+LATEST, HISTORY = "{topic: b}", "{topic: b, history: 1 d}"
+KEPT = "state_topic_P_table-t_job"
+KEPT_HISTORY = "state_topic_P_table-t-history_job"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (LATEST, HISTORY, "was kept without a history, in another format, and would begin empty"),
+        (HISTORY, LATEST, "was kept with a history, in another format, and would begin empty"),
+    ],
+)
+def test_table_that_was_kept_in_another_way_is_impossible(
+    before: str, after: str, problem: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = planned(monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark())
+    assert problem in found.impossible["P"]
+    lost = planned(
+        monkeypatch, tmp_path, with_table(before), with_table(after), {}, Spark(), lose=["P"]
+    )
+    assert lost.impossible == {}
+    assert {store.effect for store in lost.stores} == {StateEffect.LOST, StateEffect.LEFT}
+
+
+def test_table_of_the_processor_in_front_of_groups_is_looked_at_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    text = with_table(HISTORY, " GROUP BY i.value")
+    others = ["state_topic_P-rows_table-t_job"]
+    found = planned(monkeypatch, tmp_path, None, text, {}, Spark(), others=others)
+    assert [*found.impossible] == ["P-rows"]
+    found = planned(monkeypatch, tmp_path, None, text, {}, Spark(), others=[KEPT])
+    assert found.impossible == {}
+
+
+@pytest.mark.parametrize(
+    ("table", "kept"),
+    [
+        (HISTORY, KEPT_HISTORY),
+        ("{topic: b, history: 2 h}", KEPT_HISTORY),
+        (LATEST, KEPT),
+        (HISTORY, "state_topic_Q_table-t_job"),
+        ("{topic: b, global: true}", KEPT_HISTORY),
+    ],
+)
+def test_table_that_was_kept_in_the_same_way_or_not_at_all_is_fine(
+    table: str, kept: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for others in ([kept], []):
+        found = planned(monkeypatch, tmp_path, None, with_table(table), {}, Spark(), others=others)
+        assert found.impossible == {}

@@ -1,0 +1,171 @@
+"""Which stores can go on with their state, as far as their contents say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import (
+    SINK,
+    SOURCE,
+    LoggedStore,
+    PipelineProcessor,
+    StoreContent,
+)
+from kafka_pipeline.common.pipelines.specs import ClassSpec, StoreSpec, TopologySpec
+from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.deployment.desired_state import (
+    PipelineVersion,
+    version_from_json,
+    version_to_json,
+)
+from kafka_pipeline.deployment.plan import StateEffect, plan
+from tests.unit.deployment.test_plan import JOB
+from tests.unit.streams.pipeline.loading import load
+
+NAMES = TopicNames("job", "in", "out")
+CONTENT = StoreContent(family="window", key="string", value="json", windows="of 10 ms, every 5 ms")
+UNKNOWN = "are not compared"
+
+
+def topology(content: StoreContent | None, **others: object) -> Pipeline:
+    stores = (structs.replace(LoggedStore("S", content=content), **others),)
+    spec = TopologySpec(code="m:f", group="G")
+    return Pipeline((PipelineProcessor("T-G", spec, (SINK,), (SOURCE,), stores=stores),), NAMES, 1)
+
+
+def verdict(before: Pipeline, after: Pipeline) -> tuple[StateEffect, str]:
+    topics = [spec.name for spec in before.data_topics(1)]
+    (store,) = plan(before, after, topics).stores
+    return store.effect, store.reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (
+            {"family": "session", "windows": "of sessions with a gap of 3 ms"},
+            "is a window, and now",
+        ),
+        ({"windows": "of 10 ms, every 10 ms"}, "has windows of 10 ms, every 5 ms, and now of 10"),
+        ({"key": "bytes"}, "has keys by the serde string, and now bytes is wanted"),
+        ({"value": "integer"}, "has values by the serde json, and now integer is wanted"),
+    ],
+)
+def test_store_with_another_content_is_impossible(changed: dict[str, str], reason: str) -> None:
+    after = topology(structs.replace(CONTENT, **changed))
+    effect, found = verdict(topology(CONTENT), after)
+    assert effect is StateEffect.IMPOSSIBLE
+    assert reason in found
+    assert plan(topology(CONTENT), after, ["state_topic_T-G_S_job"]).impossible == {"T-G": found}
+
+
+def test_retention_and_place_of_a_store_may_change() -> None:
+    policy = {"cleanup.policy": "compact,delete", "retention.ms": "7"}
+    after = topology(CONTENT, topic_config=policy, persistent=False)
+    assert verdict(topology(CONTENT), after) == (StateEffect.KEPT, "")
+
+
+def test_store_of_a_version_without_contents_is_kept_with_a_remark() -> None:
+    effect, reason = verdict(topology(None), topology(CONTENT))
+    assert effect is StateEffect.KEPT
+    assert UNKNOWN in reason
+
+
+def test_version_keeps_the_contents_of_its_stores() -> None:
+    written = PipelineVersion(1, topology(CONTENT), "", 0, "me")
+    read = version_from_json(version_to_json(written), NAMES)
+    assert read.pipeline == written.pipeline
+    former = PipelineVersion(1, topology(None), "", 0, "me")
+    assert "content" not in version_to_json(former)["processors"][0]["stores"][0]
+
+
+def with_store(store: str) -> Pipeline:
+    return load(f'- {{id: C, type: "shop:C", to: [sink], stores: [{{name: S, {store}}}]}}', JOB)
+
+
+@pytest.mark.parametrize("has_contents", [True, False])
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("value: integer", "value: integer", ""),
+        ("value: integer", "value: integer, persistent: false", ""),
+        ("value: integer", "value: json", "has values by the serde integer, and now json"),
+        ("key: string", "key: bytes", "has keys by the serde string, and now bytes"),
+        ("type: key_value", "type: timestamped_key_value", "is a key-value, and now timestamped"),
+        (
+            "type: window, retention_ms: 9, window_size_ms: 3",
+            "type: window, retention_ms: 7, window_size_ms: 3",
+            "",
+        ),
+        (
+            "type: window, retention_ms: 9, window_size_ms: 3",
+            "type: window, retention_ms: 9, window_size_ms: 4",
+            "has windows of 3 ms, and now of 4 ms",
+        ),
+        (
+            "type: session, retention_ms: 9",
+            "type: session, retention_ms: 5",
+            "",
+        ),
+    ],
+)
+def test_stores_of_a_class_are_compared(
+    before: str, after: str, reason: str, has_contents: bool
+) -> None:
+    """Even those of versions that do not say what their stores have: the class's spec does."""
+    former = with_store(before)
+    if not has_contents:
+        (processor,) = former.processors
+        stores = tuple(structs.replace(store, content=None) for store in processor.stores)
+        former = replace(former, processors=(replace(processor, stores=stores),))
+    effect, found = verdict(former, with_store(after))
+    assert effect is (StateEffect.IMPOSSIBLE if reason else StateEffect.KEPT)
+    assert reason in found if reason else found == ""
+
+
+@pytest.mark.parametrize("type_", ["key_value", "timestamped_key_value", "window", "session"])
+def test_spec_of_a_class_says_the_same_as_its_store(type_: str) -> None:
+    times = {"window": ", retention_ms: 9, window_size_ms: 3", "session": ", retention_ms: 9"}
+    loaded = with_store(f"type: {type_}, key: string, value: json{times.get(type_, '')}")
+    (processor,) = loaded.processors
+    spec = processor.spec
+    assert isinstance(spec, ClassSpec)
+    assert isinstance(spec.stores[0], StoreSpec)
+    bare = replace(
+        processor, stores=tuple(structs.replace(each, content=None) for each in processor.stores)
+    )
+    assert verdict(replace(loaded, processors=(bare,)), loaded) == (StateEffect.KEPT, "")
+
+
+def dsl(builder: str, **config: object) -> Pipeline:
+    given = ", ".join(f"{name}: {value}" for name, value in config.items())
+    code = f"tests.user_code.changed_windows:{builder}"
+    return load(f"- {{id: W, type: topology, builder: '{code}', config: {{{given}}}}}", JOB)
+
+
+@pytest.mark.parametrize(
+    ("builder", "before", "after", "reason"),
+    [
+        ("tumbling", {"size_ms": 10}, {"size_ms": 20}, "has windows of 10 ms, every 10 ms"),
+        ("hopping", {"advance_ms": 5}, {"advance_ms": 2}, "has windows of 10 ms, every 5 ms"),
+        ("sessions", {"gap_ms": 5}, {"gap_ms": 6}, "has windows of sessions with a gap of 5 ms"),
+        ("sliding", {"difference_ms": 5}, {"difference_ms": 6}, "has windows that slide, of 5 ms"),
+        ("days", {"tz": "UTC"}, {"tz": "Europe/Berlin"}, "has windows of 1 day in UTC"),
+        ("tumbling", {"grace_ms": 5}, {"grace_ms": 90}, ""),
+        ("joined", {"within_ms": 5}, {"within_ms": 50}, ""),
+        ("counted", {"serde": "json"}, {"serde": "string"}, "has values by the serde"),
+    ],
+)
+def test_windows_and_serdes_of_the_dsl_are_compared(
+    builder: str, before: dict[str, object], after: dict[str, object], reason: str
+) -> None:
+    former, later = dsl(builder, **before), dsl(builder, **after)
+    topics = [spec.name for spec in former.data_topics(1)]
+    found = plan(former, later, topics)
+    assert bool(found.impossible) is bool(reason)
+    assert all(reason in each for each in found.impossible.values())
+    assert plan(former, former, topics).impossible == {}
