@@ -64,19 +64,20 @@ class Config:
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. With `on_new_partitions` "read", processors without state read
-    partitions that a source gets while the job runs. `state_dir` is absolute. With
-    `log_record_values`, reasons and logs have messages that may quote records. `metrics_port`
-    (0..65535) is where each daemon shows its metrics, at `metrics_host`, `state_port` where a
-    TaskManager answers queries of state, at `state_host`, and `console_port` where the JobManager
-    serves its console; 0 is a free port, `None` is off. `console_names` are further host names that
-    the console answers to, and `console_token_file` has the token for its actions; `None` is read-
-    only. With `console_records`, which needs a token, it shows records. `control_key` is what
-    `control_key_file` holds: with it, control records are signed. `modules` are the Python modules
-    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
-    the absolute folders that are searched for them first. `tables` says what lookup tables may be
-    read from, and `secrets` what references may read, regardless of pipelines and control records.
-    `kafka` holds librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it
-    may hold passwords, so `repr` omits it.
+    partitions that a source gets while the job runs. `state_dir` and `savepoint_dir` are
+    absolute. With `log_record_values`, reasons and logs have messages that may quote records.
+    `metrics_port` (0..65535) is where each daemon shows its metrics, at `metrics_host`,
+    `state_port` where a TaskManager answers queries of state, at `state_host`, and
+    `console_port` where the JobManager serves its console; 0 is a free port, `None` is off.
+    `console_names` are further host names that the console answers to, and `console_token_file`
+    has the token for its actions; `None` is read-only. With `console_records`, which needs a
+    token, it shows records. `control_key` is what `control_key_file` holds: with it, control
+    records are signed. `modules` are the Python modules and packages with user code; nothing
+    else is ever imported for a pipeline. `python_path` holds the absolute folders that are
+    searched for them first. `tables` says what lookup tables may be read from, and `secrets`
+    what references may read, regardless of pipelines and control records. `kafka` holds
+    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
+    passwords, so `repr` omits it.
     """
 
     server_ip: str
@@ -96,6 +97,7 @@ class Config:
     num_standby_replicas: int = 0
     on_new_partitions: OnNewPartitions = "read"
     state_dir: Path = Path("state")
+    savepoint_dir: Path = Path("savepoints")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
     log_record_values: bool = False
@@ -164,8 +166,9 @@ def _private(config: Config, path: Path) -> Iterator[Path]:
     """Yield the files and folders that the configuration of a file keeps from tables."""
     yield path.absolute()
     yield from filter(None, (config.control_key_file, config.console_token_file))
-    if not path.absolute().is_relative_to(config.state_dir):
-        yield config.state_dir
+    for kept in (config.state_dir, config.savepoint_dir):
+        if not path.absolute().is_relative_to(kept):
+            yield kept
     yield from config.secrets.files
     yield from kafka_files(config.kafka)
 
@@ -250,6 +253,9 @@ def _read(
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
         on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
         state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
+        savepoint_dir=_path(
+            fields, "savepoint_dir", fields.text(keys.SAVEPOINT_DIR), folder, problems
+        ),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         log_record_values=fields.boolean(keys.LOG_RECORD_VALUES),
