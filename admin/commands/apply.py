@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,14 +10,15 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.cli import run_command
-from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at
-from kafka_pipeline.deployment.desired_state import is_restoring
+from kafka_pipeline.deployment.deploy import CONFIRM_WITHIN_S, Proposal, deploy, look_at
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, is_restoring
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.following import follow
 
@@ -32,6 +32,24 @@ Timeout = Annotated[
     typer.Option(metavar="SECONDS", min=0, help="How long to wait; forever by default."),
 ]
 
+ConfirmWithin = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="How long tasks may try to come up before the job goes back to the version that it "
+        "had; 0 turns this off.",
+    ),
+]
+
+Savepoint = Annotated[
+    bool,
+    typer.Option(
+        "--savepoint/--no-savepoint",
+        help="Whether to make a savepoint first if state may get another format.",
+    ),
+]
+
 _REST_TIMEOUT_S = 300
 
 
@@ -43,6 +61,10 @@ class _Wanted:
     yes: bool
     wait: bool
     timeout_s: float | None
+    confirm_within_s: float = 0
+    """How long the version is on trial; 0 is without one."""
+    savepoint: bool = False
+    """Whether to make a savepoint if state may get another format."""
 
 
 @run_command
@@ -53,18 +75,23 @@ def apply(
     yes: Yes = False,
     wait: Wait = True,
     timeout_s: Timeout = None,
+    confirm_within: ConfirmWithin = CONFIRM_WITHIN_S,
+    savepoint: Savepoint = True,
 ) -> None:
     """Make this the pipeline of the job, while all that stays the same runs on.
 
     Shows what changes, asks if something is taken away, writes a new version, and follows how the
     JobManager brings it about. Records between processors that are taken away are processed first.
-    Interrupting the command does not stop the change.
+    A version that does not come up is rolled back by the JobManager. If state may get another
+    format, a savepoint is made first. Interrupting the command stops neither the change nor its way
+    back.
 
-    Exit codes: 0 done, 1 a task failed, or one that has failed holds the change up, or the answer
-    was no, 2 the pipeline cannot run in this job, 3 Kafka is not there, or time is up.
+    Exit codes: 0 done, 1 the version was rolled back, or a task failed, or one that has failed
+    holds the change up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka is
+    not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
-    wanted = _Wanted(dry_run, yes, wait, timeout_s)
+    wanted = _Wanted(dry_run, yes, wait, timeout_s, confirm_within, savepoint)
     _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
 
 
@@ -87,19 +114,27 @@ def rollback(
     """
     settings = load_config(config)
     deployment = read_deployment(settings, connected(settings))
-    numbers = deployment.numbers
-    wish = deployment.wish
-    if wish is None:
+    version = _former(deployment, to)
+    _change(settings, version.pipeline, version.text, _Wanted(dry_run, yes, wait, timeout_s))
+
+
+def _former(deployment: Deployment, to: int | None) -> PipelineVersion:
+    """Return the version to go back to; by default, the one before.
+
+    Raises `ConfigError` if there is no such version.
+    """
+    numbers, newest = deployment.numbers, deployment.newest
+    if newest is None:
         raise ConfigError("this job has no pipeline yet: there is nothing to go back to")
-    before = [number for number in numbers if number < (wish.next or wish.version)]
-    wanted = to or max(before, default=0)
+    # What the JobManager has gone back from is not gone back to.
+    since = newest.takes_back.to if newest.takes_back else newest.number
+    wanted = to or max((number for number in numbers if number < since), default=0)
     if wanted not in numbers:
         has = f"versions {numbers[0]} to {numbers[-1]}"
         raise ConfigError(
             f"this job has no version {wanted or 'before the first one'}: it has {has}"
         )
-    version = deployment.version(wanted)
-    _change(settings, version.pipeline, version.text, _Wanted(dry_run, yes, wait, timeout_s))
+    return deployment.version(wanted)
 
 
 def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> None:
@@ -110,6 +145,9 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     if deployment.coming is not None:
         waits = f"version {deployment.coming.number} does not run yet"
         typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")
+    changes = state_changes(deployment, complete)
+    for line in (*changes, *former_savepoint(deployment)) if changes else ():
+        typer.echo(line)
     if wanted.dry_run:
         return
     if complete.renames and (found.renamed or is_restoring(deployment.wish)):
@@ -119,7 +157,9 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
-    number = deploy(Proposal(complete, text), config, admin, agreed=found.losses)
+    made = make_savepoint(config, admin, deployment) if changes and wanted.savepoint else ""
+    proposal = Proposal(complete, text, made)
+    number = deploy(proposal, config, admin, found.losses, wanted.confirm_within_s)
     if wanted.wait:
         follow(config, admin, number, wanted.timeout_s, typer.echo)
     else:
@@ -135,7 +175,7 @@ def _rename(config: Config, admin: Admin, proposal: Proposal) -> int:
 
     # The name is the same when the command is repeated.
     ids = "-".join(sorted(proposal.pipeline.renames))
-    folder = Path(f"rename-{config.job_name or 'job'}-{ids}")
+    folder = config.savepoint_dir / f"rename-{config.job_name or 'job'}-{ids}"
     rebuild = Rebuild(config, admin, folder, lambda line: typer.echo(line, err=True))
     number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=False)
     typer.echo(f"{folder} is a savepoint of the job as it was before")

@@ -1,0 +1,80 @@
+"""The savepoint that `pipeline apply` makes by itself."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    TakenBack,
+    Wish,
+    records,
+)
+from kafka_pipeline.operations.savepoints import create
+from tests.unit.deployment.test_state_formats import CLASS, NAMES, QUERY, job
+
+BEFORE = PipelineVersion(1, job(CLASS), "", 0, "ada")
+
+
+def deployed(*versions: PipelineVersion) -> Deployment:
+    made = Deployment(NAMES)
+    for version in (BEFORE, *versions):
+        for record in records(NAMES, Wish(version=version.number), version):
+            made.take(record)
+    return made
+
+
+def test_state_that_may_change_is_named() -> None:
+    assert state_changes(Deployment(NAMES), job(QUERY)) == []
+    assert state_changes(deployed(), job(CLASS)) == []
+    assert state_changes(deployed(), job(QUERY)) == [
+        'the state of "A" may get another format: it was shop:Totals, and becomes sql'
+    ]
+
+
+def test_savepoint_of_the_version_that_runs_or_that_was_rolled_back_is_named() -> None:
+    assert former_savepoint(deployed()) == []
+    second = PipelineVersion(2, job(QUERY), "", 0, "ada", savepoint="host:/s")
+    (line,) = former_savepoint(deployed(second))
+    assert line.startswith("host:/s is a savepoint of the job as it was before")
+    back = TakenBack(version=2, to=1, reason="A_0 is FAILED", savepoint="host:/s")
+    third = PipelineVersion(3, job(CLASS), "", 0, "ada", back)
+    assert former_savepoint(deployed(second, third)) == [line]
+    assert "host:/s is a savepoint of the job as it was before" in back.text
+
+
+def test_savepoint_is_made_below_its_folder_and_never_twice_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config: Any = SimpleNamespace(job_name="job", savepoint_dir=tmp_path / "savepoints")
+
+    class Creation:
+        def __init__(self, _config: object, _admin: object, folder: Path, _say: object) -> None:
+            self.folder = folder
+
+        def carry_out(self, **_: object) -> None:
+            self.folder.mkdir(parents=True)
+
+    monkeypatch.setattr(create, "Creation", Creation)
+    host = socket.gethostname()
+    wanted = tmp_path / "savepoints" / "apply-job-version-2"
+    admin: Any = None
+    assert make_savepoint(config, admin, deployed()) == f"{host}:{wanted}"
+    assert make_savepoint(config, admin, deployed()) == f"{host}:{wanted}-2"
+    assert f"{wanted} is a savepoint of the job as it was before" in capsys.readouterr().out
+
+    def refuse(*_: object, **__: object) -> None:
+        raise UnavailableError("the job does not come to rest")
+
+    monkeypatch.setattr(Creation, "carry_out", refuse)
+    with pytest.raises(UnavailableError):
+        make_savepoint(config, admin, deployed())
+    assert "unless you say --no-savepoint" in capsys.readouterr().err
