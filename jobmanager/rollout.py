@@ -35,7 +35,7 @@ from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.purge import ArcPurger
 from kafka_pipeline.jobmanager.state import JobManagerState
 from kafka_pipeline.jobmanager.topic_watch import TopicWatch
-from kafka_pipeline.jobmanager.trial import Rejected, VersionTrial
+from kafka_pipeline.jobmanager.trial import Rejected, VersionTrial, late_writers
 
 _RETRY_S = 5.0
 _TRIAL_LOOK_S = 0.2
@@ -75,6 +75,8 @@ class Rollout:
         self._trial: VersionTrial | None = None
         self._taken_back: TakenBack | None = None
         """Which version the job has gone back from last, unless another one was applied since."""
+        self._late: frozenset[str] = frozenset()
+        """Who is held on the way back from a version, as when it was on trial."""
         self._look_at_s = 0.0
         self._write_at_s = 0.0
 
@@ -137,7 +139,9 @@ class Rollout:
         back = (coming or version).takes_back
         if back is not None and back != self._taken_back:
             logger.error("a version was rolled back", reason=back.text)
-        self._taken_back = back
+        self._taken_back, self._late = back, frozenset()
+        if coming is not None and coming.takes_back is not None:
+            self._late = late_writers(coming.pipeline, version.pipeline, self._seen)
         self._watch(version, self._seen.stop)
         self._stop_drain()
         self._change, self._trial, self._write_at_s, self._held_up = None, None, 0.0, ()
@@ -173,11 +177,18 @@ class Rollout:
         stop = self._seen.stop
         return self._seen.drains if stop is None else stop.drains
 
+    @property
+    def _to_hold(self) -> frozenset[str]:
+        """The processors that have to wait, for arcs that are drained or for their readers."""
+        if self._change is None:
+            return self._trial.held if self._trial else frozenset()
+        readers = {arc.reader for arc in self._change.left}
+        return self._change.held | (self._late - readers)
+
     def _event(self) -> PipelineChanged:
         assert self._version is not None
         assert self._seen is not None
-        waits = self._change or self._trial
-        self._held = waits.held if waits else frozenset()
+        self._held = self._to_hold
         if self._seen.stop is not None and self._change is None:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
@@ -207,7 +218,7 @@ class Rollout:
                 "the change cannot be completed now",
                 lambda deployment, seen: (seen.running(deployment.version(number)),),
             )
-        elif change.held != self._held:
+        elif self._to_hold != self._held:
             yield self._event()
 
     def _look_for_failed(
@@ -241,7 +252,7 @@ class Rollout:
             )
         elif verdict is not None:
             self._write("the version cannot be confirmed now", lambda _, seen: (seen.confirmed(),))
-        elif trial.held != self._held:
+        elif self._to_hold != self._held:
             yield self._event()
 
     def _write(self, problem: str, change: Callable[[Deployment, Wish], _Written]) -> None:

@@ -54,14 +54,7 @@ class VersionTrial:
     def __init__(self, before: Pipeline, after: Pipeline, wish: Wish, interval_ms: int) -> None:
         """Take the version to go back to, the one on trial, and the wish, which has a trial."""
         assert wish.trial is not None
-        had = {each.task: each.fingerprint for each in replicas(before, 0, wish.restarts)}
-        self.tasks = {
-            each.task: each.fingerprint
-            for each in replicas(after, 0, wish.restarts)
-            if had.get(each.task) != each.fingerprint
-            and each.task.processor not in wish.paused
-            and str(each.task) not in wish.paused_tasks
-        }
+        self.tasks = _changed(before, after, wish)
         """The tasks that have to come up, with their fingerprints."""
         self._of: dict[str, list[TaskId]] = {}
         for task in self.tasks:
@@ -131,6 +124,24 @@ class VersionTrial:
             f"{first.task} is {first.state} after {self._within_ms / 1000:g} s of trying"
             f"{_why(first)}{more}"
         )
+
+
+def late_writers(before: Pipeline, after: Pipeline, wish: Wish) -> frozenset[str]:
+    """Return the processors that are held at the beginning of a trial."""
+    changed = {task.processor: task for task in _changed(before, after, wish)}
+    return frozenset(writer for writer, readers in _readers(after, changed).items() if readers)
+
+
+def _changed(before: Pipeline, after: Pipeline, wish: Wish) -> dict[TaskId, str]:
+    """Return the tasks that `after` adds or changes and that are to run, with fingerprints."""
+    had = {each.task: each.fingerprint for each in replicas(before, 0, wish.restarts)}
+    return {
+        each.task: each.fingerprint
+        for each in replicas(after, 0, wish.restarts)
+        if had.get(each.task) != each.fingerprint
+        and each.task.processor not in wish.paused
+        and str(each.task) not in wish.paused_tasks
+    }
 
 
 def _readers(after: Pipeline, touched: Mapping[str, object]) -> dict[str, set[str]]:

@@ -170,6 +170,18 @@ def test_arcs_that_the_rolled_back_version_has_made_are_drained_first(job: Job) 
     assert job.deployment.newest.takes_back is not None
 
 
+def test_writers_stay_held_on_the_way_back_unless_they_have_to_drain(job: Job) -> None:
+    first = leader(job)
+    failed = graph("A B C D", A=7, B=7)
+    job.write(ON_TRIAL, failed)
+    assert [event.held for event in job.advance(first)] == [{"A", "B", "C"}]
+    job.report(TaskState.FAILED, failed, "D")
+    job.advance(first)
+    assert job.wish == Wish(version=2, next=3)
+    job.state.is_settled = False  # nothing is drained here
+    assert [event.held for event in job.advance(first)] == [{"A", "B", "C"}]
+
+
 def test_user_who_applies_meanwhile_wins(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     first = leader(job)
     job.write(ON_TRIAL, AFTER)
