@@ -30,7 +30,8 @@ def orderly_end() -> Iterator[None]:
         raise SystemExit(128 + interruption.number) from None
     finally:
         for number, handler in former.items():
-            signal.signal(number, handler)
+            if handler is not None:  # None is one that Python did not install
+                signal.signal(number, handler)
 
 
 class Signals:

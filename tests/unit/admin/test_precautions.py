@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
+from kafka_pipeline.admin.signals import orderly_end
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
@@ -49,6 +53,24 @@ def test_savepoint_of_the_version_that_runs_or_that_was_rolled_back_is_named() -
     third = PipelineVersion(3, job(CLASS), "", 0, "ada", back)
     assert former_savepoint(deployed(second, third)) == [line]
     assert "host:/s is a savepoint of the job as it was before" in back.text
+
+
+def test_signal_ends_what_it_interrupts_in_order() -> None:
+    former = signal.getsignal(signal.SIGTERM)
+    ended = []
+
+    @orderly_end()
+    def interrupted() -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        finally:
+            ended.append(signal.getsignal(signal.SIGTERM))
+
+    with pytest.raises(SystemExit) as caught:
+        interrupted()
+    assert (caught.value.code, ended) == (128 + signal.SIGTERM, [signal.SIG_IGN])
+    assert signal.getsignal(signal.SIGTERM) == former
 
 
 def test_savepoint_is_made_below_its_folder_and_never_twice_in_one(
