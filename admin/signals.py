@@ -19,6 +19,21 @@ class Interrupted(ControlFlow):
         self.number = number
 
 
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Let signals end the block as an exception would, and then this process."""
+    former = {number: signal.getsignal(number) for number in _NUMBERS}
+    Signals().install()
+    try:
+        yield
+    except Interrupted as interruption:
+        raise SystemExit(128 + interruption.number) from None
+    finally:
+        for number, handler in former.items():
+            if handler is not None:  # None is one that Python did not install
+                signal.signal(number, handler)
+
+
 class Signals:
     """The signal handlers of this process; for its main thread."""
 

@@ -19,6 +19,7 @@ from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
     PipelineVersion,
+    Trial,
     Wish,
     is_same,
     require_no_stop,
@@ -29,15 +30,22 @@ from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor
 from kafka_pipeline.deployment.plan import Plan, plan
 from kafka_pipeline.deployment.prepare import prepared
 
+CONFIRM_WITHIN_S = 120.0
+"""How long the tasks of a version may try to come up, unless somebody says otherwise."""
+
 logger = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A pipeline that is to run, complete with what only Kafka knows, and its file's text."""
+    """A pipeline that is to run, complete with what only Kafka knows, and its file's text.
+
+    `savepoint` is that of `PipelineVersion`.
+    """
 
     pipeline: Pipeline
     text: str
+    savepoint: str = ""
 
 
 def deploy(
@@ -45,9 +53,14 @@ def deploy(
     config: Config,
     admin: Admin,
     agreed: Collection[str] | None,
+    *,
     kept: KeptState | None = None,
+    confirm_within_s: float = CONFIRM_WITHIN_S,
 ) -> int:
     """Have the job run a pipeline, unless it does; return the number of its version.
+
+    If it does not come up within `confirm_within_s`, the JobManager goes back to the version that
+    was confirmed last, if there is one; 0 is without a trial.
 
     Makes the topics that are missing. `agreed` has the losses of the plan that somebody agreed to;
     `None` agrees to any. If there are others, raises `ConfigError` that says what would be taken
@@ -81,14 +94,33 @@ def deploy(
         # Records that are left in arcs which are taken away are processed first.
         first = current.number if current and found.arcs else number
         wish = deployment.wish or Wish(version=number)
-        editor.write(wish.of(first, number if first != number else None), version)
+        trial = _trial(proposal.pipeline, deployment, confirm_within_s)
+        editor.write(wish.of(first, number if first != number else None, trial), version)
     return number
+
+
+def _trial(pipeline: Pipeline, deployment: Deployment, within_s: float) -> Trial | None:
+    """Return the trial of a new version: it goes back to the version that was confirmed last."""
+    wish, current = deployment.wish, deployment.current
+    if wish is None or current is None or not within_s:
+        return None
+    back_to = wish.trial.back_to if wish.trial else current.number
+    if is_same(deployment.version(back_to).pipeline, pipeline):
+        return None
+    return Trial(back_to=back_to, within_ms=max(int(within_s * 1000), 1))
 
 
 def new_version(deployment: Deployment, proposal: Proposal) -> PipelineVersion:
     """Return the version that a proposal becomes: the one after all that there are."""
     number = max(deployment.numbers, default=0) + 1
-    return PipelineVersion(number, proposal.pipeline, proposal.text, wall_clock_ms(), who())
+    return PipelineVersion(
+        number,
+        proposal.pipeline,
+        proposal.text,
+        wall_clock_ms(),
+        who(),
+        savepoint=proposal.savepoint,
+    )
 
 
 def plan_for(
@@ -143,7 +175,7 @@ def require_usable_state(found: Plan) -> None:
 
 
 def _same_as(pipeline: Pipeline, deployment: Deployment) -> int | None:
-    wanted = deployment.coming or deployment.current
+    wanted = deployment.newest
     if wanted is None or not is_same(wanted.pipeline, pipeline):
         return None
     return wanted.number

@@ -56,12 +56,37 @@ class UnreadableDeploymentError(ConfigError):
     """
 
 
+class TakenBack(Strict, frozen=True, kw_only=True):
+    """Which `version` did not come up on its trial, why, and to which one the job went back.
+
+    `savepoint` is that of the version that was rolled back.
+    """
+
+    version: Positive
+    to: Positive
+    reason: str
+    savepoint: str = ""
+
+    @property
+    def text(self) -> str:
+        """A clause for people."""
+        text = f"version {self.version} was rolled back to version {self.to}: {self.reason}"
+        if not self.savepoint:
+            return text
+        return (
+            f"{text}. If state does not fit version {self.to} any more: {self.savepoint} is a "
+            "savepoint of the job as it was before"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineVersion:
     """A pipeline that a job has run, or will run.
 
     `number` counts from 1. The pipeline contains the partition counts of its topics. `text` is the
-    content of its file; `made_by` is `user@host`.
+    content of its file; `made_by` is `user@host`. The JobManager made a version that has
+    `takes_back`. `savepoint` is the host and folder of a savepoint from before the change, which is
+    made if the format of state may change; "" if there is none.
     """
 
     number: int
@@ -69,6 +94,8 @@ class PipelineVersion:
     text: str
     made_at_ms: int
     made_by: str
+    takes_back: TakenBack | None = None
+    savepoint: str = ""
 
 
 class StopOrder(Strict, frozen=True, kw_only=True):
@@ -86,6 +113,16 @@ class StopOrder(Strict, frozen=True, kw_only=True):
     drains: bool = False
 
 
+class Trial(Strict, frozen=True, kw_only=True):
+    """That a version must come up, or else the job goes back to version `back_to`.
+
+    `within_ms` is how long tasks may try to come up, as the JobManager that leads measures it.
+    """
+
+    back_to: Positive
+    within_ms: Positive
+
+
 class Wish(Strict, frozen=True, kw_only=True):
     """The state that the JobManager must bring about.
 
@@ -96,7 +133,8 @@ class Wish(Strict, frozen=True, kw_only=True):
     finished. `restarts` counts the requested restarts of each processor or task. A `stop` has
     precedence over all else, and excludes a change of version. `task_managers` is the number of
     TaskManagers that may take part; a larger `tm_number` in the JobManager's config.yaml counts
-    instead.
+    instead. While there is a `trial`, `next`, or the `version` if there is no `next`, is not
+    confirmed yet.
     """
 
     version: Positive
@@ -107,6 +145,7 @@ class Wish(Strict, frozen=True, kw_only=True):
     restarts: Mapping[Name, Positive] = {}
     stop: StopOrder | None = None
     task_managers: Positive | None = None
+    trial: Trial | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if `paused_tasks` has an item that is not a task id."""
@@ -115,9 +154,9 @@ class Wish(Strict, frozen=True, kw_only=True):
         except ValueError as error:
             raise ValueError(f"paused_tasks: {error}") from error
 
-    def of(self, version: int, next_: int | None = None) -> Wish:
+    def of(self, version: int, next_: int | None = None, trial: Trial | None = None) -> Wish:
         """Return the same wish for another version, or for a change from it to the next one."""
-        return structs.replace(self, version=version, next=next_)
+        return structs.replace(self, version=version, next=next_, trial=trial)
 
     def running(self, version: PipelineVersion) -> Wish:
         """Return the same wish for a version that runs alone.
@@ -127,7 +166,7 @@ class Wish(Strict, frozen=True, kw_only=True):
         pipeline = version.pipeline
         ids, tasks = {each.id for each in pipeline.processors}, {*map(str, pipeline.tasks)}
         return structs.replace(
-            self.of(version.number),
+            self.of(version.number, trial=self.trial),
             paused=tuple(id_ for id_ in self.paused if id_ in ids),
             paused_tasks=tuple(task for task in self.paused_tasks if task in tasks),
         )
@@ -145,6 +184,10 @@ class Wish(Strict, frozen=True, kw_only=True):
     def with_stop(self, stop: StopOrder | None) -> Wish:
         """Return the same wish with this stop, or without one."""
         return structs.replace(self, stop=stop)
+
+    def confirmed(self) -> Wish:
+        """Return the same wish without a trial."""
+        return structs.replace(self, trial=None)
 
     def with_task_managers(self, number: int | None) -> Wish:
         """Return the same wish for so many TaskManagers; with `None`, config.yaml decides."""
@@ -269,6 +312,11 @@ class Deployment:
         number = None if self.wish is None else self.wish.next
         return None if number is None else self.version(number)
 
+    @property
+    def newest(self) -> PipelineVersion | None:
+        """The version to come, or else the current one. Raises as `version`."""
+        return self.coming or self.current
+
     def version(self, number: int) -> PipelineVersion:
         """Return a version.
 
@@ -282,6 +330,19 @@ class Deployment:
                 raise UnreadableDeploymentError(f"topic {topic}: version {number} is missing")
             self._read[number] = _read(record, lambda data: version_from_json(data, self.names))
         return self._read[number]
+
+    def taken_back(self, number: int) -> TakenBack | None:
+        """Return how a version was rolled back by the JobManager; None if it was not.
+
+        Versions that this engine cannot read are left out.
+        """
+        for later in self.numbers:
+            if later > number:
+                with suppress(UnreadableDeploymentError):
+                    found = self.version(later).takes_back
+                    if found is not None and found.version == number:
+                        return found
+        return None
 
     def former_inputs(self, number: int) -> dict[str, set[str]]:
         """Return the inputs of processors in all versions but this one, by processor.
@@ -341,6 +402,9 @@ def version_to_json(version: PipelineVersion) -> dict[str, Any]:
         "made_by": version.made_by,
         **_pipeline_to_json(version.pipeline),
         "text": version.text,
+        # Earlier versions of the engine ignore fields of a version that they do not know.
+        **({"takes_back": as_json(version.takes_back)} if version.takes_back else {}),
+        **({"savepoint": version.savepoint} if version.savepoint else {}),
     }
 
 
@@ -363,7 +427,15 @@ def version_from_json(data: Any, names: TopicNames) -> PipelineVersion:
         read.parallelism,
         read.partitions,
     )
-    return PipelineVersion(read.number, pipeline, read.text, read.made_at_ms, read.made_by)
+    return PipelineVersion(
+        read.number,
+        pipeline,
+        read.text,
+        read.made_at_ms,
+        read.made_by,
+        read.takes_back,
+        read.savepoint,
+    )
 
 
 def _processor_to_json(processor: PipelineProcessor) -> dict[str, Any]:
@@ -388,6 +460,8 @@ class _Version(Struct, frozen=True, kw_only=True):
     partitions: Mapping[Name, Positive]
     processors: tuple[_Processor, ...]
     text: str
+    takes_back: TakenBack | None = None
+    savepoint: str = ""
 
 
 def _processor(read: _Processor) -> PipelineProcessor:

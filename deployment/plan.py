@@ -268,17 +268,17 @@ def _arcs_that_go(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, bool
             targets.setdefault(writer, set()).add(arc.reader)
     for arc in arcs:
         if stay.get(arc.topic) != arc.reader:
-            yield arc, not _reached(arc.reader, targets).isdisjoint(arc.writers)
+            yield arc, not reached(arc.reader, targets).isdisjoint(arc.writers)
 
 
-def _reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:
+def reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:
     """Return the processors that something sent to `start` may come to, `start` included."""
-    reached, left = {start}, [start]
+    found, left = {start}, [start]
     while left:
-        new = set(targets.get(left.pop(), ())) - reached
-        reached |= new
+        new = set(targets.get(left.pop(), ())) - found
+        found |= new
         left += new
-    return reached
+    return found
 
 
 def _by_id(pipeline: Pipeline | None) -> dict[str, PipelineProcessor]:

@@ -60,8 +60,10 @@ def content_verdicts(
         had = former.get(processor.id)
         if had is None:
             continue
-        contents = _contents(had)
+        contents, topics = _contents(had), before.state_topics(had) if before else {}
         for name, content in _contents(processor).items():
+            if topics.get(name) != after.state_topics(processor).get(name):
+                continue  # it is not the same state
             kept = contents.get(name)
             if kept is None or content is None:
                 if name in contents and isinstance(had.spec, TopologySpec):

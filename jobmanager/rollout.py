@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from typing import TypeAlias
 
 import structlog
 
@@ -18,17 +20,29 @@ from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.deployment.arc_contents import held_up
 from kafka_pipeline.deployment.change import VersionChange
 from kafka_pipeline.deployment.deploy import Proposal, new_version
-from kafka_pipeline.deployment.desired_state import Deployed, PipelineVersion, StopOrder, Wish
+from kafka_pipeline.deployment.desired_state import (
+    Deployed,
+    Deployment,
+    PipelineVersion,
+    StopOrder,
+    TakenBack,
+    Wish,
+)
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
+from kafka_pipeline.deployment.plan import arcs_taken_away
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.purge import ArcPurger
 from kafka_pipeline.jobmanager.state import JobManagerState
 from kafka_pipeline.jobmanager.topic_watch import TopicWatch
+from kafka_pipeline.jobmanager.trial import Rejected, VersionTrial, late_writers
 
 _RETRY_S = 5.0
+_TRIAL_LOOK_S = 0.2
 
 logger = structlog.get_logger()
+
+_Written: TypeAlias = tuple[Wish] | tuple[Wish, PipelineVersion]
 
 
 class Rollout:
@@ -58,7 +72,13 @@ class Rollout:
         self._held_up: tuple[str, ...] = ()
         """Why arcs are not drained whose reader has failed."""
         self._held: frozenset[str] = frozenset()
-        self._finish_at_s = 0.0
+        self._trial: VersionTrial | None = None
+        self._taken_back: TakenBack | None = None
+        """Which version the job has gone back from last, unless another one was applied since."""
+        self._late: frozenset[str] = frozenset()
+        """Who is held on the way back from a version, as when it was on trial."""
+        self._look_at_s = 0.0
+        self._write_at_s = 0.0
 
     @property
     def deployed(self) -> Deployed | None:
@@ -69,8 +89,12 @@ class Rollout:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What does not suit the version that runs, or holds up a change, at the last look."""
-        return (*(self._topics.findings if self._topics else ()), *self._held_up)
+        """What does not suit the version that runs, or holds up a change, at the last look.
+
+        A version that was rolled back is one until another version is applied.
+        """
+        found = (*(self._topics.findings if self._topics else ()), *self._held_up)
+        return (self._taken_back.text, *found) if self._taken_back else found
 
     @property
     def unread(self) -> Mapping[str, int]:
@@ -89,9 +113,11 @@ class Rollout:
         """
         self._reader.read(0)
         if self._reader.deployment.wish != self._seen:
-            yield self._begin()
+            yield self._begin(state)
         if self._change is not None and state.is_settled:
             yield from self._go_on(self._change, state)
+        elif self._trial is not None:
+            yield from self._judge(self._trial, state)
         elif self._change is None:
             self._take_up_partitions()
 
@@ -101,7 +127,7 @@ class Rollout:
         self._stop_drain()
         self._reader.close()
 
-    def _begin(self) -> PipelineChanged:
+    def _begin(self, state: JobManagerState) -> PipelineChanged:
         deployment = self._reader.deployment
         version, coming = deployment.current, deployment.coming
         assert version is not None
@@ -110,9 +136,15 @@ class Rollout:
         if self._version is None or self._version.number != version.number:
             logger.info("this version of the pipeline runs now", version=version.number)
             self._version = version
+        back = (coming or version).takes_back
+        if back is not None and back != self._taken_back:
+            logger.error("a version was rolled back", reason=back.text)
+        self._taken_back, self._late = back, frozenset()
+        if coming is not None and coming.takes_back is not None:
+            self._late = late_writers(coming.pipeline, version.pipeline, self._seen)
         self._watch(version, self._seen.stop)
         self._stop_drain()
-        self._change, self._finish_at_s, self._held_up = None, 0.0, ()
+        self._change, self._trial, self._write_at_s, self._held_up = None, None, 0.0, ()
         if self._drains:
             # What a change takes away is drained with all the rest.
             self._change = VersionChange.to_rest(version.pipeline)
@@ -125,6 +157,17 @@ class Rollout:
                 next=coming and coming.number,
                 arcs=[arc.topic for arc in self._change.left],
             )
+        elif self._seen.trial is not None and self._seen.stop is None:
+            before = deployment.version(self._seen.trial.back_to).pipeline
+            interval_ms = self._config.heartbeat_interval_ms
+            self._trial = VersionTrial(before, version.pipeline, self._seen, interval_ms)
+            self._trial.note(state.reported(self._trial.tasks))
+            logger.info(
+                "the version is on trial",
+                version=version.number,
+                back_to=self._seen.trial.back_to,
+                tasks=len(self._trial.tasks),
+            )
         return self._event()
 
     @property
@@ -134,10 +177,18 @@ class Rollout:
         stop = self._seen.stop
         return self._seen.drains if stop is None else stop.drains
 
+    @property
+    def _to_hold(self) -> frozenset[str]:
+        """The processors that have to wait, for arcs that are drained or for their readers."""
+        if self._change is None:
+            return self._trial.held if self._trial else frozenset()
+        readers = {arc.reader for arc in self._change.left}
+        return self._change.held | (self._late - readers)
+
     def _event(self) -> PipelineChanged:
         assert self._version is not None
         assert self._seen is not None
-        self._held = self._change.held if self._change else frozenset()
+        self._held = self._to_hold
         if self._seen.stop is not None and self._change is None:
             self._held = frozenset(each.id for each in self._version.pipeline.processors)
         standbys = self._config.num_standby_replicas
@@ -162,9 +213,12 @@ class Rollout:
         self._look_for_failed(change, state, self._drain.left)
         assert self._seen is not None
         if not change.left and self._seen.next is not None:
-            if time.monotonic() >= self._finish_at_s:
-                self._finish()
-        elif change.held != self._held:
+            number = self._seen.next
+            self._write(
+                "the change cannot be completed now",
+                lambda deployment, seen: (seen.running(deployment.version(number)),),
+            )
+        elif self._to_hold != self._held:
             yield self._event()
 
     def _look_for_failed(
@@ -182,19 +236,38 @@ class Rollout:
                 logger.warning("an arc is not drained", finding=text)
         self._held_up = found
 
-    def _finish(self) -> None:
-        """Let the next version run."""
+    def _judge(self, trial: VersionTrial, state: JobManagerState) -> Iterator[PipelineChanged]:
+        """Confirm the version that is on trial, or go back, once it is known which."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return
+        self._look_at_s = now_s + _TRIAL_LOOK_S
+        reported = state.reported(trial.tasks)
+        verdict = trial.look(int(now_s * 1000), reported, is_isolated=state.is_isolated)
+        if isinstance(verdict, Rejected):
+            reason = verdict.reason
+            self._write(
+                "the version cannot be rolled back now",
+                lambda deployment, seen: _taken_back(deployment, seen, reason),
+            )
+        elif verdict is not None:
+            self._write("the version cannot be confirmed now", lambda _, seen: (seen.confirmed(),))
+        elif self._to_hold != self._held:
+            yield self._event()
+
+    def _write(self, problem: str, change: Callable[[Deployment, Wish], _Written]) -> None:
+        """Write what follows from the wish that was seen, unless there is another one by now."""
         assert self._seen is not None
-        assert self._seen.next is not None
+        if time.monotonic() < self._write_at_s:
+            return
         # What is written comes back with the topic, soon after.
-        self._finish_at_s = time.monotonic() + _RETRY_S
+        self._write_at_s = time.monotonic() + _RETRY_S
         try:
             with closing(DeploymentEditor(self._config, self._admin)) as editor:
                 if editor.deployment.wish == self._seen:
-                    next_ = editor.deployment.version(self._seen.next)
-                    editor.write(self._seen.running(next_))
+                    editor.write(*change(editor.deployment, self._seen))
         except PipelineError as error:
-            logger.warning("the change cannot be completed now", reason=str(error))
+            logger.warning(problem, reason=str(error))
 
     def _take_up_partitions(self) -> None:
         """Make the version the next one that has the new partitions which `TopicWatch` found."""
@@ -261,3 +334,18 @@ class Rollout:
         if self._drain is not None:
             self._drain.stop()
             self._drain = None
+
+
+def _taken_back(deployment: Deployment, wish: Wish, reason: str) -> _Written:
+    """Return the wish for the version before the one that is on trial, as a new version."""
+    assert wish.trial is not None
+    failed, before = deployment.version(wish.version), deployment.version(wish.trial.back_to)
+    back = TakenBack(
+        version=failed.number, to=before.number, reason=reason, savepoint=failed.savepoint
+    )
+    version = new_version(deployment, Proposal(before.pipeline, before.text))
+    version = replace(version, takes_back=back)
+    if any(arcs_taken_away(failed.pipeline, before.pipeline)):
+        # Records that are left in arcs which are taken away are processed first.
+        return wish.of(failed.number, version.number), version
+    return wish.of(version.number).running(version), version

@@ -13,6 +13,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal, deploy
+from kafka_pipeline.deployment.desired_state import Deployment, is_same
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.prepare import prepared
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -76,6 +77,7 @@ class StartFile:
         if isinstance(self._pipeline, ConfigError):
             raise self._pipeline
         complete = prepared(self._pipeline, self._config, admin)
+        _require_not_taken_back(complete, read_deployment(self._config, admin))
         proposal = Proposal(complete, self._file.read_text("utf-8"))
         deploy(proposal, self._config, admin, agreed=self._agreed)
 
@@ -85,3 +87,11 @@ class StartFile:
         except UnavailableError:
             return None
         return None if current is None else current.number
+
+
+def _require_not_taken_back(pipeline: Pipeline, deployment: Deployment) -> None:
+    """Raise `ConfigError` for a pipeline that the job has just gone back from by itself."""
+    newest = deployment.newest
+    back = newest and newest.takes_back
+    if back and is_same(deployment.version(back.version).pipeline, pipeline):
+        raise ConfigError(f"{back.text}. `pipeline apply` tries it again")

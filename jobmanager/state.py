@@ -171,6 +171,22 @@ class JobManagerState:
                     found[task_id] = its
         return [found[task_id] for task_id in sorted(found)]
 
+    def reported(self, tasks: Collection[TaskId]) -> dict[TaskId, TaskStatus]:
+        """Return what their owners report of those tasks that are not to be closed first.
+
+        That may be about a former version.
+        """
+        found = {}
+        for task_id in tasks:
+            task = self._tasks.get(task_id)
+            if task is None or task.owner is None:
+                continue
+            manager = self._managers[task.owner]
+            its = manager.runs.tasks.get(task_id)
+            if its is not None and task_id not in manager.unexpected:
+                found[task_id] = its
+        return found
+
     def _change(self, replicas: Sequence[ProcessorReplica]) -> None:
         """Make these the tasks to run, and no others.
 

@@ -35,9 +35,9 @@ def follow(
 ) -> None:
     """Say how a version comes to run, until all of its tasks do.
 
-    Raises `UnavailableError` if that takes longer than `timeout_s`, and `PipelineError` if a task
-    fails, or if one that has failed or is paused holds the change up. The change goes on in any
-    case.
+    A version on trial has to be confirmed, too. Raises `UnavailableError` if that takes longer than
+    `timeout_s`, and `PipelineError` if a task fails, if the version is rolled back, or if a task
+    that has failed or is paused holds the change up. The change goes on in any case.
     """
     deadline_s = float("inf") if timeout_s is None else time.monotonic() + timeout_s
     reader, watcher = DeploymentReader(config, admin), ClusterWatcher(config)
@@ -68,6 +68,8 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
     """Return whether a version runs with all of its tasks, and a line about it."""
     wish = deployment.wish
     assert wish is not None
+    if (back := deployment.taken_back(number)) is not None:
+        raise PipelineError(back.text)
     if number not in (wish.version, wish.next):
         raise ChangedMeanwhileError(
             f"another change has come after version {number}: see `pipeline versions`"
@@ -88,17 +90,22 @@ def _progress(deployment: Deployment, status: ClusterStatus, number: int) -> tup
         is_done = is_reported and held == len(pipeline.tasks)
         line = f"{held} of {counted(len(pipeline.tasks), 'task')} rest"
         return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
-    wanted = _wanted(pipeline, wish)
+    wanted, failed = _wanted(pipeline, wish), ""
     run = 0
     for info in status.tasks:
         its = info.status
         if its is None or not _is_of(its, wanted):
             continue
         if its.state is TaskState.FAILED:
-            raise PipelineError(f"version {number} runs, but {info.task} has failed: {info.reason}")
+            failed = failed or f"{info.task} has failed: {info.reason}"
         run += its.state is TaskState.RUNNING
+    if failed and wish.trial is None:
+        raise PipelineError(f"version {number} runs, but {failed}")
     is_done = is_reported and run == len(wanted) and run + held == len(pipeline.tasks)
     line = f"{run} of {counted(len(wanted), 'task')} run{f', {held} held' if held else ''}"
+    if wish.trial is not None:
+        # The JobManager decides what becomes of it.
+        return False, f"version {number} is on trial, {failed or line}"
     return is_done, f"{'done: ' if is_done else ''}version {number}, {line}"
 
 

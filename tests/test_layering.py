@@ -187,6 +187,7 @@ MAY_IMPORT = {
         "common/cluster",
         "common/config",
         "common/pipelines",
+        "common/process",
         "common",
     ),
     "console/views": (
@@ -246,6 +247,7 @@ MAY_IMPORT = {
         "common",
     ),
     "admin": (
+        "operations/savepoints",
         "operations",
         "deployment",
         "streams/testing",
@@ -294,6 +296,7 @@ MAY_IMPORT = {
         "common/config",
         "common/pipelines",
         "common/code",
+        "common/process",
         "common",
     ),
     "admin/quickstart": (
@@ -317,9 +320,11 @@ CORES = (
     "deployment/change.py",
     "deployment/plan.py",
     "deployment/renames.py",
+    "deployment/state_formats.py",
     "deployment/store_contents.py",
     "jobmanager/leadership.py",
     "jobmanager/ownership.py",
+    "jobmanager/trial.py",
     "jobmanager/load_balancer.py",
     "jobmanager/heartbeat_controller.py",
     "streams/clocks.py",

@@ -16,10 +16,10 @@ from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster, delete_data
 from kafka_pipeline.admin.broker.ports import MAX_PORT
 from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER, MECHANISM, PRINCIPALS
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import state_home
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.process.cli import run_command
+from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.common.suggest import counted
 
 DEFAULT_PORT = 9092

@@ -11,11 +11,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
 from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.process.java import Java
+from kafka_pipeline.common.process.locks import exclusive
 
 KAFKA_VERSION = "4.2.1"
 """The version that ivy.xml asks for."""

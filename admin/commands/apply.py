@@ -12,14 +12,26 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.cli import run_command
-from kafka_pipeline.deployment.deploy import Proposal, deploy, look_at, require_usable_state
-from kafka_pipeline.deployment.desired_state import Deployment, is_restoring, is_same
+from kafka_pipeline.deployment.deploy import (
+    CONFIRM_WITHIN_S,
+    Proposal,
+    deploy,
+    look_at,
+    require_usable_state,
+)
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    is_restoring,
+    is_same,
+)
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import Plan, processors_to_lose
@@ -43,6 +55,24 @@ Lose = Annotated[
     ),
 ]
 
+ConfirmWithin = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0,
+        help="How long tasks may try to come up before the job goes back to the version that it "
+        "had; 0 turns this off.",
+    ),
+]
+
+Savepoint = Annotated[
+    bool,
+    typer.Option(
+        "--savepoint/--no-savepoint",
+        help="Whether to make a savepoint first if state may get another format.",
+    ),
+]
+
 _REST_TIMEOUT_S = 300
 
 
@@ -55,6 +85,10 @@ class _Wanted:
     wait: bool
     timeout_s: float | None
     lose: Sequence[str]
+    confirm_within_s: float = 0
+    """How long the version is on trial; 0 is without one."""
+    savepoint: bool = False
+    """Whether to make a savepoint if state may get another format."""
 
 
 @run_command
@@ -66,20 +100,25 @@ def apply(
     wait: Wait = True,
     timeout_s: Timeout = None,
     lose: Lose = None,
+    confirm_within: ConfirmWithin = CONFIRM_WITHIN_S,
+    savepoint: Savepoint = True,
 ) -> None:
     """Make this the pipeline of the job, while all that stays the same runs on.
 
     Shows what changes, asks if something is taken away, writes a new version, and follows how the
     JobManager brings it about. Records between processors that are taken away are processed first.
-    Interrupting the command does not stop the change. A change with which a processor cannot use
-    the state that it has is refused, unless you --lose that state: this stops the job for a while,
-    and has to be repeated if it is interrupted.
+    A change with which a processor cannot use the state that it has is refused, unless you --lose
+    that state: this stops the job for a while, and has to be repeated if it is interrupted.
+    If the format of state may change, a savepoint is made first. A version that does not come up is
+    rolled back by the JobManager. Interrupting the command stops neither a change that has begun
+    nor its way back.
 
-    Exit codes: 0 done, 1 a task failed, or one that has failed holds the change up, or the answer
-    was no, 2 the pipeline cannot run in this job, 3 Kafka is not there, or time is up.
+    Exit codes: 0 done, 1 the version was rolled back, or a task failed, or one that has failed
+    holds the change up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka is
+    not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
-    wanted = _Wanted(dry_run, yes, wait, timeout_s, lose or ())
+    wanted = _Wanted(dry_run, yes, wait, timeout_s, lose or (), confirm_within, savepoint)
     _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
 
 
@@ -103,20 +142,28 @@ def rollback(
     """
     settings = load_config(config)
     deployment = read_deployment(settings, connected(settings))
-    numbers = deployment.numbers
-    wish = deployment.wish
-    if wish is None:
+    version = _former(deployment, to)
+    how = _Wanted(dry_run, yes, wait, timeout_s, lose or ())
+    _change(settings, version.pipeline, version.text, how)
+
+
+def _former(deployment: Deployment, to: int | None) -> PipelineVersion:
+    """Return the version to go back to; by default, the one before.
+
+    Raises `ConfigError` if there is no such version.
+    """
+    numbers, newest = deployment.numbers, deployment.newest
+    if newest is None:
         raise ConfigError("this job has no pipeline yet: there is nothing to go back to")
-    before = [number for number in numbers if number < (wish.next or wish.version)]
-    wanted = to or max(before, default=0)
+    # What the JobManager has gone back from is not gone back to.
+    since = newest.takes_back.to if newest.takes_back else newest.number
+    wanted = to or max((number for number in numbers if number < since), default=0)
     if wanted not in numbers:
         has = f"versions {numbers[0]} to {numbers[-1]}"
         raise ConfigError(
             f"this job has no version {wanted or 'before the first one'}: it has {has}"
         )
-    version = deployment.version(wanted)
-    how = _Wanted(dry_run, yes, wait, timeout_s, lose or ())
-    _change(settings, version.pipeline, version.text, how)
+    return deployment.version(wanted)
 
 
 def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> None:
@@ -130,6 +177,9 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
         waits = f"version {deployment.coming.number} does not run yet"
         typer.echo(f"{waits}: this takes its place, and is compared with what runs until then")
     require_usable_state(found)
+    changes = state_changes(deployment, complete, found)
+    for line in (*changes, *former_savepoint(deployment)) if changes else ():
+        typer.echo(line)
     if wanted.dry_run:
         return
     if _needs_rest(complete, found, deployment, lose):
@@ -145,7 +195,11 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
         return
     if found.losses:
         require_consent("Take this away from the pipeline that runs?", yes=wanted.yes)
-    number = deploy(Proposal(complete, text), config, admin, found.losses, kept)
+    made = make_savepoint(config, admin, deployment) if changes and wanted.savepoint else ""
+    proposal = Proposal(complete, text, made)
+    number = deploy(
+        proposal, config, admin, found.losses, kept=kept, confirm_within_s=wanted.confirm_within_s
+    )
     if wanted.wait:
         follow(config, admin, number, wanted.timeout_s, typer.echo)
     else:
@@ -183,11 +237,11 @@ def _folder(
     """Return where the savepoint is: in the same place when the command is repeated."""
     job = config.job_name or "job"
     if not lose:
-        return Path(f"rename-{job}-{'-'.join(sorted(pipeline.renames))}")
+        return config.savepoint_dir / f"rename-{job}-{'-'.join(sorted(pipeline.renames))}"
     wish = deployment.wish
     begun = wish.version if wish is not None and is_restoring(wish) else None
     number = begun or max(deployment.numbers, default=0) + 1
-    return Path(f"lose-{job}-{'-'.join(sorted(lose))}-{number}")
+    return config.savepoint_dir / f"lose-{job}-{'-'.join(sorted(lose))}-{number}"
 
 
 def _rebuild(config: Config, admin: Admin, proposal: Proposal, found: Plan, folder: Path) -> int:

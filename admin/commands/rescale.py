@@ -34,7 +34,7 @@ def rescale(
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where the savepoint is made; rescale-<job>-to-<N> by default.",
+            help="Where the savepoint is made; rescale-<job>-to-<N> in savepoint_dir by default.",
             file_okay=False,
         ),
     ] = None,
@@ -62,7 +62,8 @@ def rescale(
     from kafka_pipeline.operations.savepoints.rescale import Rescale
 
     settings = load_config(config)
-    folder = savepoint or Path(f"rescale-{settings.job_name or 'job'}-to-{parallelism}")
+    name = f"rescale-{settings.job_name or 'job'}-to-{parallelism}"
+    folder = savepoint or settings.savepoint_dir / name
     admin = connected(settings)
     rebuild = Rebuild(settings, admin, folder, _say)
     found = Rescale(admin, rebuild, parallelism, by_key or ())

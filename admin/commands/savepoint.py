@@ -13,7 +13,7 @@ from rich.text import Text
 
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, Yes
 from kafka_pipeline.admin.files import load_files
-from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.signals import orderly_end
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -82,11 +82,8 @@ def create(
     if dry_run:
         typer.echo(f"{folder}: version {creation.version.number} of the job would be saved")
         return
-    Signals().install()  # SIGTERM must not leave the job stopped
-    try:
+    with orderly_end():  # SIGTERM must not leave the job stopped
         manifest = creation.carry_out(drains=drain, timeout_s=timeout_s)
-    except Interrupted as interruption:
-        raise SystemExit(128 + interruption.number) from None
     if as_json:
         typer.echo(json.dumps(_summary(folder, manifest), indent=2))
         return

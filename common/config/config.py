@@ -64,8 +64,9 @@ class Config:
     `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is the number of other TaskManagers
     that keep a copy of each state on disk. With `on_new_partitions` "read", processors without
-    state read partitions that are added to a source while the job runs. `state_dir` is absolute.
-    With `log_record_values`, reasons and logs include messages that may quote records.
+    state read partitions that are added to a source while the job runs. `state_dir` and
+    `savepoint_dir` are absolute. With `log_record_values`, reasons and logs include
+    messages that may quote records.
 
     `metrics_port`, `state_port` and `console_port` are 0..65535; 0 means a free port, `None` off.
     Each daemon serves metrics on `metrics_host` and `metrics_port`, each TaskManager queries of
@@ -99,6 +100,7 @@ class Config:
     num_standby_replicas: int = 0
     on_new_partitions: OnNewPartitions = "read"
     state_dir: Path = Path("state")
+    savepoint_dir: Path = Path("savepoints")
     log_format: LogFormat = "console"
     log_level: LogLevel = "info"
     log_record_values: bool = False
@@ -167,8 +169,9 @@ def _private(config: Config, path: Path) -> Iterator[Path]:
     """Yield the files and folders that lookup tables must not read, for a config.yaml at `path`."""
     yield path.absolute()
     yield from filter(None, (config.control_key_file, config.console_token_file))
-    if not path.absolute().is_relative_to(config.state_dir):
-        yield config.state_dir
+    for kept in (config.state_dir, config.savepoint_dir):
+        if not path.absolute().is_relative_to(kept):
+            yield kept
     yield from config.secrets.files
     yield from kafka_files(config.kafka)
 
@@ -253,6 +256,9 @@ def _read(
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
         on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
         state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
+        savepoint_dir=_path(
+            fields, "savepoint_dir", fields.text(keys.SAVEPOINT_DIR), folder, problems
+        ),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         log_record_values=fields.boolean(keys.LOG_RECORD_VALUES),

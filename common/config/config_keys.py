@@ -145,6 +145,12 @@ STATE_DIR = Text(
     doc="folder of the local stores, relative to the folder of config.yaml",
     default="state",
 )
+SAVEPOINT_DIR = Text(
+    name="savepoint_dir",
+    doc="folder of the savepoints that commands make by themselves, such as `pipeline rescale`, "
+    "relative to the folder of config.yaml",
+    default="savepoints",
+)
 LOG_FORMAT: Choice[LogFormat] = Choice(
     name="log_format",
     doc="whether log lines are for people or for programs",
@@ -274,6 +280,7 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     NUM_STANDBY_REPLICAS,
     ON_NEW_PARTITIONS,
     STATE_DIR,
+    SAVEPOINT_DIR,
     LOG_FORMAT,
     LOG_LEVEL,
     LOG_RECORD_VALUES,

@@ -80,6 +80,7 @@ class _ActedOn(_OfManager, frozen=True, kw_only=True):
     tasks: _Columns
     closed: tuple[TaskId, ...]
     suspects: Mapping[TaskId, tuple[Suspect, ...]] = {}
+    reasons: Mapping[TaskId, str] = {}
 
 
 class _Figures(Struct, frozen=True):
@@ -134,6 +135,8 @@ def _encode_parts(
     content = {**facts, "tasks": columns, "closed": closed}
     if suspects := {str(task.task): task.suspects for task in tasks if task.suspects}:
         content["suspects"] = suspects
+    if reasons := {str(task.task): task.reason for task in tasks if task.reason}:
+        content["reasons"] = reasons
     acted_on = dump(content)
     figures = _encode_figures(tasks)
     if len(acted_on) + len(figures) <= PART_BYTES or max(len(tasks), len(closed)) <= 1:
@@ -169,8 +172,14 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
     """
     facts = structs.asdict(_decoded(_read_acted_on, acted_on))
     known, suspects = structs.astuple(facts.pop("tasks")), facts.pop("suspects")
+    reasons = facts.pop("reasons")
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
+        if reasons:
+            tasks = tuple(
+                replace(each, reason=reasons[each.task]) if each.task in reasons else each
+                for each in tasks
+            )
     else:
         tasks = _decode_statuses(known, _decoded(_read_figures, figures))
     if suspects:

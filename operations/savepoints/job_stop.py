@@ -93,7 +93,7 @@ class JobStop:
             if wish.stop != former or wish.next is not None:
                 raise _changed()
             new = [] if version.number in deployment.numbers else [version]
-            editor.write(wish.running(version).with_stop(stop), *new)
+            editor.write(wish.of(version.number).running(version).with_stop(stop), *new)
         return cls(config, admin, stop)
 
     @classmethod

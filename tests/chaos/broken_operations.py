@@ -275,7 +275,7 @@ def rename(rig: Rig) -> None:
         rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(f"renamed to {name}; all keys flow after {seconds:.1f} s")
-        (made,) = rig.folder.glob("rename-*")
+        (made,) = rig.folder.glob("savepoints/rename-*")
         made.rename(_new_folder(rig, "renamed"))
     rig.engine.write_pipeline(rig.pipeline(START))
 

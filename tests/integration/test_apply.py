@@ -115,7 +115,7 @@ def test_change_goes_on_after_its_job_manager_was_killed(job: Engine) -> None:
         job.wait_until(lambda status: all_run([0, 1])(status) and len(status.tasks) == 8)
         writer.go_on(40)
     check_counts(job, writer.rounds)
-    assert states(job) == {1: "FORMER", 2: "CURRENT"}
+    assert states(job) in ({1: "FORMER", 2: state} for state in ("ON TRIAL", "CURRENT"))
 
 
 @pytest.mark.long

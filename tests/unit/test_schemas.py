@@ -47,6 +47,7 @@ CONFIG: Mapping[str, Any] = {
     "num_standby_replicas": 1,
     "on_new_partitions": "report",
     "state_dir": "state",
+    "savepoint_dir": "savepoints",
     "log_format": "json",
     "log_level": "info",
     "log_record_values": True,

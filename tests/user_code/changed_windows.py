@@ -15,6 +15,7 @@ from kafka_pipeline import (
     stores,
     windows,
 )
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.engine.topology import Topology
 
 _WRITTEN: dict[str, Callable[[bytes], Any]] = {
@@ -95,7 +96,7 @@ def counted(serde: str = "json") -> Topology:
     return builder.build()
 
 
-def _windowed(kind: windows.TimeWindows) -> Topology:
+def _windowed(kind: Windows) -> Topology:
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
     counts = builder.stream("source").group_by_key().windowed_by(kind).count(name="Counts")
     counts.to_stream().map(lambda key, count: (key.key, b"%d" % count)).to("sink")

@@ -21,11 +21,11 @@ from kafka_pipeline.admin.dev.guard import DevGuard, end_sessions
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import DevLog, style_of
 from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
-from kafka_pipeline.admin.locks import exclusive
 from kafka_pipeline.admin.samples import Template, job_of, write_samples
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 PLACES = Places(port=9, console_port=None, task_managers=1)
@@ -280,7 +280,7 @@ COMMAND = """
 import signal, subprocess, sys
 from pathlib import Path
 from kafka_pipeline.admin.dev.guard import DevGuard
-from kafka_pipeline.admin.locks import exclusive
+from kafka_pipeline.common.process.locks import exclusive
 folder = Path(sys.argv[1])
 with exclusive(folder / ".lock") as lock:
     guard = DevGuard(folder / "broker", lock)

@@ -6,14 +6,20 @@ import json
 
 import pytest
 
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.protocol.messages import ControlRecord
 from kafka_pipeline.common.topic_names import TopicNames
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.deployment.desired_state import (
     Deployment,
+    PipelineVersion,
     StopOrder,
+    TakenBack,
+    Trial,
     UnreadableDeploymentError,
     Wish,
     records,
+    version_to_json,
 )
 
 NAMES = TopicNames("job", "in", "out")
@@ -64,3 +70,30 @@ def test_wish_that_no_tool_wrote_is_reported(changed: dict[str, object], problem
     with pytest.raises(UnreadableDeploymentError, match="offset 41") as caught:
         Deployment(NAMES).take(record)
     assert problem in str(caught.value)
+
+
+def test_trial_comes_with_the_wish_and_goes_once_it_is_confirmed() -> None:
+    trial = Trial(back_to=1, within_ms=20_000)
+    wish = Wish(version=1, paused=("A",)).of(1, 2, trial)
+    found = read_back(wish)
+    assert found is not None
+    assert found.trial == trial
+    assert as_json(wish)["trial"] == {"back_to": 1, "within_ms": 20_000}
+    version = PipelineVersion(2, Pipeline((), NAMES, 1), "", 0, "ada")
+    assert wish.running(version) == Wish(version=2, trial=trial)
+    # What earlier versions of the engine can read.
+    assert as_json(wish.running(version).confirmed()) == {"version": 2}
+    assert wish.of(2).trial is None
+
+
+def test_version_that_was_rolled_back_is_found_by_the_one_that_came_in_its_place() -> None:
+    back = TakenBack(version=2, to=1, reason="A_0 is FAILED")
+    deployment = Deployment(NAMES)
+    for number in (1, 2, 3):
+        takes_back = back if number == 3 else None
+        version = PipelineVersion(number, Pipeline((), NAMES, 1), "", 0, "ada", takes_back)
+        for record in records(NAMES, Wish(version=number), version):
+            deployment.take(record)
+    assert [deployment.taken_back(number) for number in (1, 2, 3)] == [None, back, None]
+    assert "takes_back" not in version_to_json(deployment.version(1))
+    assert deployment.version(3).takes_back == back

@@ -15,9 +15,10 @@ from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.deployment.change import VersionChange
-from kafka_pipeline.deployment.desired_state import Wish
+from kafka_pipeline.deployment.desired_state import TakenBack, Wish
 from kafka_pipeline.jobmanager.rollout import Rollout
 from kafka_pipeline.jobmanager.start import RefusedFile, StartFile
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 from tests.unit.deployment.test_change import graph
 
@@ -31,6 +32,7 @@ GROWN = "topic state_topic_B has 2 partitions, the pipeline needs 3"
 def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What Kafka says: whether it is there, which version runs, what is wrong with another one."""
     found = SimpleNamespace(is_there=True, version=None, problem=None, taken=[])
+    found.takes_back = found.tried = None
 
     def check_broker() -> None:
         if not found.is_there:
@@ -41,8 +43,12 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             raise ConfigError(found.problem)
         return pipeline
 
-    current = property(lambda _: found.version and SimpleNamespace(number=found.version))
-    deployment = type("Deployment", (), {"current": current})()
+    def version(number: int) -> SimpleNamespace:
+        return SimpleNamespace(number=number, pipeline=found.tried, takes_back=found.takes_back)
+
+    current = property(lambda _: found.version and version(found.version))
+    content = {"current": current, "newest": current, "version": staticmethod(version)}
+    deployment = type("Deployment", (), content)()
     home = "kafka_pipeline.jobmanager.start"
     monkeypatch.setattr(f"{home}.prepared", prepare)
     monkeypatch.setattr(f"{home}.read_deployment", lambda *_: deployment)
@@ -95,6 +101,20 @@ def test_a_right_file_is_taken(tmp_path: Path, kafka: SimpleNamespace) -> None:
     assert [proposal.text for proposal in kafka.taken] == [RIGHT]
 
 
+def test_a_file_that_was_rolled_back_is_not_tried_again(
+    tmp_path: Path, kafka: SimpleNamespace
+) -> None:
+    kafka.version, kafka.takes_back = 4, TakenBack(version=3, to=2, reason="A_0 is FAILED")
+    kafka.tried = graph("B")
+    assert deploy(tmp_path, RIGHT, kafka) is None
+    file, config = tmp_path / "pipeline.yaml", load_config(tmp_path / "config.yaml")
+    kafka.tried, kafka.taken = load_pipeline(file, config), []
+    refusal = deploy(tmp_path, RIGHT, kafka)
+    assert refusal is not None
+    assert "version 3 was rolled back to version 2: A_0 is FAILED. `pipeline apply`" in refusal.text
+    assert kafka.taken == []
+
+
 @pytest.mark.parametrize(("text", "error"), [(RIGHT, UnavailableError), (BROKEN, ConfigError)])
 def test_without_kafka_a_wrong_file_is_said_first(
     tmp_path: Path, kafka: SimpleNamespace, text: str, error: type[Exception]
@@ -129,7 +149,7 @@ def test_a_topic_that_was_changed_from_outside_does_not_end_the_job_manager() ->
 
 def test_an_arc_whose_reader_has_failed_is_a_finding_and_logged_once() -> None:
     rollout = object.__new__(Rollout)
-    rollout._topics, rollout._held_up = None, ()
+    rollout._topics, rollout._taken_back, rollout._held_up = None, None, ()
     rollout._seen = Wish(version=1, next=2)
     coming = SimpleNamespace(number=2, made_at_ms=0)
     deployment: Any = SimpleNamespace(coming=coming)

@@ -16,7 +16,14 @@ from kafka_pipeline.common.errors import PipelineError, UnavailableError
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.topic_names import TopicNames
-from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
+from kafka_pipeline.deployment.desired_state import (
+    Deployment,
+    PipelineVersion,
+    TakenBack,
+    Trial,
+    Wish,
+    records,
+)
 from kafka_pipeline.operations import following
 from tests.unit.deployment.test_change import graph
 
@@ -34,11 +41,14 @@ class Job:
         self.restarts_seen: dict[str, int] = {}
         self.held: set[str] = set()
         self.said: list[str] = []
+        self.taken_back: TakenBack | None = None
 
     @property
     def deployment(self) -> Deployment:
         deployment = Deployment(NAMES)
-        versions = (PipelineVersion(n, p, "", 0, "ada") for n, p in ((1, BEFORE), (2, AFTER)))
+        versions = [PipelineVersion(n, p, "", 0, "ada") for n, p in ((1, BEFORE), (2, AFTER))]
+        if self.taken_back is not None:
+            versions.append(PipelineVersion(3, BEFORE, "", 0, "ada", self.taken_back))
         for record in records(NAMES, self.wish, *versions):
             deployment.take(record)
         return deployment
@@ -122,3 +132,30 @@ def test_drain_that_a_failed_reader_holds_up(job: Job) -> None:
     job.wish = job.wish.of(1).with_drain(drains=True)
     with pytest.raises(PipelineError, match="the drain waits for A_B to be drained: 7 offsets"):
         following.follow(None, None, 1, 0.0, job.said.append)  # type: ignore[arg-type]
+
+
+def follow_version_1(job: Job) -> None:
+    following.follow(None, None, 1, 0.0, job.said.append)  # type: ignore[arg-type]
+
+
+def test_version_on_trial_is_waited_for_until_it_is_confirmed(job: Job) -> None:
+    trial = Trial(back_to=2, within_ms=1)
+    job.wish = job.wish.of(1, trial=trial)
+    with pytest.raises(UnavailableError):  # its failed task is for the JobManager to judge
+        follow_version_1(job)
+    assert job.said == ["version 1 is on trial, B_0 has failed: kept for another query"]
+    job.states["B"] = TaskState.RUNNING
+    with pytest.raises(UnavailableError):
+        follow_version_1(job)
+    assert job.said[1:] == ["version 1 is on trial, 3 of 3 tasks run"]
+    job.wish = job.wish.confirmed()
+    follow_version_1(job)
+    assert job.said[2:] == ["done: version 1, 3 of 3 tasks run"]
+
+
+def test_version_that_was_rolled_back_ends_the_wait_with_the_reason(job: Job) -> None:
+    job.taken_back = TakenBack(version=2, to=1, reason="D_0 is FAILED (no prices)")
+    job.wish = job.wish.of(3)
+    with pytest.raises(PipelineError) as caught:
+        job.follow()
+    assert str(caught.value) == "version 2 was rolled back to version 1: D_0 is FAILED (no prices)"
