@@ -10,7 +10,8 @@ from rich.text import Text
 
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.desired_state import PipelineVersion
-from kafka_pipeline.deployment.plan import Effect, Plan, StateEffect
+from kafka_pipeline.deployment.plan import Effect, Plan
+from kafka_pipeline.deployment.store_contents import StateEffect
 
 _COLORS = {
     Effect.ADDED: "green",

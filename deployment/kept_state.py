@@ -11,8 +11,8 @@ from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import SHAPE_STORE, SparkSpec, TopicTableSpec
-from kafka_pipeline.deployment.plan import StateEffect, StateName, Verdict
 from kafka_pipeline.deployment.renames import renames
+from kafka_pipeline.deployment.store_contents import StateEffect, StateName, Verdict
 from kafka_pipeline.streams.pipeline.kept_content import Comparison, KeptContents, keeps_content
 
 _CONTENT = b"content"

@@ -19,7 +19,8 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.deployment import kept_state
 from kafka_pipeline.deployment.deploy import require_usable_state
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.deployment.plan import Plan, StateEffect, plan, processors_to_lose
+from kafka_pipeline.deployment.plan import Plan, plan, processors_to_lose
+from kafka_pipeline.deployment.store_contents import StateEffect
 from kafka_pipeline.streams.pipeline.kept_content import Content, KeptContents
 from tests.unit.deployment.test_partitions import CONFIG, SOURCES, in_kafka
 from tests.unit.deployment.test_state_topics import FakeKafka

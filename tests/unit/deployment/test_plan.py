@@ -21,10 +21,10 @@ from kafka_pipeline.deployment.plan import (
     NewInput,
     Plan,
     PlannedStore,
-    StateEffect,
     arcs_taken_away,
     plan,
 )
+from kafka_pipeline.deployment.store_contents import StateEffect
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from tests.unit.streams.pipeline.loading import CONFIG, load
 

@@ -20,7 +20,8 @@ from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.deployment import kept_state
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.deployment.plan import Plan, StateEffect, plan
+from kafka_pipeline.deployment.plan import Plan, plan
+from kafka_pipeline.deployment.store_contents import StateEffect
 from kafka_pipeline.streams.pipeline.kept_content import KeptContents, contents_by
 from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.streams.sql.access import Readable

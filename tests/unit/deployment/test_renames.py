@@ -9,8 +9,9 @@ import pytest
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.deployment.plan import Effect, StateEffect, plan
+from kafka_pipeline.deployment.plan import Effect, plan
 from kafka_pipeline.deployment.renames import renames, with_new_ids
+from kafka_pipeline.deployment.store_contents import StateEffect
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.small_config import SMALL_CONFIG
 

@@ -22,7 +22,8 @@ from kafka_pipeline.deployment.desired_state import (
     version_from_json,
     version_to_json,
 )
-from kafka_pipeline.deployment.plan import StateEffect, plan
+from kafka_pipeline.deployment.plan import plan
+from kafka_pipeline.deployment.store_contents import StateEffect
 from tests.unit.deployment.test_plan import JOB
 from tests.unit.streams.pipeline.loading import load
 
