@@ -64,20 +64,20 @@ class Config:
     100..60000, `commit_interval_ms` 1..60000 and below `transaction_timeout_ms` (1000..900000),
     `max_batch_records` 1..1000000. `num_standby_replicas` (0..) is how many other TaskManagers keep
     a copy of each state on disk. With `on_new_partitions` "read", processors without state read
-    partitions that a source gets while the job runs. `state_dir` and `savepoint_dir` are
-    absolute. With `log_record_values`, reasons and logs have messages that may quote records.
-    `metrics_port` (0..65535) is where each daemon shows its metrics, at `metrics_host`,
-    `state_port` where a TaskManager answers queries of state, at `state_host`, and
-    `console_port` where the JobManager serves its console; 0 is a free port, `None` is off.
-    `console_names` are further host names that the console answers to, and `console_token_file`
-    has the token for its actions; `None` is read-only. With `console_records`, which needs a
-    token, it shows records. `control_key` is what `control_key_file` holds: with it, control
-    records are signed. `modules` are the Python modules and packages with user code; nothing
-    else is ever imported for a pipeline. `python_path` holds the absolute folders that are
-    searched for them first. `tables` says what lookup tables may be read from, and `secrets`
-    what references may read, regardless of pipelines and control records. `kafka` holds
-    librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold
-    passwords, so `repr` omits it.
+    partitions that a source gets while the job runs. `state_dir` and
+    `savepoint_dir` are absolute. With
+    `log_record_values`, reasons and logs have messages that may quote records. `metrics_port`
+    (0..65535) is where each daemon shows its metrics, at `metrics_host`, `state_port` where a
+    TaskManager answers queries of state, at `state_host`, and `console_port` where the JobManager
+    serves its console; 0 is a free port, `None` is off. `console_names` are further host names that
+    the console answers to, and `console_token_file` has the token for its actions; `None` is read-
+    only. With `console_records`, which needs a token, it shows records. `control_key` is what
+    `control_key_file` holds: with it, control records are signed. `modules` are the Python modules
+    and packages with user code; nothing else is ever imported for a pipeline. `python_path` holds
+    the absolute folders that are searched for them first. `tables` says what lookup tables may be
+    read from, and `secrets` what references may read, regardless of pipelines and control records.
+    `kafka` holds librdkafka settings, some with the prefix `consumer.`, `producer.` or `admin.`; it
+    may hold passwords, so `repr` omits it.
     """
 
     server_ip: str
