@@ -73,6 +73,8 @@ class Plan:
 
     tasks: Mapping[TaskId, Effect] = field(hash=False)
     made: tuple[str, ...]
+    made_of_user: tuple[str, ...]
+    """Sources and sinks among `made`: the user may make them before, with other settings."""
     kept: tuple[str, ...]
     orphaned: tuple[str, ...]
     stores: tuple[PlannedStore, ...]
@@ -104,6 +106,7 @@ class Plan:
             },
             "topics": {
                 "made": list(self.made),
+                "made_of_user": list(self.made_of_user),
                 "kept": list(self.kept),
                 "orphaned": list(self.orphaned),
             },
@@ -137,6 +140,7 @@ def plan(before: Pipeline | None, after: Pipeline, existing: Collection[str]) ->
     return Plan(
         tasks=_tasks(before, after),
         made=tuple(topic for topic in topics if topic not in existing),
+        made_of_user=tuple(topic for topic in after.user_topics if topic not in existing),
         kept=tuple(topic for topic in topics if topic in existing),
         orphaned=tuple(sorted(gone.intersection(existing))),
         stores=tuple(_stores(before, after, existing)),

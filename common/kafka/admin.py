@@ -18,7 +18,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -67,7 +70,7 @@ class Admin:
     """Creates and inspects topics, and their offsets.
 
     Every call blocks up to 30 s and raises Kafka's errors as translated by `clients.translate`,
-    except for `check_broker` and `ensure_topics`, whose errors are for the user.
+    except for `check_broker` and what makes or changes topics, whose errors are for the user.
     """
 
     def __init__(self, config: Config) -> None:
@@ -194,6 +197,36 @@ class Admin:
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error
         return created
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions, `count` in all.
+
+        Raises `ConfigError` if the cluster refuses it, and `UnavailableError` if only for now.
+        """
+        new = [NewPartitions(topic, count)]
+        asked = self._client.create_partitions(new, request_timeout=REQUEST_TIMEOUT_S)
+        _require_changed(asked[topic], topic, "Alter")
+
+    def alter_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        """Set settings of a topic; `None` takes one back to the brokers' default.
+
+        Raises `ConfigError` if the cluster refuses it, and `UnavailableError` if only for now.
+        """
+        entries = [
+            ConfigEntry(
+                name,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE
+                if value is None
+                else AlterConfigOpType.SET,
+            )
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        asked = self._client.incremental_alter_configs(
+            [resource], request_timeout=REQUEST_TIMEOUT_S
+        )
+        _require_changed(asked[resource], topic, "AlterConfigs")
 
     def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the partitions, such as "in[0]", that take no records for lack of copies.
@@ -499,6 +532,17 @@ _NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 def is_unanswered(answer: Future[Any]) -> bool:
     error = answer.exception() if answer.done() else None
     return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
+
+
+def _require_changed(asked: Future[Any], topic: str, operation: str) -> None:
+    try:
+        answer(asked, f"{operation} of topic {topic}")
+    except MissingRightError as error:
+        raise ConfigError(f"topic {topic} cannot be changed: {error}") from error
+    except KafkaException as exception:
+        cause = exception.args[0]
+        text = f"Kafka refuses to change topic {topic}: {cause.str()}"
+        raise (UnavailableError if is_passing(cause) else ConfigError)(text) from exception
 
 
 def answer(future: Future[Any], right: str) -> Any:
