@@ -91,7 +91,7 @@ class ClusterWatcher:
             since_s, beats = started_s, _FRESH_BEATS
             if self._brokers_ahead_ms is None and self._log.newest_ms:
                 since_s, beats = self._opened_s, _SILENT_BEATS
-            elif self._log.misses_full_reports(self._brokers_now_ms()):
+            elif self.misses_tasks:
                 beats = FULL_BEATS + 0.5
             if time.monotonic() - since_s >= beats * interval_s:
                 return
@@ -100,6 +100,11 @@ class ClusterWatcher:
     def status(self) -> ClusterStatus:
         """Return the current status of the cluster, according to the heartbeats read so far."""
         return self._log.status(self._brokers_now_ms())
+
+    @property
+    def misses_tasks(self) -> bool:
+        """Whether a TaskManager that is up may run tasks that were not read yet."""
+        return self._log.misses_full_reports(self._brokers_now_ms())
 
     def close(self) -> None:
         """Disconnect from the brokers."""
@@ -129,7 +134,7 @@ class ClusterWatcher:
     def _is_fresh(self, status: ClusterStatus) -> bool:
         if self._brokers_ahead_ms is None:
             return False
-        if self._log.misses_full_reports(self._brokers_now_ms()):
+        if self.misses_tasks:
             return False
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)
