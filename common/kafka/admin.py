@@ -47,6 +47,12 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.topics import TopicLimits, TopicSpec, misfits
 
 REQUEST_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 8.0
+"""How long a command looks for a broker: a person waits for it.
+
+A connection with TLS and a login takes less than two seconds, and librdkafka tries again at least
+every second (`reconnect.backoff.max.ms`). Daemons wait for longer: brokers may start with them.
+"""
 _ATTEMPT_S = 3
 _RETRY_S = 0.1
 _POLL_S = 0.05
@@ -123,7 +129,7 @@ class Admin:
         """
         client, lifeline = self._client, self._lifeline
         future = client.describe_cluster(request_timeout=timeout_s)
-        deadline_s = time.monotonic() + timeout_s + 5
+        deadline_s = time.monotonic() + timeout_s + 1
         while not future.done() and not lifeline.is_refused and time.monotonic() < deadline_s:
             with lifeline.log.polling():
                 client.poll(_POLL_S)
