@@ -113,7 +113,9 @@ COMMANDS: Mapping[str, Command] = {
         "Show rates and lag by processor and by task, what falls behind first, until Ctrl-C.",
     ),
     "dlq": Command("commands.dlq:dlq_app", "Look at dead letters, and deal with them."),
-    "topic": Command("commands.topic:topic_app", "Read the records of a topic, and write some."),
+    "topic": Command(
+        "commands.topic:topic_app", "Make and change topics, read their records, and write some."
+    ),
     "savepoint": Command(
         "commands.savepoint:savepoint_app",
         "Keep all that a job knows in files, and bring it back.",

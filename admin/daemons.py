@@ -96,6 +96,11 @@ class Daemon:
         self._process.kill()
         self._process.wait()
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the daemon's own process; nothing happens if that has ended."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
     def terminate(self) -> None:
         """Ask the daemon to stop; does not wait."""
         self._was_stopped = True

@@ -42,9 +42,14 @@ def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
             Text(f"  {each.topic} by {each.processor}, from its {_END[each.begins]}")
             for each in found.inputs
         ]
-    for title, topics in (("made", found.made), ("orphaned", found.orphaned)):
+    own = [topic for topic in found.made if topic not in found.made_of_user]
+    for title, topics in (
+        ("Topics made:", own),
+        (_MISSING, found.made_of_user),
+        ("Topics orphaned:", found.orphaned),
+    ):
         if topics:
-            parts += ["", Text(f"Topics {title}:"), *(Text(f"  {topic}") for topic in topics)]
+            parts += ["", Text(title), *(Text(f"  {topic}") for topic in topics)]
     if found.arcs:
         parts += ["", Text("Drained first, while their writers are held:")]
         parts += [
@@ -86,6 +91,10 @@ def _state(found: Plan) -> list[RenderableType]:
     return lines
 
 
+_MISSING = (
+    "Sources and sinks missing (made with the brokers' settings, unless `pipeline topic create` "
+    "makes them before):"
+)
 _END = {"earliest": "oldest record", "latest": "end"}
 
 

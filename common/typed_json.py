@@ -12,10 +12,10 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any
 
-from msgspec import NODEFAULT, Meta, Struct, ValidationError, convert
+from msgspec import NODEFAULT, DecodeError, Meta, Struct, ValidationError, convert
 from msgspec.structs import fields as struct_fields
 
-from kafka_pipeline.common.names import NAME
+from kafka_pipeline.common.names import MAX_NAME_LENGTH, NAME
 from kafka_pipeline.common.tasks import TaskId
 
 MOST_LEVELS = 50
@@ -26,7 +26,8 @@ LARGEST = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Positive = Annotated[int, Meta(ge=1, le=LARGEST)]
-Name = Annotated[str, Meta(pattern=rf"^(?!\.{{1,2}}\Z){NAME}\Z")]
+_NAME = rf"^(?!\.{{1,2}}\Z){NAME}\Z"
+Name = Annotated[str, Meta(pattern=_NAME)]
 """A name that may become part of a topic, a path or a transactional id."""
 
 
@@ -86,7 +87,19 @@ def from_json(type_: Any, data: Any, what: str) -> Any:
     try:
         return convert(data, type_, dec_hook=parsed_text)
     except ValidationError as error:
-        raise ValueError(f"{what}: {error}") from error
+        raise ValueError(f"{what}: {in_words(error)}") from error
+
+
+def in_words(error: DecodeError) -> str:
+    """Return what msgspec says, with words for the pattern of names."""
+    return str(error).replace(_AS_REGEX, _NAME_IN_WORDS)
+
+
+_AS_REGEX = f"Expected `str` matching regex {_NAME!r}"
+_NAME_IN_WORDS = (
+    f'Expected a name of 1 to {MAX_NAME_LENGTH} letters, digits, ".", "_" and "-", '
+    'which is not "." or ".."'
+)
 
 
 def parsed_text(type_: Any, data: Any) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.admin import COMMAND_TIMEOUT_S, Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
@@ -17,9 +17,12 @@ from kafka_pipeline.deployment.pipeline_topic import DeploymentReader
 
 
 def connected(config: Config) -> Admin:
-    """Return a client that has reached the brokers; raises `UnavailableError` if none answers."""
+    """Return a client that has reached the brokers.
+
+    Raises `UnavailableError` if none answers within 8 s.
+    """
     admin = Admin(config)
-    admin.check_broker()
+    admin.check_broker(COMMAND_TIMEOUT_S)
     return admin
 
 

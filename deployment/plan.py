@@ -87,6 +87,8 @@ class Plan:
 
     tasks: Mapping[TaskId, Effect] = field(hash=False)
     made: tuple[str, ...]
+    made_of_user: tuple[str, ...]
+    """Sources and sinks among `made`: the user may make them before, with other settings."""
     kept: tuple[str, ...]
     orphaned: tuple[str, ...]
     stores: tuple[PlannedStore, ...]
@@ -128,6 +130,7 @@ class Plan:
             },
             "topics": {
                 "made": list(self.made),
+                "made_of_user": list(self.made_of_user),
                 "kept": list(self.kept),
                 "orphaned": list(self.orphaned),
             },
@@ -174,6 +177,7 @@ def plan(
     return Plan(
         tasks=_tasks(before, after),
         made=tuple(topic for topic in topics if topic not in existing),
+        made_of_user=tuple(topic for topic in after.user_topics if topic not in existing),
         kept=tuple(topic for topic in topics if topic in existing),
         orphaned=tuple(sorted(gone.intersection(existing))),
         stores=tuple(_stores(before, after, existing, verdicts, given_up.stores)),

@@ -9,13 +9,12 @@ from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.heartbeat_log import HeartbeatLog
 from kafka_pipeline.common.errors import UnavailableError
-from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.admin import COMMAND_TIMEOUT_S, Admin
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.protocol.messages import FULL_BEATS, MISSED_BEATS
 
 # Heartbeats to read back for each daemon, to show those that fell silent in the last minutes.
 _HISTORY_BEATS = 120
-_BROKER_TIMEOUT_S = 10
 _FRESH_BEATS = 1.5
 _SILENT_BEATS = MISSED_BEATS + 0.5
 
@@ -23,7 +22,7 @@ _SILENT_BEATS = MISSED_BEATS + 0.5
 def read_status(config: Config) -> ClusterStatus:
     """Return the status of a pipeline.
 
-    Blocks until the brokers have answered, usually a moment and 75 s at most, and then for up to
+    Blocks until the brokers have answered, usually a moment and 68 s at most, and then for up to
     1.5 heartbeat intervals, or 3.5 if no daemon sends heartbeats any more. Raises
     `UnavailableError` if the brokers do not answer.
     """
@@ -41,7 +40,7 @@ class ClusterWatcher:
     def __init__(self, config: Config) -> None:
         """Begin with the last heartbeats.
 
-        Blocks until a broker has answered, 15 s at most; then until the brokers have listed the
+        Blocks until a broker has answered, 8 s at most; then until the brokers have listed the
         topics and given the end offset of the heartbeat topic, 30 s at most for each. Raises
         `UnavailableError` after that.
         """
@@ -51,7 +50,7 @@ class ClusterWatcher:
         self._opened_s = time.monotonic()
         self._brokers_ahead_ms: int | None = None
         self._admin = Admin(config)
-        self._admin.check_broker(_BROKER_TIMEOUT_S)
+        self._admin.check_broker(COMMAND_TIMEOUT_S)
         self._reader = self._open()
 
     def read(self, wait_s: float) -> None:
@@ -91,7 +90,7 @@ class ClusterWatcher:
             since_s, beats = started_s, _FRESH_BEATS
             if self._brokers_ahead_ms is None and self._log.newest_ms:
                 since_s, beats = self._opened_s, _SILENT_BEATS
-            elif self._log.misses_full_reports(self._brokers_now_ms()):
+            elif self.misses_tasks:
                 beats = FULL_BEATS + 0.5
             if time.monotonic() - since_s >= beats * interval_s:
                 return
@@ -100,6 +99,11 @@ class ClusterWatcher:
     def status(self) -> ClusterStatus:
         """Return the current status of the cluster, according to the heartbeats read so far."""
         return self._log.status(self._brokers_now_ms())
+
+    @property
+    def misses_tasks(self) -> bool:
+        """Whether a TaskManager that is up may run tasks that were not read yet."""
+        return self._log.misses_full_reports(self._brokers_now_ms())
 
     def close(self) -> None:
         """Disconnect from the brokers."""
@@ -129,7 +133,7 @@ class ClusterWatcher:
     def _is_fresh(self, status: ClusterStatus) -> bool:
         if self._brokers_ahead_ms is None:
             return False
-        if self._log.misses_full_reports(self._brokers_now_ms()):
+        if self.misses_tasks:
             return False
         ages_ms = [status.job_manager.age_ms, *(info.age_ms for info in status.task_managers)]
         return all(age is not None and age <= self._config.heartbeat_interval_ms for age in ages_ms)

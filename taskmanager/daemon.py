@@ -25,6 +25,7 @@ from kafka_pipeline.common.kafka.control import ControlReader, ReportWriter
 from kafka_pipeline.common.monitoring.long_wait import LongWait
 from kafka_pipeline.common.monitoring.metric import Sample
 from kafka_pipeline.common.monitoring.monitoring import Monitoring
+from kafka_pipeline.common.pipelines.specs import SparkSpec
 from kafka_pipeline.common.process.open_files import raise_limit
 from kafka_pipeline.common.process.stop_signals import StopSignals
 from kafka_pipeline.common.protocol.codec import Codec
@@ -45,6 +46,7 @@ from kafka_pipeline.taskmanager import channel_messages
 from kafka_pipeline.taskmanager.channel import DriverChannel
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CodeChanged,
     Command,
     DumpThread,
     Event,
@@ -83,6 +85,10 @@ LAST_REPORT_TIMEOUT_S = 2
 class TaskManagerDaemon:
     """Runs one TaskManager until it is asked to stop or the JobManager refuses it."""
 
+    _reload_is_due = False
+    """Whether a signal asks for the user's code to be read again."""
+    _had_queries = False
+
     def __init__(
         self,
         config: Config,
@@ -96,12 +102,13 @@ class TaskManagerDaemon:
         Raises `ConfigError` for code that cannot be imported, and `UnavailableError` if Kafka,
         Spark or the state directory is not available.
         """
+        self._code_from = config.python_path
         if config.spark.is_local:
             check_writable(config)
             # Workers that start later must run the same code, even if the folders change.
             code_path = snapshot(config.python_path, code_directory(config, tm_id))
             config = replace(config, python_path=code_path)
-        code = UserCode.of(config)
+        code = self._code = UserCode.of(config)
         code.import_all()
         self._config = config
         self._monitoring = monitoring
@@ -159,6 +166,7 @@ class TaskManagerDaemon:
         Raises `SupersededError` when refused.
         """
         signal.signal(signal.SIGUSR1, self._on_dump)
+        signal.signal(signal.SIGUSR2, self._on_reload)
         try:
             if not self._signals.forward(self._request_stop):
                 # No JobManager knows this TaskManager yet, so there is nothing to give back.
@@ -191,6 +199,9 @@ class TaskManagerDaemon:
 
     def _tick(self) -> None:
         self._monitoring.turned()
+        if self._reload_is_due:
+            self._reload_is_due = False
+            self._reload()
         self._writer.poll()
         for record in self._reader.read(POLL_S):
             message = self._inbox.take(record)
@@ -202,6 +213,28 @@ class TaskManagerDaemon:
             self._handle(self._events.get_nowait())
         self._handle(Tick(int(time.monotonic() * 1000)))
         self._wait.look(time.monotonic(), waits=not self._state.is_registered)
+
+    def _reload(self) -> None:
+        """Have the workers start again with the user's code as it is in the folders now.
+
+        Spark and this process go on. Functions that queries call are kept in Spark's own workers.
+        """
+        if not self._config.spark.is_local or self._had_queries:
+            self._log.error(
+                "the code is not read again: start this TaskManager again, since its workers are "
+                "on a Spark cluster, or it had tasks with queries"
+            )
+            return
+        config = self._config
+        try:
+            snapshot(self._code_from, code_directory(config, self._tm_id))
+            self._code.forget_modules()
+            self._code.import_all()
+        except PipelineError as error:
+            # As at the start, the tasks that need it fail, with the reason.
+            self._log.error("the code cannot be read again", reason=str(error))
+        self._log.info("the code is read again: PipelineThreads start with it")
+        self._handle(CodeChanged(code_fingerprints(config.modules, config.python_path)))
 
     def _handle(self, event: Event) -> None:
         self._leases.show_life()
@@ -228,6 +261,7 @@ class TaskManagerDaemon:
                 )
             case AssignTask(thread, replica, epoch):
                 self._log.info("task assigned", task=str(replica.task), thread=thread, epoch=epoch)
+                self._had_queries |= isinstance(replica.spec, SparkSpec)
                 if self._config.spark.is_local:
                     # Workers on other hosts have limits of their own.
                     self._open_files.check(len(self._state.tasks))
@@ -331,6 +365,9 @@ class TaskManagerDaemon:
 
     def _request_stop(self) -> None:
         self._events.put(StopRequested())
+
+    def _on_reload(self, _number: int, _frame: object) -> None:
+        self._reload_is_due = True
 
     def _on_dump(self, _number: int, _frame: object) -> None:
         faulthandler.dump_traceback(all_threads=True)

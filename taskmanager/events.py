@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_pipeline.common.protocol.messages import (
@@ -81,6 +82,13 @@ class StopRequested:
     """The operator wants the TaskManager to shut down cleanly."""
 
 
+@dataclass(frozen=True, slots=True)
+class CodeChanged:
+    """Workers that start from now on run other user code: its fingerprints, by module."""
+
+    code: Mapping[str, str]
+
+
 ThreadEvent = (
     ThreadConnected
     | ThreadReported
@@ -91,7 +99,9 @@ ThreadEvent = (
     | ThreadLost
 )
 
-Event = Tick | ThreadEvent | StopRequested | Sos | Processors | Refused | ReportRequest
+Event = (
+    Tick | ThreadEvent | StopRequested | CodeChanged | Sos | Processors | Refused | ReportRequest
+)
 
 
 @dataclass(frozen=True, slots=True)

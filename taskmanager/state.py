@@ -22,6 +22,7 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.tick import Tick
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CodeChanged,
     Command,
     DumpThread,
     Event,
@@ -64,6 +65,7 @@ _WAITS = (
 )
 
 
+_NEW_CODE = "the code has changed: its PipelineThread starts again with it"
 _ALONE = "it has a worker of its own for now"
 _HUNG = "it held the interpreter's lock, or hung otherwise, and was ended"
 
@@ -86,7 +88,7 @@ class _Thread:
     death: Death | None = None
     """How its worker process ended, and in which calls."""
     is_leaving: bool = False
-    """Whether it was asked to end, as a spare without tasks."""
+    """Whether it was asked to end, as a spare without tasks, or to start with other code."""
 
 
 @dataclass(slots=True)
@@ -227,6 +229,8 @@ class TaskManagerState:
                 self._on_lost(thread)
             case StopRequested():
                 self._on_stop()
+            case CodeChanged(code):
+                self._on_code_changed(code)
         commands, self._commands = self._commands, []
         return commands
 
@@ -335,7 +339,8 @@ class TaskManagerState:
         )
         calm_at_ms = self._now_ms + CALM_MS
         self._tasks[replica.task] = _Task(replica, number, status, restarts, calm_at_ms=calm_at_ms)
-        if self._threads[number].state in _ALIVE:
+        thread = self._threads[number]
+        if thread.state in _ALIVE and not thread.is_leaving:
             self._commands.append(AssignTask(number, replica, self._epoch))
 
     def _thread_for(self, task_id: TaskId) -> int:
@@ -372,7 +377,7 @@ class TaskManagerState:
         thread = self._threads[number]
         thread.state, thread.waits = ThreadState.RUNNING, False
         thread.heard_at_ms = thread.connected_at_ms = self._now_ms
-        if self._stop_by_ms is not None:
+        if self._stop_by_ms is not None or thread.is_leaving:
             self._commands.append(StopThread(number))
             return
         for task in self._tasks.values():
@@ -390,7 +395,7 @@ class TaskManagerState:
         thread.state, thread.heard_at_ms = ThreadState.RUNNING, self._now_ms
         if thread.hang_steps == 1:  # it recovered in time
             thread.hang_steps = 0
-        for status in statuses:
+        for status in () if thread.is_leaving else statuses:
             task = self._tasks.get(status.task)
             if task is not None and task.thread == number:
                 if task.former_restarts:
@@ -402,6 +407,8 @@ class TaskManagerState:
         task = self._tasks.get(task_id)
         if task is None or task.thread != number:
             return
+        if self._threads[number].is_leaving and not task.closing:
+            return  # It goes on when the thread has started again.
         del self._tasks[task_id]
         if not task.closing:
             self._given_up[task_id] = task.status.count("restarts") + 1
@@ -430,6 +437,8 @@ class TaskManagerState:
         reason = f"its PipelineThread {_end_of(thread)}, and is started again"
         if self._accuse(number, thread, tasks) or lived_ms > CALM_BEATS * self._interval_ms:
             thread.failures = 0
+        if thread.is_leaving:
+            reason, thread.failures = _NEW_CODE, 0
         thread.failures += 1
         delay_beats = min(2**thread.failures // 4, MAX_RELAUNCH_BEATS)
         if goes_on:
@@ -526,6 +535,22 @@ class TaskManagerState:
             if thread.state in _ALIVE:
                 self._commands.append(StopThread(number))
         self._leave_if_done()
+
+    def _on_code_changed(self, code: Mapping[str, str]) -> None:
+        """Have all threads commit and end, and start again at once, with the tasks they have."""
+        if self._stop_by_ms is not None:
+            return
+        self._identity = replace(self._identity, code=code)
+        self._reporter.require_full()
+        for number, thread in self._threads.items():
+            if thread.state in _ALIVE and not thread.is_leaving:
+                self._commands.append(StopThread(number))
+            # One that starts may have imported the former code: it ends as soon as it is up.
+            thread.is_leaving = True
+        for task in self._tasks.values():
+            status = task.status.without_lag
+            task.status = replace(status, state=TaskState.RESTARTING, reason=_NEW_CODE)
+        self._report_soon()
 
     def _leave_if_done(self) -> None:
         if self._stop_by_ms is not None and not any(

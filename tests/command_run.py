@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 class CommandRun:
     """A command with a mark in its environment, which everything that it starts inherits."""
 
-    def __init__(self, folder: Path, *command: str) -> None:
+    def __init__(self, folder: Path, *command: str, cwd: Path = ROOT) -> None:
         self._mark = f"COMMAND_RUN={uuid.uuid4().hex}"
         name, _, value = self._mark.partition("=")
         self.output_file = folder / "output.txt"
@@ -25,7 +25,7 @@ class CommandRun:
         with self.output_file.open("wb") as output:
             self.process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=cwd,
                 env={**os.environ, "TMPDIR": str(self.temp_dir), name: value},
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -41,9 +41,9 @@ class CommandRun:
     def output(self) -> str:
         return self.output_file.read_text()
 
-    def wait_for(self, text: str, timeout_s: float = 120) -> None:
+    def wait_for(self, text: str, timeout_s: float = 120, times: int = 1) -> None:
         deadline_s = time.monotonic() + timeout_s
-        while text not in self.output:
+        while self.output.count(text) < times:
             assert self.process.poll() is None, self.output
             assert time.monotonic() < deadline_s, self.output
             time.sleep(0.05)

@@ -168,6 +168,7 @@ MAY_IMPORT = {
     ),
     "operations": (
         "deployment",
+        "streams/pipeline",
         "streams",
         "common/kafka",
         "common/control",
@@ -185,6 +186,7 @@ MAY_IMPORT = {
         "common/kafka",
         "common/control",
         "common/cluster",
+        "common/protocol",
         "common/config",
         "common/pipelines",
         "common/process",
@@ -290,8 +292,10 @@ MAY_IMPORT = {
     "admin/dev": (
         "admin/broker",
         "admin",
+        "operations",
         "streams/pipeline",
         "streams/engine",
+        "common/cluster",
         "common/protocol",
         "common/config",
         "common/pipelines",

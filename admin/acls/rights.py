@@ -34,17 +34,24 @@ class ResourceKind(StrEnum):
 
 
 class AclOperation(StrEnum):
-    """What a right allows. Kafka lets all who may READ, WRITE or DELETE something DESCRIBE it."""
+    """What a right allows.
+
+    Kafka lets all who may READ, WRITE, DELETE or ALTER something DESCRIBE it.
+    """
 
     READ = "Read"
     WRITE = "Write"
     CREATE = "Create"
     DELETE = "Delete"
+    ALTER = "Alter"
+    ALTER_CONFIGS = "AlterConfigs"
     DESCRIBE = "Describe"
     DESCRIBE_CONFIGS = "DescribeConfigs"
 
 
-_IMPLY_DESCRIBE = frozenset((AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE))
+_IMPLY_DESCRIBE = frozenset(
+    (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +170,20 @@ def _operator(config: Config, pipeline: Pipeline, role: Role = Role.OPERATOR) ->
 
 
 def _maintainer(config: Config, pipeline: Pipeline) -> _Wanted:
-    """Return the rights for savepoints and resets: to copy, to empty and to fill what a job has."""
+    """Return the rights for savepoints and resets: to copy, to empty and to fill what a job has.
+
+    Also those to change the topics of the user: their partitions and settings.
+    """
     wanted, names = _operator(config, pipeline, Role.MAINTAINER), pipeline.names
     wanted.group(BULK_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.task_ids, is_prefix=True)
     wanted.write_as(names.tool_ids, is_prefix=True)
+    wanted.topics(pipeline.user_topics, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)
     own = [*pipeline.arcs]
     for each in pipeline.processors:
         own += [*pipeline.state_topics(each).values(), *_dead_letters(pipeline, each)]
+        dead = _dead_letters(pipeline, each)
+        wanted.topics(dead, AclOperation.ALTER, AclOperation.ALTER_CONFIGS)
         wanted.topics((*pipeline.read_topics(each), *pipeline.out_topics(each)), AclOperation.READ)
         group = names.consumer_group(each.id)
         wanted.group(group, AclOperation.READ)

@@ -1,4 +1,4 @@
-"""`pipeline status`: shows how a running pipeline does."""
+"""`pipeline status`: shows how a running pipeline does, or waits until it is as it should be."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from kafka_pipeline.admin.arguments import AsJson, ConfigPath
 from kafka_pipeline.admin.status import as_json as json_of
 from kafka_pipeline.admin.status import overview, watch_status
 from kafka_pipeline.admin.terminal import show
+from kafka_pipeline.common.cluster.conditions import Condition
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.operations.cluster_watcher import read_status
+from kafka_pipeline.operations.waiting import wait_for
 
 
 @run_command
@@ -23,14 +25,45 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Refresh it all the time, until Ctrl-C.")
     ] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Show nothing, and end once the job is as --for says.")
+    ] = False,
+    for_: Annotated[
+        Condition | None,
+        typer.Option(
+            "--for",
+            help="With --wait: all daemons are up and all tasks run, which is the default; that, "
+            "and all that came in is processed; all tasks are paused; no daemon is up.",
+        ),
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            metavar="SECONDS",
+            min=0,
+            help="With --wait: how long; forever by default. 0 looks whether it is so now.",
+        ),
+    ] = None,
 ) -> None:
-    """Show who is there and how the tasks do, by the last heartbeats.
+    """Show who is there and how the tasks do, by the last heartbeats, or wait for a state.
 
-    Exit codes: 0 whatever the status is, 2 wrong argument or file, 3 Kafka is not there.
+    With --wait, lines on stderr say what is still missing. Paused tasks do not keep a job from
+    being `running`.
+
+    Exit codes: 0 whatever the status is, or what was waited for holds, 1 a task is FAILED that was
+    waited for, 2 wrong argument or file, 3 Kafka is not there, or time is up.
     """
+    if watch + wait + as_json > 1:
+        raise ConfigError("--watch, --wait and --json exclude each other")
+    if not wait and (for_ is not None or timeout_s is not None):
+        raise ConfigError("--for and --timeout say what --wait waits for: give it too")
     settings = load_config(config)
-    if watch and as_json:
-        raise ConfigError("--watch shows the status to people: leave --json out")
+    if wait:
+        condition = for_ or Condition.RUNNING
+        wait_for(settings, condition, timeout_s, lambda line: typer.echo(line, err=True))
+        typer.echo(f"the job is {condition}")
+        return
     if watch:
         watch_status(settings, overview)
         return

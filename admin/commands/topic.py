@@ -1,4 +1,4 @@
-"""`pipeline topic`: reads the records of a topic, and writes some."""
+"""`pipeline topic`: makes and changes topics, reads their records, and writes some."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ from typing import Annotated
 
 import typer
 
-from kafka_pipeline.admin.arguments import ConfigPath
+from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath, Yes
+from kafka_pipeline.admin.files import load_files
+from kafka_pipeline.admin.terminal import require_consent
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
+from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.starts import parse_start
+from kafka_pipeline.operations.topic_changes import TopicChange, TopicOptions, missing_topics
 from kafka_pipeline.operations.topic_records import TopicRecords
 
 topic_app = typer.Typer(
-    help="Read the records of a topic, and write some.",
+    help="Make and change topics, read their records, and write some.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -25,6 +29,109 @@ topic_app = typer.Typer(
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Key = Annotated[str, typer.Option(metavar="SERDE", help="How keys are read or written.")]
 Value = Annotated[str, typer.Option(metavar="SERDE", help="How values are read or written.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="NAME=VALUE", help="A setting of Kafka, by Kafka's name."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
+
+
+@topic_app.command()
+@run_command
+def create(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    topics: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[TOPIC]...", help="Only these; all that are missing by default."),
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="By default, parallelism.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="By default, that of config.yaml.")
+    ] = None,
+    settings: Settings = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Make the sources, sinks and dead-letter topics that a pipeline names and Kafka lacks.
+
+    Topics that exist are left as they are. Other settings than those given are as the JobManager
+    would make the topic: mostly the brokers' defaults.
+
+    Exit codes: 0 done, 2 wrong arguments or files, or Kafka refuses it, 3 Kafka is not there.
+    """
+    loaded_config, loaded = load_files(config, pipeline)
+    given = _settings(settings)
+    for name, value in given.items():
+        if value is None:
+            raise ConfigError(f"--config {name}=: a new topic needs a value")
+    admin = connected(loaded_config)
+    options = TopicOptions(partitions, replication_factor, given)
+    missing = missing_topics(loaded_config, loaded, admin, topics or (), options)
+    for spec in missing:
+        made = "would be made" if dry_run else "made"
+        copies = f"replication factor {spec.replication_factor}"
+        set_ = "".join(f", {name}={value}" for name, value in spec.made_with.items())
+        typer.echo(f"{spec.name}: {made}, {counted(spec.partitions, 'partition')}, {copies}{set_}")
+        if not dry_run:
+            admin.ensure_topics([spec])
+    if not missing:
+        typer.echo("nothing is missing")
+
+
+@topic_app.command()
+@run_command
+def alter(
+    config: ConfigPath,
+    pipeline: PipelinePath,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")],
+    partitions: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many in all; never fewer.")
+    ] = None,
+    settings: Settings = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Change settings of sources, sinks and dead-letter topics, or give them more partitions.
+
+    A setting without a value, as NAME=, goes back to the brokers' default. More partitions are
+    refused if a processor with state reads the topic, as keys would move to partitions where their
+    state is not; and if they would differ from those of topics with which records meet by key.
+
+    Exit codes: 0 done, 1 the answer was no, 2 wrong arguments or files, or keys would leave their
+    state, or Kafka refuses it, 3 Kafka is not there.
+    """
+    if partitions is None and not settings:
+        raise ConfigError("give --partitions or --config: what is to change?")
+    loaded_config, loaded = load_files(config, pipeline)
+    options = TopicOptions(partitions, None, _settings(settings))
+    change = TopicChange(loaded_config, loaded, connected(loaded_config), topics, options)
+    for topic, count in change.counts.items():
+        typer.echo(f"{topic} gets {counted(count, 'partition')}")
+    for name, value in options.settings.items():
+        to = "the brokers' default" if value is None else value
+        typer.echo(f"{name} of {', '.join(change.topics)} becomes {to}")
+    for caution in change.cautions:
+        typer.echo(caution)
+    if dry_run:
+        return
+    if change.cautions:
+        require_consent("Add the partitions? Kafka cannot take them away again.", yes=yes)
+    change.make()
+
+
+def _settings(given: list[str] | None) -> dict[str, str | None]:
+    """Read the arguments NAME=VALUE; without a value, it is None."""
+    found: dict[str, str | None] = {}
+    for argument in given or ():
+        name, equals, value = argument.partition("=")
+        if not name or not equals:
+            raise ConfigError(
+                f"--config {argument}: give NAME=VALUE, such as retention.ms=86400000"
+            )
+        found[name] = value or None
+    return found
 
 
 @topic_app.command()

@@ -29,7 +29,7 @@ _SAMPLES: Mapping[str, Any] = {
 
 
 def hints(pipeline: Pipeline, config_file: Path, code: UserCode) -> list[str]:
-    """Return shell commands that write a record to each source and follow each sink.
+    """Return shell commands that write a record to each source, follow each sink, and show state.
 
     Topologies are built with `code`, since only they know their serdes.
     """
@@ -55,6 +55,8 @@ def hints(pipeline: Pipeline, config_file: Path, code: UserCode) -> list[str]:
             if topic not in arcs:
                 options = _options(key, value)
                 lines[f"pipeline topic read {config} {topic}{options} --follow"] = None
+    if any(processor.is_stateful for processor in pipeline.processors):
+        lines[f"pipeline state list {config}"] = None
     return [*lines]
 
 

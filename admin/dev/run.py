@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,18 +16,22 @@ from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.admin.dev.guard import DevGuard
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import OWN, DevLog
+from kafka_pipeline.admin.dev.progress import Progress, Wanted
 from kafka_pipeline.admin.dev.project import Code, Places, Project, Saved
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.code.user_code import UserCode
-from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SparkSpec, TopologySpec
 from kafka_pipeline.common.process.locks import exclusive
+from kafka_pipeline.streams.engine.user_files import code_fingerprints
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 
-_TURN_S = 0.1
-_LOOK_S = 0.5
+_TURN_S = 0.05
+_LOOK_S = 0.2
 _STOP_TIMEOUT_S = 20.0
+_APPLY_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,10 @@ class DevRun:
         self._daemons: dict[str, Daemon] = {}
         self._guard: DevGuard | None = None
         self._runs = Saved(None, None, {})
+        self._had_queries = False
+        self._progress: Progress | None = None
+        self._wanted: Wanted | None = None
+        """What the TaskManagers do not run yet."""
 
     def run(self, lock: int) -> None:
         """See `run` above; `lock` is the descriptor of the folder's lock."""
@@ -81,6 +90,8 @@ class DevRun:
             # The terminal may be gone.
             with suppress(OSError):
                 self._log.say("stopping the daemons and Kafka")
+            if self._progress is not None:
+                self._progress.close()
             for daemon in self._daemons.values():
                 if daemon.pid is not None:
                     # It may have been started a moment ago.
@@ -109,11 +120,15 @@ class DevRun:
         self._log.say("starting Kafka, and checking the pipeline meanwhile")
         check = self._start(OWN, "pipeline", "validate", *self._files)
         broker.start()
-        if not self._wait_for(check):
+        if self._wait_for(check):
             raise ConfigError(f"{project.pipeline_file} cannot run: see above")
         self._log.say(f"Kafka runs at {broker.bootstrap_servers}, its data in {broker_dir}")
+        self._had_queries = self._has(SparkSpec)
+        since_s = time.monotonic()
         self._start_task_managers()
         self._start("jobmanager", "jobmanager", *self._files, "--allow-removal")
+        self._progress = Progress(config)
+        self._expect(since_s)
         self._greet(config, self._hints(pipeline, config))
         self._follow(code, saved)
 
@@ -139,6 +154,7 @@ class DevRun:
         next_look_s = 0.0
         while True:
             self._turn()
+            self._say_progress()
             if time.monotonic() < next_look_s:
                 continue
             now = self._project.look(code)
@@ -168,33 +184,90 @@ class DevRun:
         files = [self._project.pipeline_file.name] if now.pipeline != runs.pipeline else []
         if not files and not changed:
             return
+        since_s = time.monotonic()
         self._log.say(f"saved: {', '.join([*files, *changed])}")
         prepared = self._project.prepare(code)
-        # Before the code is adopted, as that may be what cannot use the state.
         checked = (prepared, self._project.pipeline_file)
-        is_right = self._run("validate", *checked) and self._run("apply", *checked, "--dry-run")
+        # Code may make another pipeline only where it builds topologies.
+        may_change = bool(files) or self._has(TopologySpec)
+        exit_code = self._run("validate", *checked)
+        if not exit_code and may_change:
+            # Before the code is adopted, as that may be what cannot use the state.
+            exit_code = self._run("apply", *checked, "--dry-run")
         prepared.unlink()
-        if not is_right:
+        if exit_code:
             self._log.say("not applied: what ran before goes on", "bold red")
             return
         self._project.adopt(code)
         if changed:
-            self._stop_task_managers()
-        # A version that fails stays, to be looked at until the next one is saved.
-        options = ("--yes", "--no-wait", "--confirm-within", "0")
-        is_applied = self._run("apply", *self._files, *options)
+            self._change_code(is_same_list=now.code.keys() == runs.code.keys())
+        self._runs = now
+        if may_change:
+            # A version that fails stays, to be looked at until the next one is saved.
+            options = ("--yes", "--timeout-s", _APPLY_TIMEOUT_S, "--confirm-within", "0")
+            exit_code = self._run("apply", *self._files, *options)
+            if exit_code == ConfigError.exit_code:
+                self._runs = replace(now, pipeline=runs.pipeline)
+                self._log.say("not applied: the version that ran before goes on", "bold red")
+                return
+            if exit_code:
+                self._log.say("applied, but it does not run: see above", "bold red")
+                return
         if changed:
-            self._start_task_managers()
-        if is_applied:
-            self._runs = now
-            self._log.say("applied", "bold green")
+            self._expect(since_s)
         else:
-            self._runs = replace(now, pipeline=runs.pipeline)
-            self._log.say("not applied: the version that ran before goes on", "bold red")
+            self._log.say(f"applied: runs after {time.monotonic() - since_s:.1f} s", "bold green")
+
+    def _expect(self, since_s: float) -> None:
+        """Have `_say_progress` say when the TaskManagers run the code that was adopted."""
+        config = load_config(self._project.config_file)
+        names = range(self._options.task_managers)
+        processes = {n: self._daemons[_task_manager(n)].pid for n in names}
+        found = code_fingerprints(config.modules, config.python_path)
+        self._wanted = Wanted(found, processes, since_s)
+
+    def _say_progress(self) -> None:
+        """Say that what was saved runs, once that is so."""
+        if self._wanted is None or self._progress is None:
+            return
+        settled = self._progress.look(self._wanted)
+        if settled is not None:
+            is_right, line = settled
+            self._log.say(f"applied: {line}", "bold green" if is_right else "bold red")
+            self._wanted = None
+
+    def _change_code(self, *, is_same_list: bool) -> None:
+        """Have the TaskManagers run the code that was adopted.
+
+        They read it again, unless they are still starting, or other modules are on the list, or
+        Spark keeps functions of it for queries: then they start again.
+        """
+        names = [_task_manager(number) for number in range(self._options.task_managers)]
+        assert self._progress is not None
+        are_up = all(
+            self._progress.runs(number, self._daemons[name].pid)
+            for number, name in enumerate(names)
+        )
+        self._had_queries |= self._has(SparkSpec)
+        if are_up and is_same_list and not self._had_queries:
+            for name in names:
+                self._daemons[name].send(signal.SIGUSR2)
+        else:
+            self._stop_task_managers()
+            self._start_task_managers()
+
+    def _has(self, kind: type[ProcessorSpec]) -> bool:
+        """Whether the pipeline has processors of a kind; if in doubt, it has."""
+        try:
+            config = load_config(self._project.config_file)
+            pipeline = load_pipeline(self._project.pipeline_file, config)
+        except ConfigError:
+            return True
+        return any(isinstance(processor.spec, kind) for processor in pipeline.processors)
 
     def _start_task_managers(self) -> None:
         for number in range(self._options.task_managers):
-            name, threads = f"taskmanager {number}", self._options.threads
+            name, threads = _task_manager(number), self._options.threads
             self._start(name, "taskmanager", number, threads, self._project.config_file)
 
     def _stop_task_managers(self) -> None:
@@ -227,16 +300,16 @@ class DevRun:
         assert daemon.pid is not None
         self._guard.remove(daemon.pid)
 
-    def _run(self, *arguments: object) -> bool:
-        """Run a `pipeline` command, with its output in the log; return if it did well."""
+    def _run(self, *arguments: object) -> int:
+        """Run a `pipeline` command, with its output in the log; return its exit code."""
         return self._wait_for(self._start(OWN, "pipeline", *arguments))
 
-    def _wait_for(self, command: Daemon) -> bool:
-        while command.exit_code is None:
+    def _wait_for(self, command: Daemon) -> int:
+        while (exit_code := command.exit_code) is None:
             self._turn()
         self._end(OWN)
         self._log.pump()
-        return command.exit_code == 0
+        return exit_code
 
     def _turn(self) -> None:
         """Print what was logged, and wait a little.
@@ -253,3 +326,7 @@ class DevRun:
         """Return a path as a user in the current folder would write it."""
         folder = Path.cwd()
         return file.relative_to(folder) if file.is_relative_to(folder) else file
+
+
+def _task_manager(number: int) -> str:
+    return f"taskmanager {number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
@@ -96,6 +97,15 @@ class UserCode:
         """Import every module on the list. Raises ConfigError for one that cannot be imported."""
         for module in self._modules:
             _import(module)
+
+    def forget_modules(self) -> None:
+        """Have the modules on the list, and all below `python_path`, imported anew from now on."""
+        folders = tuple(f"{folder}{os.sep}" for folder in self.python_path)
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None) or ""
+            if self._allows(name) or file.startswith(folders):
+                del sys.modules[name]
+        importlib.invalidate_caches()
 
     def load(self, reference: str) -> Any:
         """Return the class or function of a reference; a module on the list must define it.

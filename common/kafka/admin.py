@@ -18,7 +18,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclOperation,
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
     OffsetSpec,
     ResourceType,
@@ -45,6 +48,12 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.topics import TopicLimits, TopicSpec, misfits
 
 REQUEST_TIMEOUT_S = 30
+COMMAND_TIMEOUT_S = 8.0
+"""How long a command looks for a broker: a person waits for it.
+
+A connection with TLS and a login takes less than two seconds, and librdkafka tries again at least
+every second (`reconnect.backoff.max.ms`). Daemons wait for longer: brokers may start with them.
+"""
 _ATTEMPT_S = 3
 _RETRY_S = 0.1
 _POLL_S = 0.05
@@ -68,7 +77,7 @@ class Admin:
     """Creates and inspects topics, and their offsets.
 
     Every call blocks up to 30 s and raises Kafka's errors as translated by `clients.translate`,
-    except for `check_broker` and `ensure_topics`, whose errors are for the user.
+    except for `check_broker` and what makes or changes topics, whose errors are for the user.
     """
 
     def __init__(self, config: Config) -> None:
@@ -122,7 +131,7 @@ class Admin:
         """
         client, lifeline = self._client, self._lifeline
         future = client.describe_cluster(request_timeout=timeout_s)
-        deadline_s = time.monotonic() + timeout_s + 5
+        deadline_s = time.monotonic() + timeout_s + 1
         while not future.done() and not lifeline.is_refused and time.monotonic() < deadline_s:
             with lifeline.log.polling():
                 client.poll(_POLL_S)
@@ -196,6 +205,36 @@ class Admin:
                     raise UnavailableError(text) from error
                 raise ConfigError(text) from error
         return created
+
+    def add_partitions(self, topic: str, count: int) -> None:
+        """Give a topic more partitions, `count` in all.
+
+        Raises `ConfigError` if the cluster refuses it, and `UnavailableError` if only for now.
+        """
+        new = [NewPartitions(topic, count)]
+        asked = self._client.create_partitions(new, request_timeout=REQUEST_TIMEOUT_S)
+        _require_changed(asked[topic], topic, "Alter")
+
+    def alter_settings(self, topic: str, settings: Mapping[str, str | None]) -> None:
+        """Set settings of a topic; `None` takes one back to the brokers' default.
+
+        Raises `ConfigError` if the cluster refuses it, and `UnavailableError` if only for now.
+        """
+        entries = [
+            ConfigEntry(
+                name,
+                value,
+                incremental_operation=AlterConfigOpType.DELETE
+                if value is None
+                else AlterConfigOpType.SET,
+            )
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        asked = self._client.incremental_alter_configs(
+            [resource], request_timeout=REQUEST_TIMEOUT_S
+        )
+        _require_changed(asked[resource], topic, "AlterConfigs")
 
     def short_of_copies(self, settings: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the partitions, such as "in[0]", that refuse records because replicas are missing.
@@ -513,6 +552,17 @@ _NO_ANSWER = frozenset((KafkaError._TIMED_OUT, KafkaError._TRANSPORT))
 def is_unanswered(answer: Future[Any]) -> bool:
     error = answer.exception() if answer.done() else None
     return isinstance(error, KafkaException) and error.args[0].code() in _NO_ANSWER
+
+
+def _require_changed(asked: Future[Any], topic: str, operation: str) -> None:
+    try:
+        answer(asked, f"{operation} of topic {topic}")
+    except MissingRightError as error:
+        raise ConfigError(f"topic {topic} cannot be changed: {error}") from error
+    except KafkaException as exception:
+        cause = exception.args[0]
+        text = f"Kafka refuses to change topic {topic}: {cause.str()}"
+        raise (UnavailableError if is_passing(cause) else ConfigError)(text) from exception
 
 
 def answer(future: Future[Any], right: str) -> Any:

@@ -28,6 +28,7 @@ from kafka_pipeline.common.typed_json import (
     Positive,
     dump,
     from_json,
+    in_words,
     parsed_text,
 )
 
@@ -193,7 +194,9 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
 def _decoded(decoder: Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
-    except (DecodeError, RecursionError) as error:
+    except DecodeError as error:
+        raise ValueError(in_words(error)) from error
+    except RecursionError as error:
         raise ValueError(str(error)) from error
 
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
-from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import FencedError
 from kafka_pipeline.common.kafka.control import CommandWriter
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.protocol.messages import MISSED_BEATS
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.deploy import who
 from kafka_pipeline.deployment.desired_state import (
@@ -119,7 +120,7 @@ class JobStop:
             closing(ClusterWatcher(self._config)) as watcher,
         ):
             watcher.read_until_fresh()
-            while (running := _running(watcher.status())) is not None:
+            while (running := self._running(watcher)) is not None:
                 if running != said:
                     say(running)
                     said = running
@@ -164,20 +165,29 @@ class JobStop:
             assert wish is not None
             editor.write(wish.with_stop(None))
 
+    def _running(self, watcher: ClusterWatcher) -> str | None:
+        """Return what still runs, as a line for the user; None if nothing does, or will.
+
+        Without a JobManager, TaskManagers go on with their tasks, and get no others: one that has
+        none, as in a job that is new, is not waited for. A JobManager that has left just now may
+        have given it tasks that it has not reported yet.
+        """
+        status = watcher.status()
+        all_, leader = (*status.tasks, *status.standbys), status.job_manager
+        if leader.presence is Presence.UP:
+            left = sum(info.status is not None or not info.is_held for info in all_)
+            return f"{counted(left, 'task')} to stop" if left or not all_ else None
+        up = [info for info in status.task_managers if info.presence is Presence.UP]
+        overdue_ms = MISSED_BEATS * self._config.heartbeat_interval_ms
+        is_long_gone = leader.age_ms is None or leader.age_ms > overdue_ms
+        have_tasks = any(info.status is not None for info in all_)
+        if up and (have_tasks or not is_long_gone or watcher.misses_tasks):
+            return "TaskManagers are up, and no JobManager: start it, or stop all daemons"
+        return None
+
     def _require(self, deployment: Deployment) -> None:
         if deployment.wish is None or deployment.wish.stop != self.stop:
             raise _changed()
-
-
-def _running(status: ClusterStatus) -> str | None:
-    """Return what still runs, as a line for the user; None if nothing does, or will."""
-    all_ = (*status.tasks, *status.standbys)
-    if status.job_manager.presence is Presence.UP:
-        left = sum(info.status is not None or not info.is_held for info in all_)
-        return f"{counted(left, 'task')} to stop" if left or not all_ else None
-    if any(info.presence is Presence.UP for info in status.task_managers):
-        return "TaskManagers are up, and no JobManager: start it, or stop all daemons"
-    return None
 
 
 def _changed() -> ChangedMeanwhileError:

@@ -9,7 +9,7 @@ from typing import Any
 
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.admin import COMMAND_TIMEOUT_S, Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
@@ -163,7 +163,7 @@ def _counts_in_kafka(
     if not read and not target_topics:
         return {}
     admin = Admin(config)
-    admin.check_broker()
+    admin.check_broker(COMMAND_TIMEOUT_S)
     found = admin.partition_counts([*read.values(), *target_topics.values()])
     for name in read.values():
         if name not in found:

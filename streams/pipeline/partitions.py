@@ -95,7 +95,8 @@ def _with_internal(pipeline: Pipeline, given: Mapping[str, int]) -> Pipeline:
     for _ in range(len(internal)):
         for each in processors:
             inputs = pipeline.in_topics(each)
-            largest = max(counts.get(topic, pipeline.parallelism) for topic in inputs)
+            sizes = (counts.get(topic, pipeline.parallelism) for topic in inputs)
+            largest = max(sizes, default=0)
             for topic in unknown.intersection(pipeline.out_topics(each)):
                 counts[topic] = max(counts[topic], largest)
         for topics in meetings:

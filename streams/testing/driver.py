@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
@@ -58,6 +58,7 @@ from kafka_pipeline.streams.testing.driver_topics import (
     entries_of,
     placed,
 )
+from kafka_pipeline.streams.type_variables import K, V
 
 _NO_LIMITS = TopicLimits(2**31 - 1)
 
@@ -351,6 +352,41 @@ class TopologyTestDriver(StoreGetters):
             for follower in self._globals.values():
                 follower.task.close()
 
+    @overload
+    def create_input_topic(
+        self,
+        name: str,
+        *,
+        start_timestamp: int | None = None,
+        auto_advance_ms: Milliseconds = 0,
+    ) -> TestInputTopic[bytes, bytes]: ...
+    @overload
+    def create_input_topic(
+        self,
+        name: str,
+        key_serde: Serde[K],
+        *,
+        start_timestamp: int | None = None,
+        auto_advance_ms: Milliseconds = 0,
+    ) -> TestInputTopic[K, bytes]: ...
+    @overload
+    def create_input_topic(
+        self,
+        name: str,
+        *,
+        value_serde: Serde[V],
+        start_timestamp: int | None = None,
+        auto_advance_ms: Milliseconds = 0,
+    ) -> TestInputTopic[bytes, V]: ...
+    @overload
+    def create_input_topic(
+        self,
+        name: str,
+        key_serde: Serde[K],
+        value_serde: Serde[V],
+        start_timestamp: int | None = None,
+        auto_advance_ms: Milliseconds = 0,
+    ) -> TestInputTopic[K, V]: ...
     def create_input_topic(
         self,
         name: str,
@@ -358,7 +394,7 @@ class TopologyTestDriver(StoreGetters):
         value_serde: Serde[Any] = serdes.bytes,
         start_timestamp: int | None = None,
         auto_advance_ms: Milliseconds = 0,
-    ) -> TestInputTopic:
+    ) -> TestInputTopic[Any, Any]:
         """Return a writer. Raises `UnknownTopicError` for a topic that no source reads."""
         if not any(name in reader.topics for reader in self._readers):
             if any(group.matches(name) for group in self._groups):
@@ -372,12 +408,24 @@ class TopologyTestDriver(StoreGetters):
             require_int("start_timestamp", start_timestamp, 0)
         return TestInputTopic(self, name, key_serde, value_serde, start_timestamp, advance_ms)
 
+    @overload
+    def create_output_topic(self, name: str) -> TestOutputTopic[bytes | None, bytes]: ...
+    @overload
+    def create_output_topic(self, name: str, key_serde: Serde[K]) -> TestOutputTopic[K, bytes]: ...
+    @overload
+    def create_output_topic(
+        self, name: str, *, value_serde: Serde[V]
+    ) -> TestOutputTopic[bytes, V]: ...
+    @overload
+    def create_output_topic(
+        self, name: str, key_serde: Serde[K], value_serde: Serde[V]
+    ) -> TestOutputTopic[K, V]: ...
     def create_output_topic(
         self,
         name: str,
         key_serde: Serde[Any] = serdes.bytes,
         value_serde: Serde[Any] = serdes.bytes,
-    ) -> TestOutputTopic:
+    ) -> TestOutputTopic[Any, Any]:
         """Return a reader; a topic that nothing was written to yet is empty.
 
         Raises `UnknownTopicError` for a topic that nothing in the topology writes or reads.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.streams.engine.outputs import OutputColumns
@@ -13,6 +13,7 @@ from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.record import Headers, Record
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.type_variables import K, V
 
 NO_TIMESTAMP = -1
 TASK = 0
@@ -79,15 +80,15 @@ def batch_of(topic: str, first_offset: int, entries: Sequence[Entry]) -> RecordB
     )
 
 
-class ReadRecord(Record):
+class ReadRecord(Record[K, V]):
     """A record of an output topic, with the topic and the partition that it went to."""
 
     __slots__ = ("partition", "topic")
 
     def __init__(
         self,
-        key: Any,
-        value: Any,
+        key: K,
+        value: V,
         timestamp: int,
         headers: Headers = (),
         topic: str = "",
@@ -101,7 +102,7 @@ class ReadRecord(Record):
         return f"{super().__repr__()[:-1]}, topic={self.topic!r}, partition={self.partition})"
 
 
-class TestInputTopic:
+class TestInputTopic(Generic[K, V]):
     """Writes to a topic that the topology reads. Made by `TopologyTestDriver`."""
 
     __test__ = False  # not a test, in spite of its name
@@ -110,8 +111,8 @@ class TestInputTopic:
         self,
         driver: Driver,
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
         start_timestamp: int | None,
         auto_advance_ms: int,
     ) -> None:
@@ -123,7 +124,11 @@ class TestInputTopic:
         self._auto_advance_ms = auto_advance_ms
 
     def pipe_input(
-        self, key: Any, value: Any, timestamp: int | None = None, headers: Headers = ()
+        self,
+        key: K | None,
+        value: V | None,
+        timestamp: int | None = None,
+        headers: Headers = (),
     ) -> None:
         """Write a record, and let the topology process it and all that follows from it.
 
@@ -135,12 +140,12 @@ class TestInputTopic:
         """
         self._driver.write(self._name, [self._piped(key, value, timestamp, headers)])
 
-    def pipe_records(self, records: Iterable[Record]) -> None:
+    def pipe_records(self, records: Iterable[Record[K | None, V | None]]) -> None:
         """Write records one after the other."""
         for record in records:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
-    def pipe_batch(self, records: Iterable[Record]) -> None:
+    def pipe_batch(self, records: Iterable[Record[K | None, V | None]]) -> None:
         """Write records at once, as one poll of a consumer may return them.
 
         A `BatchProcessor` gets them in one call, and readers of a topic that it writes get its
@@ -151,7 +156,9 @@ class TestInputTopic:
             self._name, [self._piped(r.key, r.value, r.timestamp, r.headers) for r in records]
         )
 
-    def _piped(self, key: Any, value: Any, timestamp: int | None, headers: Headers) -> Piped:
+    def _piped(
+        self, key: K | None, value: V | None, timestamp: int | None, headers: Headers
+    ) -> Piped:
         where = f"topic {self._name}"
         if timestamp is None:
             timestamp = self._driver.now_ms if self._timestamp is None else self._timestamp
@@ -166,8 +173,11 @@ class TestInputTopic:
         )
 
 
-class TestOutputTopic:
-    """Reads a topic that the topology writes, from its beginning. Made by `TopologyTestDriver`."""
+class TestOutputTopic(Generic[K, V]):
+    """Reads a topic that the topology writes, from its beginning. Made by `TopologyTestDriver`.
+
+    As in Kafka Streams, types do not say that a key or a value may be `None`, as in deletions.
+    """
 
     __test__ = False  # not a test, in spite of its name
 
@@ -175,8 +185,8 @@ class TestOutputTopic:
         self,
         driver: Driver,
         name: str,
-        key_serde: Serde[Any],
-        value_serde: Serde[Any],
+        key_serde: Serde[K],
+        value_serde: Serde[V],
     ) -> None:
         self._driver = driver
         self._log = driver.log(name)
@@ -198,7 +208,7 @@ class TestOutputTopic:
         """
         return self._driver.held_back(self._name)
 
-    def read_record(self) -> ReadRecord:
+    def read_record(self) -> ReadRecord[K, V]:
         """Return the next record. Raises `StreamsError` if there is none, and says what waits."""
         if not self.size:
             held_back = self.held_back
@@ -209,23 +219,25 @@ class TestOutputTopic:
             )
         return self._next()
 
-    def read_records(self) -> list[ReadRecord]:
+    def read_records(self) -> list[ReadRecord[K, V]]:
         """Return all records that have not been read yet.
 
         If there are none because records wait, the `repr` of the list says so.
         """
         return self._or_held_back([self._next() for _ in range(self.size)])
 
-    def read_key_values(self) -> list[tuple[Any, Any]]:
+    def read_key_values(self) -> list[tuple[K, V]]:
         """Return keys and values of all records that have not been read yet; see `read_records`."""
         return self._or_held_back([(record.key, record.value) for record in self.read_records()])
 
-    def _next(self) -> ReadRecord:
+    def _next(self) -> ReadRecord[K, V]:
         key, value, timestamp, headers, partition = self._log[self._position]
         self._position += 1
+        read_key: Any = None if key is None else self._key_serde.deserialize(key)
+        read_value: Any = None if value is None else self._value_serde.deserialize(value)
         return ReadRecord(
-            None if key is None else self._key_serde.deserialize(key),
-            None if value is None else self._value_serde.deserialize(value),
+            read_key,
+            read_value,
             timestamp,
             headers,
             self._name,

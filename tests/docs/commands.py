@@ -35,7 +35,7 @@ TYPER_APPS = {
 OTHERS = {
     *("cat", "cd", "chmod", "curl", "echo", "export", "git", "openssl", "source"),
     *("kafka-consumer-groups.sh", "kafka-transactions.sh"),
-    *("docker", "kubectl", "pip", "podman", "spark-class"),
+    *("docker", "kubectl", "pip", "podman", "spark-class", "systemctl"),
 }
 _PYTEST_OPTIONS = {"-k", "-m", "-n", "-v", "-x"}
 

@@ -92,6 +92,8 @@ def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine
         said = job.run_command("rollback", "--yes")
         assert "done: version 3, 6 of 6 tasks run" in said
         writer.go_on(40)
+    said = job.run_command("status", "--wait", "--for", "drained", "--timeout", "60")
+    assert "the job is drained" in said
     check_counts(job, writer.rounds)
     assert states(job) == {1: "FORMER", 2: "FORMER", 3: "CURRENT"}
     left = [job.names.arc("Forwarder", "Summer"), job.names.arc("Summer", "Relay")]

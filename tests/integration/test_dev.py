@@ -40,7 +40,7 @@ def test_what_is_saved_runs_unless_it_is_wrong(tmp_path: Path, runs: list[Comman
     )
     run = CommandRun(tmp_path, str(command_path("pipeline")), "dev", str(file))
     runs.append(run)
-    run.wait_for("task=Balance_1 task_manager=0")
+    run.wait_for("dev           | applied: runs after")
 
     change(code, "with_value(balance)", "with_value(-balance)")
     change(file, "limit: 500", "limitt: 500")
@@ -48,11 +48,10 @@ def test_what_is_saved_runs_unless_it_is_wrong(tmp_path: Path, runs: list[Comman
     assert "limitt" in run.output.partition("| saved: ")[2]
     # Both come with the next save that is right.
     change(file, "limitt: 500", "limit: 600")
-    run.wait_for("the job runs version 1")
-    # What is saved while the TaskManager starts again is not what was checked.
+    run.wait_for("PipelineThreads start with it")
+    # What is saved while they start again is not what was checked.
     change(code, "with_value(-balance)", "with_value(-balance")
-    run.wait_for("dev           | applied")
-    run.wait_for("TaskManager is up again")
+    run.wait_for("dev           | applied: runs after", times=2)
     run.wait_for("SyntaxError")
 
     deposits = '{"key": "ann", "value": 550}\n{"key": "ann", "value": 5}'
@@ -60,6 +59,16 @@ def test_what_is_saved_runs_unless_it_is_wrong(tmp_path: Path, runs: list[Comman
     pipeline("topic", "write", str(config), "source_topic", *topic, given=deposits)
     read = ("topic", "read", str(config), "sink_topic", *topic, "--follow", "--limit", "2")
     assert [line.split()[-1] for line in pipeline(*read).splitlines()] == ["-550", "-555"]
+
+    assert "555" in pipeline("state", "get", str(config), "Balance", "ann")
+
+    # One Spark all the time: the worker alone starts again, with the state that it has.
+    change(code, "with_value(-balance", "with_value(2 * balance)")
+    run.wait_for("dev           | applied: runs after", times=3)
+    pipeline("topic", "write", str(config), "source_topic", *topic, given=deposits)
+    read = (*read[:-1], "4")
+    assert [line.split()[-1] for line in pipeline(*read).splitlines()][-1] == "2220"
+    assert run.output.count("TaskManager runs") == 1
 
     run.process.send_signal(signal.SIGINT)
     assert run.process.wait(timeout=60) == 130, run.output

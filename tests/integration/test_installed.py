@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -19,6 +21,8 @@ from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.kafka.bulk import BulkWriter, read_committed
+from tests.command_run import CommandRun
+from tests.docs.pages import blocks
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
@@ -243,6 +247,64 @@ def test_own_code_runs_on_a_cluster(commands: Path, project: Path, bootstrap_ser
     finally:
         for daemon in daemons:
             daemon.end()
+
+
+def test_page_about_own_projects_leads_to_a_result(
+    commands: Path,
+    tmp_path: Path,
+    runs: list[CommandRun],
+    record_property: Callable[[str, object], None],
+) -> None:
+    """The files, the commands and what they print are those of the page."""
+    page = list(blocks(ROOT / "docs" / "how-to" / "own_project.md"))
+    shop, began_s = tmp_path / "shop", time.monotonic()
+    for block in page:
+        if name := re.match(r"# (\S+\.(?:py|yaml)) *\n", block.text):
+            file = shop / name[1]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+    assert {each.name for each in shop.iterdir()} == {
+        "config.yaml",
+        "pipeline.yaml",
+        "src",
+        "tests",
+    }
+    texts = [block.text for block in page]
+    assert "pipeline dev\n" in texts
+    dev = CommandRun(tmp_path, str(commands / "pipeline"), "dev", cwd=shop)
+    runs.append(dev)
+    (said,) = [text for text in texts if text.startswith("dev           | in another terminal")]
+    *lines, applied = said.splitlines()
+    dev.wait_for(lines[-1], TIMEOUT_S)
+    assert "\n".join(lines) in dev.output
+    dev.wait_for(applied.partition(" after ")[0], TIMEOUT_S)
+
+    environment = {**os.environ, "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}"}
+    write, read, *_ = [line.partition("|")[2] for line in lines[1:-1]]
+    subprocess.run(write, shell=True, cwd=shop, env=environment, timeout=TIMEOUT_S, check=True)
+    with subprocess.Popen(
+        f"exec {read}", shell=True, cwd=shop, env=environment, stdout=subprocess.PIPE, text=True
+    ) as reading:
+        assert reading.stdout is not None
+        first = reading.stdout.readline()
+        reading.kill()
+    assert first.split()[-2:] == ["ann", "12"]
+    seconds = round(time.monotonic() - began_s, 1)
+    record_property("seconds_to_first_result", seconds)
+    print(f"the first result came after {seconds} s, installation not included")
+
+    get = "pipeline state get .pipeline-dev.yaml Total ann"
+    assert get in (ROOT / "docs" / "how-to" / "own_project.md").read_text()
+    state = run(commands / "pipeline", *get.split()[1:], cwd=shop)
+    assert "12" in state
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.process.wait(timeout=TIMEOUT_S) == 130, dev.output
+
+    assert "1 passed" in run(commands / "python", "-m", "pytest", cwd=shop)
+    (checked,) = [text for text in texts if text.startswith("$ pipeline validate")]
+    command, told = checked.splitlines()
+    words = command.removeprefix("$ pipeline ").split()
+    assert run(commands / "pipeline", *words, cwd=shop) == f"{told}\n"
 
 
 def test_own_code_is_checked_by_strict_mypy(commands: Path, tmp_path: Path) -> None:

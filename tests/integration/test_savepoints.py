@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[att
 
 from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.cluster.cluster_status import Presence
 from tests.engine import Engine, all_run, engine
 from tests.steady_load import KEYS, Writer, check_counts
 from tests.user_code.rescaled import STEP_MS, expected
@@ -174,10 +175,12 @@ def test_savepoint_becomes_another_job(job: Engine, tmp_path: Path, bootstrap_se
         tm_number=1,
         source_topic=job.config.source_topic,
     ) as fork:
+        # A TaskManager that is there already has no tasks, and is not waited for.
+        fork.start_task_manager(0)
+        fork.wait_until(lambda status: status.task_managers[0].presence is Presence.UP)
         said = fork.run_command("savepoint fork", str(folder), "--yes")
         assert "start the JobManager of the new job" in said
         fork.start_job_manager(with_pipeline=False)
-        fork.start_task_manager(0)
         wait_for_counts(fork, 0, writer.rounds)
 
 

@@ -7,12 +7,15 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.cluster.cluster_status import Presence
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.operations.times import shown_time
 from tests.engine import Engine, engine
 
@@ -110,3 +113,32 @@ def test_topics_of_the_engine_are_not_written(job: Engine) -> None:
         said = topic(job, "write", name, given='{"value": "x"}', code=2)
         assert "nobody else may write to it" in said
     assert "there is no topic" in topic(job, "read", "nothing", code=2)
+
+
+def test_topics_of_the_user_are_made_and_changed(tmp_path: Path, bootstrap_servers: str) -> None:
+    name = f"made_{os.getpid()}"
+    other = f"other_{name}"
+    pipeline = PIPELINE.format(other=other) + "# on_error is fail: there are no dead letters\n"
+    made = Engine(tmp_path, bootstrap_servers, name, pipeline, tm_number=1)
+    admin, source, sink = Admin(made.config), made.config.source_topic, made.config.sink_topic
+
+    def run(command: str, *words: str) -> str:
+        return made.run_command(f"topic {command}", *words, with_pipeline=True)
+
+    planned = made.run_command("plan", with_pipeline=True)
+    assert f"`pipeline topic create` makes them before):\n  {source}\n  {other}\n" in planned
+    assert f"{source}: would be made, 2 partitions" in run("create", "--dry-run")
+    assert admin.partition_counts([source, other, sink]) == {}
+    said = run("create", source, "--partitions", "3", "--config", "retention.ms=86400000")
+    assert said == (f"{source}: made, 3 partitions, replication factor 1, retention.ms=86400000\n")
+    run("create")
+    assert run("create") == "nothing is missing\n"
+    assert admin.partition_counts([source, other, sink]) == {source: 3, other: 2, sink: 2}
+    run("alter", other, "--partitions", "4", "--config", "retention.ms=1000")
+    run("alter", source, "--config", "retention.ms=")
+    assert admin.partition_counts([other]) == {other: 4}
+    settings = admin.topic_settings([source, other])
+    assert settings[other]["retention.ms"] == "1000"
+    assert settings[source]["retention.ms"] != "86400000"
+    with pytest.raises(ConfigError, match="Kafka refuses to change topic"):
+        admin.alter_settings(sink, {"retention.ms": "soon"})

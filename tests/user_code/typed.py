@@ -24,6 +24,12 @@ from kafka_pipeline import (
     stores,
     windows,
 )
+from kafka_pipeline.testing import (
+    ReadRecord,
+    TestInputTopic,
+    TestOutputTopic,
+    TopologyTestDriver,
+)
 
 MINUTE = windows.join(before_ms=60_000, after_ms=0, grace_ms=0)
 COUNTS = stores.key_value("Counts", serdes.string, serdes.int64)
@@ -31,6 +37,24 @@ VISITS = stores.window(
     "Visits", serdes.string, serdes.int64, retention_ms=60_000, window_size_ms=1_000
 )
 assert_type(COUNTS, stores.StoreBuilder[str, int])
+
+
+# Tests
+
+
+def words_of(driver: TopologyTestDriver) -> None:
+    """The topics of a test have the types of their serdes; without any, they have bytes."""
+    lines = driver.create_input_topic("lines", serdes.string, serdes.int64)
+    assert_type(lines, TestInputTopic[str, int])
+    assert_type(driver.create_input_topic("lines"), TestInputTopic[bytes, bytes])
+    assert_type(driver.create_input_topic("lines", serdes.string), TestInputTopic[str, bytes])
+    words = driver.create_output_topic("words", value_serde=serdes.int64)
+    assert_type(words, TestOutputTopic[bytes, int])
+    assert_type(words.read_record(), ReadRecord[bytes, int])
+    assert_type(words.read_key_values(), list[tuple[bytes, int]])
+    lines.pipe_input("k", 7)
+    lines.pipe_input("k", None)
+    lines.pipe_input("k", "seven")  # type: ignore[arg-type]
 
 
 # The Processor API

@@ -100,6 +100,10 @@ def test_maintainers_may_all_that_operators_may_and_renew_what_the_job_has(
     for own in ("Adder_Counter_shop", "state_topic_Counter_shop", "Adder_dead_letter_shop"):
         assert renewed <= topics[own]
     assert AclOperation.DELETE not in topics["orders"] | topics["totals"]
+    changes = {AclOperation.ALTER, AclOperation.ALTER_CONFIGS}
+    for of_user in ("orders", "totals", "Adder_dead_letter_shop"):
+        assert changes <= topics[of_user]
+    assert not changes & (topics["Adder_Counter_shop"] | topics["state_topic_Counter_shop"])
     groups = of(acls, Role.MAINTAINER, ResourceKind.GROUP)
     assert groups["processors_Counter_shop"] == {AclOperation.READ, AclOperation.DELETE}
 

@@ -11,7 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -20,13 +23,18 @@ from kafka_pipeline.admin.daemons import session_members
 from kafka_pipeline.admin.dev.guard import DevGuard, end_sessions
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import DevLog, style_of
+from kafka_pipeline.admin.dev.progress import Progress, Wanted
 from kafka_pipeline.admin.dev.project import Code, Places, Project, find_project
 from kafka_pipeline.admin.samples import Template, job_of, write_samples
+from kafka_pipeline.common.cluster.cluster_status import Beat
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.locks import exclusive
+from kafka_pipeline.common.protocol.messages import Report
+from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.streams.pipeline.load import load_pipeline
+from tests.unit.admin.beats import COUNT, leader, look, report, running
 
 PLACES = Places(port=9, console_port=None, task_managers=1)
 FORWARD = "- {id: A, type: forward, to: [sink]}\n"
@@ -70,6 +78,7 @@ def test_without_a_config_the_modules_next_to_the_pipeline_may_be_used(alone: Pr
     assert alone.code() == Code((alone.folder,), None)
     assert config.state_dir == alone.work_dir / "state"
     assert config.bootstrap_servers == "127.0.0.1:9"
+    assert (config.state_port, config.state_host) == (0, "127.0.0.1")
 
 
 def test_the_config_next_to_the_pipeline_is_used_but_for_the_places(bank: Project) -> None:
@@ -174,6 +183,7 @@ def test_lines_to_copy_have_the_serdes_of_the_class(bank: Project) -> None:
         """echo '{"key": "ann", "value": 12}' | """
         "pipeline topic write c.yaml source_topic --value integer",
         "pipeline topic read c.yaml sink_topic --value integer --follow",
+        "pipeline state list c.yaml",
     ]
 
 
@@ -184,6 +194,7 @@ def test_lines_to_copy_have_the_serdes_of_a_topology(tmp_path: Path) -> None:
         """echo '{"key": "ann", "value": {"amount": 12}}' | """
         "pipeline topic write c.yaml source_topic --value json",
         "pipeline topic read c.yaml sink_topic --value json --follow",
+        "pipeline state list c.yaml",
     ]
 
 
@@ -196,6 +207,38 @@ def test_lines_to_copy_are_what_the_commands_take(tmp_path: Path, template: Temp
     topics = [words[words.index("c.yaml") + 1] for words in written]
     assert topics == (["customers"] if template is Template.JOIN else []) + ["source_topic"]
     assert sum(line.startswith("pipeline topic read c.yaml sink_topic") for line in lines) == 1
+
+
+NEW = {"shop": "new"}
+
+
+def progress(monkeypatch: pytest.MonkeyPatch, *beats: Beat) -> tuple[bool, str] | None:
+    """Return what is said of a TaskManager with the pid 100 that is to run new code."""
+    watcher = SimpleNamespace(read=lambda _s: None, status=lambda: look(*beats, tm_number=1))
+    monkeypatch.setattr("kafka_pipeline.admin.dev.progress.ClusterWatcher", lambda _c: watcher)
+    config: Any = None
+    found = Progress(config).look(Wanted(NEW, {0: 100}, time.monotonic()))
+    return found and (found[0], found[1].rpartition(" after")[0] or found[1])
+
+
+def with_code(beat: Beat, code: dict[str, str]) -> Beat:
+    assert isinstance(beat.content, Report)
+    return replace(beat, content=replace(beat.content, code=code))
+
+
+def test_new_code_runs_when_all_tasks_do_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads, runs = leader({COUNT: 0}), report(0, running(COUNT))
+    assert progress(monkeypatch, leads, with_code(runs, NEW)) == (True, "runs")
+    assert progress(monkeypatch, leads, with_code(runs, {"shop": "old"})) is None
+    assert progress(monkeypatch, leads) is None
+    starts = report(0, TaskStatus(COUNT, TaskState.RESTARTING))
+    assert progress(monkeypatch, leads, with_code(starts, NEW)) is None
+
+
+def test_a_task_that_fails_with_new_code_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    fails = report(0, TaskStatus(COUNT, TaskState.FAILED, "KeyError"))
+    found = progress(monkeypatch, leader({COUNT: 0}), with_code(fails, NEW))
+    assert found == (False, "Count_0 is FAILED: KeyError")
 
 
 def printed(console: Console, file: Path, *texts: str) -> str:

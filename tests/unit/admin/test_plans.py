@@ -39,7 +39,8 @@ def test_first_version_adds_everything() -> None:
     text = shown(BEFORE, None)
     assert "the job has no pipeline yet" in text
     assert "4 added" in text
-    assert "Topics made:\n  in\n  A_B_job\n  out\n" in text
+    assert "Topics made:\n  A_B_job\n" in text
+    assert "unless `pipeline topic create` makes them before):\n  in\n  out\n" in text
     assert "in by A, from its oldest record" in text
 
 

@@ -488,7 +488,7 @@ def test_without_a_broker_the_command_exits_with_3(
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))
-    monkeypatch.setattr("kafka_pipeline.operations.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafka_pipeline.operations.cluster_watcher.COMMAND_TIMEOUT_S", 0.5)
     result = CliRunner().invoke(app_with(), ["status", str(path)])
     assert (result.exit_code, result.stdout) == (3, "")
     assert "no Kafka broker answers at 127.0.0.1:" in result.stderr

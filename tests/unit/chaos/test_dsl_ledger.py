@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from kafka_pipeline import serdes
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.chaos.dsl_ledger import DslLedger
 from tests.chaos.event_times import EPOCH_MS, STEP_MS, EventTimes
@@ -29,7 +30,7 @@ class Run:
         self.results: list[Result] = []
         with TopologyTestDriver(build(BASE)) as driver:
             source = driver.create_input_topic("source")
-            sink = driver.create_output_topic("sink")
+            sink = driver.create_output_topic("sink", serdes.bytes)
 
             def write(keys: list[bytes]) -> None:
                 for key in keys:

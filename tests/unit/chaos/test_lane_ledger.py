@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from kafka_pipeline import serdes
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.chaos import lanes
 from tests.chaos.dsl_ledger import DslLedger
@@ -56,7 +57,7 @@ class Run:
             begin_ms = self.times.start_of(EPOCHS) - self.times.start_of(0)
             for at, key, number in rows(self.times, written, begin_ms + SLOW_STEP_MS):
                 source.pipe_input(key, b"%d" % value_of(number), timestamp=at)
-            self.results = driver.create_output_topic("sink").read_key_values()
+            self.results = driver.create_output_topic("sink", serdes.bytes).read_key_values()
 
     def judge(self, results: list[Result]) -> DslLedger:
         ledger = DslLedger(KEYS, self.times, [b"lane"])

@@ -445,6 +445,7 @@ def test_plan_can_be_printed_as_json() -> None:
                 "Total_Add_job",
                 "state_topic_Total_job",
             ],
+            "made_of_user": ["news_topic"],
             "kept": ["orders_topic", "out_topic"],
             "orphaned": ["Count_Add_job", "Read_Count_job", "state_topic_Count_job"],
         },

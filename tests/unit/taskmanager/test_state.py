@@ -17,6 +17,7 @@ from kafka_pipeline.common.protocol.messages import (
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus, ThreadState
 from kafka_pipeline.taskmanager.events import (
     AssignTask,
+    CodeChanged,
     Exit,
     LaunchThread,
     RevokeTask,
@@ -382,3 +383,60 @@ def test_refusal_that_is_not_meant_for_it_is_ignored(refused: Refused) -> None:
     for _ in range(20):
         assert host.take(refused) == []
         host.tick(1000)
+
+
+# Other user code.
+
+
+def test_threads_start_again_with_changed_code_and_with_their_tasks() -> None:
+    host = running_host(threads=2, assign=[0, 1])
+    said = host.turn(CodeChanged({"shop": "new"}))
+    assert others(said) == [StopThread(0), StopThread(1)]
+    (report,) = reports(said)
+    assert report.code == {"shop": "new"}
+    assert listed(report) == {0: TaskState.RESTARTING, 1: TaskState.RESTARTING}
+    # What the former worker still says is not about the new code.
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)), TaskClosed(0, task(0)))
+    assert listed(host.report())[0] is TaskState.RESTARTING
+    for number in (0, 1):
+        host.take(ThreadStopped(number), ThreadLost(number))
+    assert others(host.tick(0)) == [LaunchThread(0), LaunchThread(1)]
+    assert others(host.take(ThreadConnected(0))) == [AssignTask(0, replica(0), EPOCH)]
+    host.take(ThreadReported(0, (TaskStatus(task(0), TaskState.RUNNING),)))
+    assert listed(host.report()) == {0: TaskState.RUNNING, 1: TaskState.RESTARTING}
+
+
+def test_code_may_change_many_times_without_a_pause() -> None:
+    host = running_host(assign=[0])
+    for number in range(5):
+        host.turn(CodeChanged({"shop": str(number)}))
+        host.take(ThreadStopped(0), ThreadLost(0))
+        assert others(host.tick(0)) == [LaunchThread(0)]
+        host.take(ThreadConnected(0))
+
+
+def test_thread_that_was_starting_with_former_code_ends_as_soon_as_it_is_up() -> None:
+    host = running_host(assign=[0])
+    host.turn(CodeChanged({"shop": "new"}))
+    host.take(ThreadStopped(0), ThreadLost(0))
+    host.tick(0)
+    assert others(host.turn(CodeChanged({"shop": "newer"}))) == []
+    assert others(host.take(ThreadConnected(0))) == [StopThread(0)]
+    host.take(ThreadStopped(0), ThreadLost(0))
+    assert others(host.tick(0)) == [LaunchThread(0)]
+
+
+def test_tasks_that_come_and_go_while_the_code_changes_are_those_of_the_next_start() -> None:
+    host = running_host(assign=[0, 1])
+    host.turn(CodeChanged({"shop": "new"}))
+    assert others(host.command(assign=[2], revoke=[1])) == [RevokeTask(0, task(1))]
+    host.take(TaskClosed(0, task(1)), ThreadStopped(0), ThreadLost(0))
+    host.tick(0)
+    assigned = others(host.take(ThreadConnected(0)))
+    assert assigned == [AssignTask(0, replica(n), EPOCH) for n in (0, 2)]
+
+
+def test_stop_comes_before_changed_code() -> None:
+    host = running_host(assign=[0])
+    host.turn(StopRequested())
+    assert others(host.turn(CodeChanged({"shop": "new"}))) == []

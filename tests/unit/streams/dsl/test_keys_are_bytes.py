@@ -198,7 +198,7 @@ def results(
                     topic.pipe_records(records)
         for topic in topics:
             topic.pipe_input(given.last, "last", FLUSH)
-        found = driver.create_output_topic("out").read_records()
+        found = driver.create_output_topic("out", serdes.bytes).read_records()
     last = given.serde.serialize(given.last)
     raw = [(each.key, each.value, each.timestamp) for each in found]
     return sorted((each for each in raw if not each[0].startswith(last)), key=repr)

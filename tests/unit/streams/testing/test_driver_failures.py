@@ -22,7 +22,7 @@ from kafka_pipeline import (
 )
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
-from kafka_pipeline.testing import TopologyTestDriver
+from kafka_pipeline.testing import TestInputTopic, TopologyTestDriver
 from tests.unit.streams.nodes import Each, chain, starting
 
 
@@ -198,7 +198,8 @@ def test_mistakes_get_clear_answers(driver: TopologyTestDriver) -> None:
     with pytest.raises(StreamsError, match='there is no store "counts"'):
         driver.get_state_store("counts")
     with pytest.raises(SerializationError, match="the serde string cannot write this: it is a int"):
-        driver.create_input_topic("in", value_serde=serdes.string).pipe_input(None, 7)
+        strings: TestInputTopic = driver.create_input_topic("in", value_serde=serdes.string)
+        strings.pipe_input(None, 7)
     with pytest.raises(StreamsError, match="has no valid timestamp"):
         driver.create_input_topic("in").pipe_input(None, b"x", timestamp=-1)
 
