@@ -11,6 +11,7 @@ import typer
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.rebuilding import apply_and_rebuild
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
@@ -53,6 +54,16 @@ def apply(
     yes: Yes = False,
     wait: Wait = True,
     timeout_s: Timeout = None,
+    rebuild: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Compute this processor's state again from its sources."),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Only of records of this time or later, as 2026-01-31."
+        ),
+    ] = None,
 ) -> None:
     """Make this the pipeline of the job, while all that stays the same runs on.
 
@@ -60,12 +71,22 @@ def apply(
     JobManager brings it about. Records between processors that are taken away are processed first.
     Interrupting the command does not stop the change.
 
+    With --rebuild, the new code first computes the state of a processor from the records that its
+    sources still have, while the job runs on. The job is then stopped for the switch. Repeat the
+    command if it was interrupted.
+
     Exit codes: 0 done, 1 a task failed, or one that has failed holds the change up, or the answer
     was no, 2 the pipeline cannot run in this job, 3 Kafka is not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
-    wanted = _Wanted(dry_run, yes, wait, timeout_s)
-    _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
+    text = pipeline.read_text("utf-8")
+    if rebuild is not None:
+        options = {"dry_run": dry_run, "yes": yes, "wait": wait}
+        apply_and_rebuild(settings, loaded, text, rebuild, from_, timeout_s=timeout_s, **options)
+        return
+    if from_ is not None:
+        raise ConfigError("--from goes with --rebuild")
+    _change(settings, loaded, text, _Wanted(dry_run, yes, wait, timeout_s))
 
 
 @run_command

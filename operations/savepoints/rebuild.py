@@ -5,18 +5,40 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.deployment.deploy import Proposal
+from kafka_pipeline.deployment.desired_state import is_restoring
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.create import Creation
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
-from kafka_pipeline.operations.savepoints.manifest import SavedStore, is_savepoint, read_manifest
+from kafka_pipeline.operations.savepoints.manifest import (
+    Manifest,
+    SavedStore,
+    is_savepoint,
+    read_manifest,
+)
 from kafka_pipeline.operations.savepoints.restore import Restore
 from kafka_pipeline.operations.savepoints.saved_state import Spreads
+
+
+class NewState(Protocol):
+    """State that takes the place of what some processors have."""
+
+    @property
+    def processors(self) -> Collection[str]:
+        """The processors that get it."""
+
+    def make(self, savepoint: Manifest) -> Path:
+        """Return the folder of a savepoint with the state, and the offsets that it is as of.
+
+        Nothing of the job runs since `savepoint`, which has the offsets where it goes on. The new
+        one has the same token. It may be made already. Raises `PipelineError` or `EngineError`.
+        """
 
 
 class Rebuild:
@@ -38,6 +60,7 @@ class Rebuild:
         current, wish = deployment.current, deployment.wish
         if current is None or wish is None:
             raise ConfigError("this job has no pipeline yet")
+        self._is_restoring = is_restoring(wish)
         self.is_begun = False
         """Whether an interrupted change is to be completed."""
         self.before: Pipeline = current.pipeline
@@ -50,26 +73,40 @@ class Rebuild:
                 self.is_begun, self.before = True, manifest.pipeline_version().pipeline
 
     def carry_out(
-        self, target: Proposal, timeout_s: float, *, drains: bool, by_key: Collection[str] = ()
+        self,
+        target: Proposal,
+        timeout_s: float,
+        *,
+        drains: bool,
+        by_key: Collection[str] = (),
+        state: NewState | None = None,
     ) -> int:
         """Do it, or complete it; return the number of the version that runs then.
 
-        Raises as `Creation.carry_out` and `Restore.carry_out`.
+        Raises as `Creation.carry_out`, `NewState.make` and `Restore.carry_out`.
         """
         if not self.is_begun:
             creation = Creation(self._config, self._admin, self._folder, self._say)
 
             def check(folder: Path, stores: Sequence[SavedStore]) -> None:
-                Spreads(folder, self.before, target.pipeline).check(stores, is_complete=False)
+                if state is None:
+                    Spreads(folder, self.before, target.pipeline).check(stores, is_complete=False)
 
             creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False, check=check)
         try:
+            folder = state.make(read_manifest(self._folder)) if state else self._folder
             restore = Restore(
-                self._config, self._admin, self._folder, target, by_key=by_key, in_place=True
+                self._config,
+                self._admin,
+                folder,
+                target,
+                by_key=by_key,
+                in_place=True,
+                renewed=state.processors if state else (),
             )
             restore.check_files()
-        except ConfigError:
-            if not self.is_begun:
+        except BaseException:
+            if not self._is_restoring:
                 # Nothing was changed, so the job goes on as it was.
                 JobStop.found(self._config, self._admin).end()
                 shutil.rmtree(self._folder)
