@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.commands.apply_rebuild import apply_and_rebuild
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
-from kafka_pipeline.admin.rebuilding import apply_and_rebuild
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError

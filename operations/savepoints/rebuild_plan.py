@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.event_time import need_event_time
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import TopologySpec
@@ -53,24 +54,27 @@ class RebuildPlan:
                 tasks[replica.name].append(replica)
         self.stages: Sequence[Sequence[ProcessorReplica]] = [*tasks.values()]
         """The tasks of all processors, writers before their readers."""
+        self.before = frozenset(former.id for its in of_former.values() for former in its)
+        """The processors of all these entries, as they run now."""
+        need_time = need_event_time(after)
         for each in all_:
-            self._require_possible(each, tasks[each.id])
+            self._require_possible(each, needs_time=each.id in need_time)
 
-    def _require_possible(
-        self, processor: PipelineProcessor, tasks: Sequence[ProcessorReplica]
-    ) -> None:
-        id_ = processor.id
+    def _require_possible(self, processor: PipelineProcessor, *, needs_time: bool) -> None:
+        id_, inputs = processor.id, self._after.in_topics(processor)
         if kind_of(processor.spec).needs_spark:
             raise ConfigError(f"--rebuild: {id_} is a query, whose state cannot be rebuilt yet")
         if processor.global_stores:
             raise ConfigError(
                 f"--rebuild: {id_} has a global store: what that had in the past is not known"
             )
-        reads_arcs = not self.internal.isdisjoint(self._after.in_topics(processor))
-        if reads_arcs and any(task.event_time is not None for task in tasks):
+        sends_on = not self._after.arcs.keys().isdisjoint(self._after.out_topics(processor))
+        is_alone = self.internal.isdisjoint(inputs) and (len(inputs) == 1 or not sends_on)
+        if needs_time and not is_alone:
             raise ConfigError(
-                f"--rebuild: {id_} has windows or joins by time behind other processors. How far "
-                "it was in event time depends on all of them, which cannot be computed again yet"
+                f"--rebuild: {id_} has windows or joins by time, and reads other processors, or "
+                "several sources ahead of others. How far it was in event time depends on when "
+                "their records came, which cannot be computed again yet"
             )
         for topic in self.readers[id_]:
             if self._after.partitions_of(topic) != self._before.partitions_of(topic):

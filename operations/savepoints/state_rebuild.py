@@ -250,9 +250,8 @@ class _State:
 
     def _require_drained(self, savepoint: Manifest) -> None:
         """Raise `ConfigError` if something waits between processors, which the state must have."""
-        feeds = {*self._of.plan.readers}
         for saved in savepoint.inputs:
-            if saved.left and saved.processor in feeds:
+            if saved.left and saved.processor in self._of.plan.before:
                 raise ConfigError(
                     f"records wait in {saved.topic}, and were not processed: the state cannot be "
                     "that of the offsets in the sources. The job goes on as it was"

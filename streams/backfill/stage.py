@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topics import TopicLimits
@@ -174,6 +175,7 @@ class StageTask:
             times={(topic, number): time_ms for topic, time_ms in times.items()},
             input_time=self._input_time(group),
         )
+        self._require_no_wall_clock(nodes)
         done, runs = Done(), SortedRuns(workspace.path)
         wanted = None if self.round is None else self.round.outputs
         writer = OutputWriter(runs, self.topics.num_partitions, wanted)
@@ -186,6 +188,7 @@ class StageTask:
                     _commit(stores, kept)
                 workspace.progress(figures.records_in)
             if kept is not None:
+                self._require_no_wall_clock(nodes)
                 kept.write(runs)
                 done.times = {topic: nodes.partition_time((topic, number)) for topic in self.inputs}
         finally:
@@ -195,6 +198,14 @@ class StageTask:
 
     def _kept(self, stores: Mapping[str, BytesStore]) -> KeptState | None:
         return None if self.round is None else KeptState(stores, self.replica.task.partition)
+
+    def _require_no_wall_clock(self, nodes: GroupTask) -> None:
+        """Raise `ConfigError` if the state of a round depends on when something was done."""
+        if self.round is not None and nodes.runtime.next_wall_clock_punctuation is not None:
+            raise ConfigError(
+                f"{self.replica.name} changes its state by the wall clock (a punctuation, or "
+                "windows with close_after_idle_ms): its state cannot be computed again"
+            )
 
     def _within(self, topic: str, found: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         """Yield the records of an input that are in the task's range."""
@@ -210,6 +221,9 @@ class StageTask:
     def _input_time(self, group: NodeGroup) -> InputTime | None:
         """Return the time of a round's sources as in a running task: no source is ever idle."""
         if self.round is None or self.replica.event_time is None:
+            return None
+        if self.inputs.keys() - self.round.ranges.keys():
+            # Its own state needs no event time: that is refused behind other processors.
             return None
         number = self.replica.task.partition
         sources = dict.fromkeys(((topic, number) for topic in self.inputs), SOURCE)

@@ -63,6 +63,16 @@ def windowed(factor: int) -> Topology:
     return builder.build()
 
 
+def close_when_idle() -> Topology:
+    """Count in windows that close by the wall clock, too."""
+    builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
+    kind = windows.tumbling(WINDOW_MS, grace_ms=GRACE_MS, close_after_idle_ms=1_000)
+    grouped = builder.stream("source", name="Numbers").group_by_key()
+    counted = grouped.windowed_by(kind, emit="on_close").count(name="Counted")
+    counted.to_stream().map(lambda key, value: shown(b"count", key, value)).to("sink")
+    return builder.build()
+
+
 def count_names(suffix: str = "") -> Topology:
     """Count values after a repartition by them."""
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)

@@ -62,7 +62,7 @@ def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_w
 ) -> None:
     before = pipeline(config, tmp_path, "- {id: Shop, type: count, to: [sink]}\n")
     plan = RebuildPlan(before, pipeline(config, tmp_path, NAMES), "Shop")
-    assert [*plan.sources()] == [("Shop-source", "in", "Shop")]
+    assert [*plan.sources()] == [("Shop-Names", "in", "Shop")]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_w
             "- {id: T, type: topology, builder: 'tests.user_code.totals:build'}",
             None,
             "T",
-            "windows or joins by time behind other processors",
+            "has windows or joins by time",
         ),
     ],
 )

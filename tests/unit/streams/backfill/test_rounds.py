@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
@@ -230,6 +231,15 @@ def test_the_state_does_not_depend_on_the_rounds(
     assert any(state.values())
     assert often.state(in_rounds) == state
     assert often.times(in_rounds) == once.times(at_once)
+
+
+def test_state_that_depends_on_the_wall_clock_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = WINDOWS.replace("rebuilt:build", "rebuilt:close_when_idle")
+    case = Case(History(tmp_path, pipeline), "Shop", rows(3))
+    with pytest.raises(ConfigError, match=r"Shop-Numbers changes its state by the wall clock"):
+        case.advance(monkeypatch, 1)
 
 
 def test_only_what_the_offsets_include_is_counted(
