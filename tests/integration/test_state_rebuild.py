@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from confluent_kafka import TopicPartition
 from rich.console import Console
 
+from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.errors import ConfigError, ControlFlow, PipelineError
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError, ControlFlow, PipelineError, UnavailableError
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.deployment.deploy import Proposal, deploy
 from kafka_pipeline.deployment.job import read_deployment
@@ -22,6 +26,7 @@ from kafka_pipeline.operations.savepoints.create import TopicCopy
 from kafka_pipeline.operations.savepoints.job_stop import JobStop
 from kafka_pipeline.operations.savepoints.restore import Restore
 from kafka_pipeline.operations.savepoints.state_rebuild import StateRebuild
+from kafka_pipeline.operations.times import shown_time
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.history import Here
@@ -65,6 +70,7 @@ class Command:
         self.job = job
         self.folder = folder
         self.written = 0
+        self.said: list[str] = []
         self._tm_id = 0
 
     def version(self, text: str) -> Proposal:
@@ -93,16 +99,27 @@ class Command:
             if replica.task.partition in partitions:
                 run_once(self.job.task(replica, self._tm_id))
 
+    def planned(self, version: Proposal, since_ms: int | None = None) -> StateRebuild:
+        folder = self.folder / "saved"
+        config, admin = self.job.config, self.job.admin
+        return StateRebuild(config, admin, folder, version, "Shop", since_ms, self.said.append)
+
     def rebuild(
-        self, version: Proposal, jobs: Here | None = None, since_ms: int | None = None
+        self,
+        version: Proposal,
+        jobs: Here | None = None,
+        since_ms: int | None = None,
+        timeout_s: float = 60,
     ) -> int:
         """Do what `pipeline apply --rebuild Shop` does."""
-        rebuild = StateRebuild(
-            self.job.config, self.job.admin, self.folder / "saved", version, "Shop", since_ms, print
-        )
-        number = rebuild.carry_out(60, jobs or Here(), Console(file=io.StringIO()))
-        self._tm_id = 1
+        rebuild = self.planned(version, since_ms)
+        number = rebuild.carry_out(timeout_s, jobs or Here(), Console(file=io.StringIO()))
+        self.started_again()
         return number
+
+    def started_again(self) -> None:
+        """Let another TaskManager run the tasks from now on, whose stores are empty."""
+        self._tm_id = 1
 
     def values(self, topic: str) -> dict[bytes | None, list[bytes]]:
         found: dict[bytes | None, list[bytes]] = {}
@@ -249,3 +266,92 @@ def test_job_goes_on_as_it_was_if_the_new_code_rejects_a_record(command: Command
     (command.folder / "saved").mkdir()
     with pytest.raises(ConfigError, match="saved exists already"):
         command.rebuild(new)
+
+
+@dataclass
+class Codes:
+    """What TaskManagers report of their code: the last report is repeated."""
+
+    reports: list[dict[int, dict[str, str]]]
+
+    def status(self, config: Config) -> Codes:
+        return self
+
+    @property
+    def code(self) -> dict[int, dict[str, str]]:
+        return self.reports.pop(0) if len(self.reports) > 1 else self.reports[0]
+
+
+OTHER_CODE = {0: {"tests.user_code.rebuilt": "000000000000"}}
+
+
+def test_switch_waits_for_taskmanagers_with_other_code(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
+    command.deploy(old)
+    command.write(2)
+    command.run(old)
+    monkeypatch.setattr(state_rebuild, "read_status", Codes([OTHER_CODE]).status)
+    with pytest.raises(UnavailableError, match="so the job goes on as it was"):
+        command.rebuild(new, timeout_s=1)
+    deployment = read_deployment(command.job.config, command.job.admin)
+    assert deployment.wish is not None
+    assert (deployment.wish.version, deployment.wish.stop) == (1, None)
+    monkeypatch.setattr(state_rebuild, "read_status", Codes([OTHER_CODE, OTHER_CODE, {}]).status)
+    assert command.rebuild(new) == 2
+    assert "restart the TaskManagers now" in command.said[-2]
+
+
+def test_what_a_source_no_longer_has_is_said(command: Command) -> None:
+    version = command.version(NAMES.replace("SUFFIX", ""))
+    command.deploy(version)
+    command.write(10)
+    command.run(version)
+    source = command.job.config.source_topic
+    assert f"  from {source}, all records" in [*command.planned(version).lines()]
+    for number in (0, 1):
+        count = sum(partition(key) == number for key in KEYS)
+        if count:
+            cut = TopicPartition(source, number, 4 * count)
+            for done in command.job.admin_client.delete_records([cut]).values():
+                done.result(30)
+    first = shown_time(START_MS + 4 * STEP_MS)
+    said = f"  from {source}, which no longer has its first records: the oldest that are left"
+    assert f"{said} are of {first}" in [*command.planned(version).lines()]
+
+
+@pytest.mark.long
+def test_command_computes_the_state_on_spark(command: Command) -> None:
+    config = command.job.config
+    settings = {
+        **{name: getattr(config, name) for name in ("server_ip", "server_port", "job_name")},
+        **{name: getattr(config, name) for name in ("source_topic", "sink_topic", "state_dir")},
+        **{"tm_number": 2, "parallelism": 2, "replication_factor": 1, "heartbeat_interval_ms": 500},
+        **{"modules": "[tests.user_code.rebuilt]", "python_path": f"[{ROOT}]"},
+    }
+    file = command.folder / "config.yaml"
+    file.write_text("".join(f"{name}: {value}\n" for name, value in settings.items()))
+    old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
+    command.deploy(old)
+    command.write(20)
+    command.run(old)
+    words = ["apply", str(file), str(command.folder / "pipeline.yaml"), "--rebuild", "Shop"]
+    done = subprocess.run(
+        [command_path("pipeline"), *words, "--yes", "--no-wait"],
+        cwd=command.folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "State computed again: Shop-Names, Shop-ByName" in done.stdout
+    assert "version 2 is the pipeline of the job" in done.stdout
+    command.write(1)
+    command.started_again()
+    command.run(new)
+    found = command.values(config.sink_topic)
+    # All keys have the same number, so one of the 7 names is counted on.
+    new_ones = [each for counts in found.values() for each in counts if each.endswith(b"!")]
+    assert new_ones == [b"%d!" % (2 * len(KEYS) + n) for n in range(1, len(KEYS) + 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from kafka_pipeline import Processor, ProcessorContext, Record, StreamsBuilder, serdes, windows
+from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.stores import Windowed
 
@@ -55,7 +56,8 @@ def windowed(factor: int) -> Topology:
         return total + value
 
     kind, grouped = windows.tumbling(WINDOW_MS, grace_ms=GRACE_MS), numbers.group_by_key()
-    for what, emit in (("sum", "on_update"), ("closed", "on_close")):
+    emits: dict[str, EmitTime] = {"sum": "on_update", "closed": "on_close"}
+    for what, emit in emits.items():
         sums = grouped.windowed_by(kind, emit=emit).aggregate(
             int, add, name=what, value_serde=serdes.int64
         )

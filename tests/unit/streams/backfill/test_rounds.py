@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -298,7 +299,7 @@ def test_the_latest_time_of_a_store_survives_though_its_key_was_deleted(
         persistent=persistent,
     )
     first = builder.open(tmp_path / "first", {})
-    store = builder.build(first)
+    store: Any = builder.build(first)
     store.put(b"a", b"1", 5_000)
     store.put(b"b", b"2", 9_000)
     store.put(b"b", None, 9_000)
