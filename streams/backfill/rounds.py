@@ -61,7 +61,8 @@ class Rounds:
         self._runner = runner
         about = read_json(folder / _ABOUT)
         self._about: dict[str, Any] = about or {"attempt": 0, "identity": None}
-        if self._about["identity"] != plan.identity:
+        # Records that the next round needs may be gone since.
+        if self._about["identity"] != plan.identity or _goes_back(starts, self._about["at"]):
             self._about = {"attempt": self._about["attempt"], "identity": plan.identity}
             self._begin_again(_plain(starts))
         for path in folder.glob("round-*"):
@@ -199,6 +200,7 @@ def opened_rounds(
 ) -> Iterator[Rounds]:
     """Hold the work folder of rounds, which begin at `starts` unless the folder has some already.
 
+    Those begin again if records before `starts` are missing in them: such records may be gone.
     Raises `ConfigError` if another process holds it.
     """
     with held(folder):

@@ -130,6 +130,7 @@ class Case:
         jobs: Here | None = None,
         with_results: bool = False,
         code: str = "",
+        start: int = 0,
     ) -> Rounds:
         """Advance to shares of the log, in a process of its own, and return the rounds."""
         monkeypatch.setattr("kafka_pipeline.streams.backfill.kafka.read_range", self.log.read_range)
@@ -137,7 +138,7 @@ class Case:
         if with_results:
             plan = replace(plan, internal=plan.internal | {"out"})
         work = self.history.folder / "work"
-        starts = self.reach([0] * self.history.parallelism)
+        starts = self.reach([start] * self.history.parallelism)
         with shown_progress(Console(file=io.StringIO())) as progress:
             runner = Runner(jobs or Here(), progress, with_values=True)
             with opened_rounds(plan, work, starts, runner) as rounds:
@@ -284,6 +285,20 @@ def test_rounds_begin_again_with_other_code_or_if_offsets_go_back(
         found = [value for its in case.state(rounds).values() for value in its.values()]
         assert sum(int(value or b"0") for value in found) == counted.total()
     assert len([*(tmp_path / "work").glob("round-*")]) == 1
+
+
+def test_rounds_begin_again_if_records_that_they_lack_are_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(History(tmp_path, CHAIN, 1), "Counter", rows(120))
+    case.advance(monkeypatch, 0.3)
+    # The first round ended at an offset of about 40.
+    for start, share, first in ((20, 0.5, 0), (90, 1, 90)):
+        rounds = case.advance(monkeypatch, share, start=start)
+        (end,) = case.log.ends(share)
+        counted = [offset for offset, _ in case.log.partitions[0] if first <= offset < end]
+        found = [value for its in case.state(rounds).values() for value in its.values()]
+        assert sum(int(value or b"0") for value in found) == len(counted)
 
 
 @pytest.mark.parametrize("persistent", [True, False])
