@@ -129,26 +129,34 @@ def plan_for(
     admin: Admin,
     kept: KeptState,
     lost: Collection[str] = (),
+    rebuilt: Collection[str] = (),
 ) -> Plan:
     """Return what would change if a pipeline ran in place of the current one.
 
-    `lost` are the processors whose state begins empty.
+    `lost` are the processors whose state begins empty, and `rebuilt` those whose state is computed
+    again.
     """
     before = deployment.current.pipeline if deployment.current else None
     existing = admin.topics().keys()
-    return plan(before, pipeline, existing, kept.verdicts(before, pipeline, existing), lost)
+    verdicts = kept.verdicts(before, pipeline, existing)
+    return plan(before, pipeline, existing, verdicts, lost, rebuilt)
 
 
 def look_at(
-    config: Config, admin: Admin, pipeline: Pipeline, kept: KeptState, lost: Collection[str] = ()
+    config: Config,
+    admin: Admin,
+    pipeline: Pipeline,
+    kept: KeptState,
+    lost: Collection[str] = (),
+    rebuilt: Collection[str] = (),
 ) -> tuple[Pipeline, Plan, Deployment]:
     """Return a pipeline as `prepared`, what would change if the job ran it, and what it runs.
 
-    `lost` are the processors whose state is to begin empty.
+    `lost` and `rebuilt` are those of `plan_for`.
     """
     complete = prepared(pipeline, config, admin)
     deployment = read_deployment(config, admin)
-    return complete, plan_for(complete, deployment, admin, kept, lost), deployment
+    return complete, plan_for(complete, deployment, admin, kept, lost, rebuilt), deployment
 
 
 def require_usable_state(found: Plan) -> None:
@@ -165,6 +173,8 @@ def require_usable_state(found: Plan) -> None:
                 "  - go back: leave these processors as they are in the version that runs",
                 "  - another id: a processor with a new id begins without state, at the oldest "
                 "record of its input, and its results start again",
+                "  - `pipeline apply --rebuild ID`: the new code computes the state of a class or a "
+                "topology again from its sources, as far as these still have the records",
                 f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
                 "inputs where they are. What they have kept so far is missing in all later "
                 "results. The job rests meanwhile, and a savepoint of it is made",

@@ -212,8 +212,8 @@ def require_no_stop(wish: Wish | None) -> None:
     if is_restoring(wish):
         raise ConfigError(
             f"{stop.by} is restoring the state of this job, or was interrupted. Nothing runs "
-            "before that is complete: repeat the command (`pipeline savepoint restore`, or "
-            "`pipeline rescale`)"
+            "before that is complete: repeat the command (`pipeline savepoint restore`, "
+            "`pipeline rescale` or `pipeline apply`)"
         )
     raise ConfigError(
         f"nothing of this job runs, since {stop.by} is making a savepoint. If that command is "

@@ -160,11 +160,12 @@ def plan(
     existing: Collection[str],
     verdicts: Mapping[StateName, Verdict] = {},
     lost: Collection[str] = (),
+    rebuilt: Collection[str] = (),
 ) -> Plan:
     """Return what would change; `existing` are the names of the topics that Kafka has.
 
     A store that is to go on without a verdict is `KEPT`, or `FOUND`. `lost` are the processors
-    whose state begins empty.
+    whose state begins empty, and `rebuilt` those whose state is computed again.
     """
     topics = [spec.name for spec in after.data_topics(1)]
     former = before.data_topics(1) if before else ()
@@ -180,7 +181,7 @@ def plan(
         made_of_user=tuple(topic for topic in after.user_topics if topic not in existing),
         kept=tuple(topic for topic in topics if topic in existing),
         orphaned=tuple(sorted(gone.intersection(existing))),
-        stores=tuple(_stores(before, after, existing, verdicts, given_up.stores)),
+        stores=tuple(_stores(before, after, existing, verdicts, given_up.stores, rebuilt)),
         inputs=tuple(_new_inputs(before, after)),
         losses=tuple(_losses(before, after)) if before else (),
         arcs=tuple(arcs_taken_away(before, after)) if before else (),
@@ -222,7 +223,7 @@ def _lost(
 _KEPT = Verdict(StateEffect.KEPT)
 
 
-def processors_to_lose(pipeline: Pipeline, ids: Collection[str]) -> list[str]:
+def processors_with_state(pipeline: Pipeline, ids: Collection[str]) -> list[str]:
     """Return the processors whose state is meant; the id of a topology means all of its groups.
 
     Raises `ConfigError` for an id that no processor with state has.
@@ -309,6 +310,7 @@ def _stores(
     existing: Collection[str],
     verdicts: Mapping[StateName, Verdict],
     lost: Collection[StateName],
+    rebuilt: Collection[str],
 ) -> Iterator[PlannedStore]:
     had = {
         topic: (processor.id, name)
@@ -323,6 +325,8 @@ def _stores(
             is_impossible = effect is StateEffect.IMPOSSIBLE
             if (processor.id, name) in lost and (was_kept or topic in existing or is_impossible):
                 effect = StateEffect.LOST
+            elif processor.id in rebuilt:
+                effect = StateEffect.REBUILT
             elif effect is StateEffect.KEPT and not was_kept:
                 effect = StateEffect.FOUND if topic in existing else StateEffect.NEW
             yield PlannedStore(processor.id, name, topic, effect, verdict.reason)

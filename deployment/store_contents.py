@@ -24,6 +24,8 @@ class StateEffect(StrEnum):
     """Its topic stays in Kafka, but nobody keeps it up to date."""
     LOST = "lost"
     """Somebody has agreed that it begins empty."""
+    REBUILT = "rebuilt"
+    """It is computed again from the sources."""
     IMPOSSIBLE = "impossible"
     """The new processor cannot use it: the change is refused, unless somebody gives it up."""
     UNCHECKED = "unchecked"

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
+from kafka_pipeline.admin.commands.apply_rebuild import apply_and_rebuild
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
 from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
@@ -34,7 +35,7 @@ from kafka_pipeline.deployment.desired_state import (
 )
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.deployment.plan import Plan, processors_to_lose
+from kafka_pipeline.deployment.plan import Plan, processors_with_state
 from kafka_pipeline.operations.following import follow
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
@@ -102,6 +103,16 @@ def apply(
     lose: Lose = None,
     confirm_within: ConfirmWithin = CONFIRM_WITHIN_S,
     savepoint: Savepoint = True,
+    rebuild: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Compute this processor's state again from its sources."),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from", metavar="TIME", help="Only of records of this time or later, as 2026-01-31."
+        ),
+    ] = None,
 ) -> None:
     """Make this the pipeline of the job, while all that stays the same runs on.
 
@@ -113,13 +124,26 @@ def apply(
     rolled back by the JobManager. Interrupting the command stops neither a change that has begun
     nor its way back.
 
+    With --rebuild, the new code first computes the state of a processor from the records that its
+    sources still have, while the job runs on. The job is then stopped for the switch. Repeat the
+    command if it was interrupted.
+
     Exit codes: 0 done, 1 the version was rolled back, or a task failed, or one that has failed
     holds the change up, or the answer was no, 2 the pipeline cannot run in this job, 3 Kafka is
     not there, or time is up.
     """
     settings, loaded = load_files(config, pipeline)
+    text = pipeline.read_text("utf-8")
+    if rebuild is not None:
+        if lose:
+            raise ConfigError("--lose and --rebuild are two changes: make one after the other")
+        options = {"dry_run": dry_run, "yes": yes, "wait": wait}
+        apply_and_rebuild(settings, loaded, text, rebuild, from_, timeout_s=timeout_s, **options)
+        return
+    if from_ is not None:
+        raise ConfigError("--from goes with --rebuild")
     wanted = _Wanted(dry_run, yes, wait, timeout_s, lose or (), confirm_within, savepoint)
-    _change(settings, loaded, pipeline.read_text("utf-8"), wanted)
+    _change(settings, loaded, text, wanted)
 
 
 @run_command
@@ -170,7 +194,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
     """Show what changes, ask if something is taken away, make the change, and follow it."""
     admin = connected(config)
     kept = KeptState(config, admin)
-    lose = processors_to_lose(pipeline, wanted.lose)
+    lose = processors_with_state(pipeline, wanted.lose)
     complete, found, deployment = look_at(config, admin, pipeline, kept, lose)
     show(overview(found, deployment.current))
     if deployment.coming is not None:

@@ -75,6 +75,12 @@ def event_times(pipeline: Pipeline) -> dict[str, EventTimeSpec]:
     }
 
 
+def need_event_time(pipeline: Pipeline) -> frozenset[str]:
+    """Return the processors whose own results depend on event time."""
+    flow = _Flow(pipeline)
+    return frozenset(each.id for each in pipeline.processors if flow.needs_time(each))
+
+
 class _Flow:
     """The flow of records between processors."""
 
@@ -101,7 +107,7 @@ class _Flow:
     def passes_time(self, processor: PipelineProcessor) -> bool:
         """Return whether a processor, or one downstream of it, needs event time."""
         return any(
-            self._needs_time(each)
+            self.needs_time(each)
             for each in self._pipeline.processors
             if each.id in self._reached[processor.id]
         )
@@ -169,7 +175,8 @@ class _Flow:
             for writer in self.written.get(topic, ())
         )
 
-    def _needs_time(self, processor: PipelineProcessor) -> bool:
+    def needs_time(self, processor: PipelineProcessor) -> bool:
+        """Return whether a processor itself needs event time."""
         if any(store.spreading.rule in _BY_TIME for store in processor.stores):
             return True
         if any(store.spreading.time is not None for store in processor.stores):

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -13,7 +14,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.deployment.deploy import Proposal
-from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.desired_state import PipelineVersion, is_restoring
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
 from kafka_pipeline.deployment.plan import NOTHING_LOST, Lost
@@ -27,6 +28,21 @@ from kafka_pipeline.operations.savepoints.manifest import (
 )
 from kafka_pipeline.operations.savepoints.restore import Restore
 from kafka_pipeline.operations.savepoints.saved_state import Spreads
+
+
+class NewState(Protocol):
+    """State that takes the place of what some processors have."""
+
+    @property
+    def processors(self) -> Collection[str]:
+        """The processors that get it."""
+
+    def make(self, savepoint: Manifest) -> Path:
+        """Return the folder of a savepoint with the state, and the offsets that it is as of.
+
+        Nothing of the job runs since `savepoint`, which has the offsets where it goes on. The new
+        one has the same token. It may be made already. Raises `PipelineError` or `EngineError`.
+        """
 
 
 class Rebuild:
@@ -47,7 +63,7 @@ class Rebuild:
         self._say = say
         with self._alone():
             self._found = self._look()
-        current, manifest = self._found
+        current, manifest, self._is_restoring = self._found
         self.is_begun = manifest is not None
         """Whether an interrupted change is to be completed."""
         self.before: Pipeline = (manifest.pipeline_version() if manifest else current).pipeline
@@ -55,8 +71,11 @@ class Rebuild:
         self.text = current.text
         """Its file, as it runs now."""
 
-    def _look(self) -> tuple[PipelineVersion, Manifest | None]:
-        """Return the version that the job has, and the savepoint of a change that is begun."""
+    def _look(self) -> tuple[PipelineVersion, Manifest | None, bool]:
+        """Return the version that the job has, and the savepoint of a change that is begun.
+
+        The last one says whether its topics are being made anew already.
+        """
         deployment = read_deployment(self._config, self._admin)
         current, wish = deployment.current, deployment.wish
         if current is None or wish is None:
@@ -64,8 +83,8 @@ class Rebuild:
         if wish.stop is not None and is_savepoint(self._folder):
             manifest = read_manifest(self._folder)
             if manifest.token == wish.stop.token:
-                return current, manifest
-        return current, None
+                return current, manifest, is_restoring(wish)
+        return current, None, is_restoring(wish)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -91,50 +110,55 @@ class Rebuild:
         drains: bool,
         by_key: Collection[str] = (),
         lost: Lost = NOTHING_LOST,
+        state: NewState | None = None,
     ) -> int:
         """Do it, or complete it; return the number of the version that runs then.
 
-        What is `lost` begins empty; its processors go on in their inputs where they were.
-        Raises as `Creation.carry_out` and `Restore.carry_out`, `ConfigError` as the constructor,
-        and `ChangedMeanwhileError` if the job has changed since then.
+        What is `lost` begins empty; its processors go on in their inputs where they were. `state`
+        takes the place of what its processors have.
+        Raises as `Creation.carry_out`, `NewState.make` and `Restore.carry_out`, `ConfigError` as
+        the constructor, and `ChangedMeanwhileError` if the job has changed since then.
         """
         with self._alone():
             if self._look() != self._found:
                 raise ChangedMeanwhileError(
                     "the job has changed since this command was called: repeat it"
                 )
-            return self._carry_out(target, timeout_s, drains=drains, by_key=by_key, lost=lost)
+            return self._carry_out(target, timeout_s, drains, by_key, lost, state)
 
     def _carry_out(
         self,
         target: Proposal,
         timeout_s: float,
-        *,
         drains: bool,
         by_key: Collection[str],
         lost: Lost,
+        state: NewState | None,
     ) -> int:
         if not self.is_begun:
             creation = Creation(self._config, self._admin, self._folder, self._say)
 
             def check(folder: Path, stores: Sequence[SavedStore]) -> None:
-                spreads = Spreads(folder, self.before, target.pipeline, lost)
-                spreads.check(stores, is_complete=False)
+                if state is None:
+                    spreads = Spreads(folder, self.before, target.pipeline, lost)
+                    spreads.check(stores, is_complete=False)
 
             creation.carry_out(drains=drains, timeout_s=timeout_s, goes_on=False, check=check)
         try:
+            folder = state.make(read_manifest(self._folder)) if state else self._folder
             restore = Restore(
                 self._config,
                 self._admin,
-                self._folder,
+                folder,
                 target,
                 by_key=by_key,
                 in_place=True,
                 lost=lost,
+                renewed=state.processors if state else (),
             )
             restore.check_files()
-        except ConfigError:
-            if not self.is_begun:
+        except BaseException:
+            if not self._is_restoring:
                 # Nothing was changed, so the job goes on as it was.
                 JobStop.found(self._config, self._admin).end()
                 shutil.rmtree(self._folder)

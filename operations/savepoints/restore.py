@@ -64,12 +64,14 @@ class Restore:
         by_key: Collection[str] = (),
         in_place: bool = False,
         lost: Lost = NOTHING_LOST,
+        renewed: Collection[str] = (),
     ) -> None:
         """Find out what is to be done to have a pipeline run with the savepoint's state.
 
         If `in_place`, nothing of the job has run since the savepoint, so topics that stay the same
-        are left as they are. `by_key` are processors whose stores have the keys of records. What is
-        `lost` begins empty.
+        are left as they are, but for those of processors that are `renewed`: their state in the
+        savepoint is not what they had. `by_key` are processors whose stores have the keys of
+        records. What is `lost` begins empty.
         Raises `ConfigError` if that is not possible, and changes nothing.
         """
         self._config = config
@@ -102,6 +104,7 @@ class Restore:
             sources,
             by_key=by_key,
             in_place=in_place,
+            renewed=renewed,
             spreads=self._spreads,
         )
 

@@ -72,6 +72,7 @@ class RestorePlan:
         *,
         by_key: Collection[str],
         in_place: bool,
+        renewed: Collection[str] = (),
         spreads: Spreads,
     ) -> None:
         """Find out; see `Restore` for the arguments, and for what it raises."""
@@ -82,6 +83,7 @@ class RestorePlan:
         self._pipeline = pipeline
         self._sources = sources
         self._in_place = in_place
+        self._renewed = renewed
         self._new_ids = {old: new for new, old in renames(self._former, pipeline).items()}
         self._new_names = {old: new for new, old in pipeline.renames.items()}
         self.stores: list[StoreFill] = []
@@ -139,7 +141,8 @@ class RestorePlan:
                     self.empty.append(f"{processor.id}.{name}")
                     continue
                 spread = self._spreads.is_changed(found.processor, name)
-                if not self._in_place or spread or found.topic != topic:
+                is_other = spread or found.topic != topic or processor.id in self._renewed
+                if not self._in_place or is_other:
                     self.stores.append(StoreFill(found, topic, count, spread))
         for processor_id, name in saved:
             self.losses.append(
@@ -194,6 +197,7 @@ class RestorePlan:
         return (
             saved.topic == topic
             and not self._is_lost(saved)
+            and saved.processor not in self._renewed
             and self._id(saved.processor) == saved.processor
             and self._pipeline.partitions_of(topic) == self._former.partitions_of(topic)
         )

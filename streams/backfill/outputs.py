@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -73,14 +73,26 @@ class SortedRuns:
 class OutputWriter:
     """Puts the output of a `GroupTask` into runs, and chooses partitions as producers do."""
 
-    def __init__(self, runs: SortedRuns, num_partitions: Callable[[str], int]) -> None:
+    def __init__(
+        self,
+        runs: SortedRuns,
+        num_partitions: Callable[[str], int],
+        wanted: Collection[str] | None = None,
+    ) -> None:
+        """Write what goes to the `wanted` topics, or all of it."""
         self._runs = runs
         self._num_partitions = num_partitions
+        self._wanted = wanted
 
     def write(self, outputs: Sequence[OutputRecord | OutputColumns]) -> None:
         """Write records after those that were written before."""
         singles: dict[str, list[OutputRecord]] = {}
+        wanted = self._wanted
         for output in outputs:
+            if wanted is not None:
+                topic = output.topic if isinstance(output, OutputColumns) else output[0]
+                if topic not in wanted:
+                    continue
             if isinstance(output, OutputColumns):
                 self._write_singles(output.topic, singles.pop(output.topic, []))
                 self._write_columns(output)

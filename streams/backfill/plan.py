@@ -182,13 +182,18 @@ def _stages(pipeline: Pipeline) -> list[list[ProcessorReplica]]:
     by_id: dict[str, list[ProcessorReplica]] = {}
     for replica in replicas(pipeline):
         by_id.setdefault(replica.name, []).append(replica)
-    return [by_id[each.id] for each in _in_order(pipeline)]
+    return [by_id[each.id] for each in in_order(pipeline, pipeline.processors)]
 
 
-def _in_order(pipeline: Pipeline) -> list[PipelineProcessor]:
-    """Return the processors in an order in which a topic's writers come before its readers."""
-    reads = {each.id: {*pipeline.read_topics(each)} for each in pipeline.processors}
-    waiting, ordered = list(pipeline.processors), []
+def in_order(
+    pipeline: Pipeline, processors: Sequence[PipelineProcessor]
+) -> list[PipelineProcessor]:
+    """Return processors in an order in which a topic's writers come before its readers.
+
+    Raises `ConfigError` if some of them send to each other.
+    """
+    reads = {each.id: {*pipeline.read_topics(each)} for each in processors}
+    waiting, ordered = list(processors), []
     while waiting:
         unwritten = {topic for each in waiting for topic in _written(each, pipeline)}
         ready = [each for each in waiting if not reads[each.id] & unwritten]

@@ -9,24 +9,28 @@ from pathlib import Path
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topics import TopicLimits
+from kafka_pipeline.streams.backfill.kept_state import KeptState
 from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
 from kafka_pipeline.streams.backfill.sorted_runs import batches
-from kafka_pipeline.streams.backfill.tasks import Done, Workspace
+from kafka_pipeline.streams.backfill.tasks import Done, Workspace, require_runs
 from kafka_pipeline.streams.engine.global_task import GlobalTask
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
+from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
 _NO_LIMITS = TopicLimits(2**31 - 1)
 _MOST_UNCOMMITTED = 100_000
+_NEVER_MS = 2**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +63,27 @@ class Topics:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """What makes a task one of a round: it goes on from the former one, and leaves its state.
+
+    `before` is the folder that the same task had then, if this is not the first round. Of each
+    input in `ranges`, it takes the records with offsets from the first number up to the second one.
+    Only what goes to the `outputs` is written.
+    """
+
+    before: Path | None
+    ranges: Mapping[str, tuple[int, int]] = field(hash=False)
+    outputs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class StageTask:
     """Processes the inputs of one replica from their first to their last record.
 
     Inputs are taken in the order of time, whatever the processor's type, so that the result is
     deterministic. The wall clock stands still at `now_ms`: it triggers no calls.
+
+    Without a `round`, the stores begin empty, and end with the task.
     """
 
     folder: Path
@@ -74,6 +94,7 @@ class StageTask:
     """The partitions of topics that global stores follow."""
     topics: Topics
     now_ms: int
+    round: Round | None = None
 
     def work(self, workspace: Workspace) -> Done:
         """See `BackfillTask.work`. Raises `ProcessingFailedError` as `on_error` says."""
@@ -126,11 +147,16 @@ class StageTask:
     ) -> Done:
         number = self.replica.task.partition
         readers = {
-            (topic, number): batches(
-                source.runs, topic, number, source.keeps_offsets, workspace.path
+            (topic, number): self._within(
+                topic,
+                batches(source.runs, topic, number, source.keeps_offsets, workspace.path),
             )
             for topic, source in self.inputs.items()
         }
+        kept, times = self._kept(stores), dict[str, int]()
+        if kept is not None and self.round is not None and self.round.before is not None:
+            times = require_runs(self.round.before).times
+            kept.restore(self.round.before)
         nodes = GroupTask(
             group,
             list(readers),
@@ -146,20 +172,63 @@ class StageTask:
                 global_stores={name: follower.view for name, follower in followers.items()},
                 log_record_values=self.config.log_record_values,
             ),
+            times={(topic, number): time_ms for topic, time_ms in times.items()},
+            input_time=self._input_time(group),
         )
+        self._require_no_wall_clock(nodes)
         done, runs = Done(), SortedRuns(workspace.path)
-        writer = OutputWriter(runs, self.topics.num_partitions)
+        wanted = None if self.round is None else self.round.outputs
+        writer = OutputWriter(runs, self.topics.num_partitions, wanted)
         try:
             for _ in self._feed(nodes, readers):
                 outputs, figures = nodes.take()
                 writer.write(outputs)
                 done.add(figures)
-                _commit(stores)
+                if sum(len(store.uncommitted) for store in stores.values()) > _MOST_UNCOMMITTED:
+                    _commit(stores, kept)
                 workspace.progress(figures.records_in)
+            if kept is not None:
+                self._require_no_wall_clock(nodes)
+                kept.write(runs)
+                done.times = {topic: nodes.partition_time((topic, number)) for topic in self.inputs}
         finally:
             nodes.close()
         done.count_written(runs.close())
         return done
+
+    def _kept(self, stores: Mapping[str, BytesStore]) -> KeptState | None:
+        return None if self.round is None else KeptState(stores, self.replica.task.partition)
+
+    def _require_no_wall_clock(self, nodes: GroupTask) -> None:
+        """Raise `ConfigError` if the state of a round depends on when something was done."""
+        if self.round is not None and nodes.runtime.next_wall_clock_punctuation is not None:
+            raise ConfigError(
+                f"{self.replica.name} changes its state by the wall clock (a punctuation, or "
+                "windows with close_after_idle_ms): its state cannot be computed again"
+            )
+
+    def _within(self, topic: str, found: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+        """Yield the records of an input that are in the task's range."""
+        if self.round is None or topic not in self.round.ranges:
+            yield from found
+            return
+        start, end = self.round.ranges[topic]
+        for batch in found:
+            part = batch.part(batch.count_before(start), batch.count_before(end))
+            if len(part):
+                yield part
+
+    def _input_time(self, group: NodeGroup) -> InputTime | None:
+        """Return the time of a round's sources as in a running task: no source is ever idle."""
+        if self.round is None or self.replica.event_time is None:
+            return None
+        if self.inputs.keys() - self.round.ranges.keys():
+            # Its own state needs no event time: that is refused behind other processors.
+            return None
+        number = self.replica.task.partition
+        sources = dict.fromkeys(((topic, number) for topic in self.inputs), SOURCE)
+        holds = any(map(group.hold_ms_to, self.replica.arcs))
+        return InputTime(sources, _NEVER_MS, passes_sources_on=holds)
 
     def _feed(
         self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
@@ -192,8 +261,10 @@ class StageTask:
         )
 
 
-def _commit(stores: Mapping[str, BytesStore]) -> None:
-    """Commit the stores once many changes are in memory; nothing ever restores them."""
-    if sum(len(store.uncommitted) for store in stores.values()) > _MOST_UNCOMMITTED:
-        for store in stores.values():
-            store.commit(0)
+def _commit(stores: Mapping[str, BytesStore], kept: KeptState | None) -> None:
+    """Commit the stores, as many changes are in memory."""
+    if kept is not None:
+        kept.commit()
+        return
+    for store in stores.values():
+        store.commit(0)

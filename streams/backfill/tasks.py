@@ -41,6 +41,8 @@ class Done:
     """By topic, dead letters included."""
     runs: int = 0
     """How many runs are in its folder."""
+    times: dict[str, int] = field(default_factory=dict)
+    """The largest timestamp that it has processed of each input, by topic; -1 if none."""
 
     def add(self, figures: TaskFigures) -> None:
         """Add the figures of a group; `count_written` counts the records that it wrote."""
@@ -138,8 +140,11 @@ def result_of(folder: Path) -> Done | None:
     return Done(**json.loads(text))
 
 
-def require_runs(folder: Path) -> None:
-    """Raise `ConfigError` unless all runs that the task with this folder wrote are visible here."""
+def require_runs(folder: Path) -> Done:
+    """Return the result of the task with this folder.
+
+    Raises `ConfigError` unless all runs that it wrote are visible here.
+    """
     done = result_of(folder)
     found = count_runs(folder)
     if done is None or found != done.runs:
@@ -149,6 +154,7 @@ def require_runs(folder: Path) -> None:
             "all executors of Spark see under the same path, and nobody else may change it. Start "
             f"again; if that does not help, remove {folder.parent.parent} to start over"
         )
+    return done
 
 
 def remove_unfinished(work: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_pipeline.common.clock import wall_clock_ms
-from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.errors import ConfigError, EngineError, UnavailableError
 from kafka_pipeline.streams.backfill.tasks import remove_unfinished
 
 VERSION = 2
@@ -50,15 +50,30 @@ class Work:
     @property
     def result(self) -> dict[str, Any] | None:
         """The result of the whole backfill; `None` until it is done."""
-        found: dict[str, Any] | None = _read(self.folder / _RESULT)
+        found: dict[str, Any] | None = read_json(self.folder / _RESULT)
         return found
 
     def finish(self, result: Mapping[str, Any]) -> None:
         """Record that the backfill is done, and remove the folders that are no longer needed."""
-        _write(self.folder / _RESULT, result)
+        write_json(self.folder / _RESULT, result)
         for path in self.folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a work folder, which is created if it is missing.
+
+    Raises `ConfigError` if another backfill holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"another backfill works in {folder} right now") from None
+        yield
 
 
 @contextmanager
@@ -73,13 +88,8 @@ def opened(
     `find_ranges()` is called once in a backfill's life. Raises `ConfigError` if another backfill
     has made or holds the folder, and if `target` is not empty before the backfill begins.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("a") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"another backfill works in {folder} right now") from None
-        about = _read(folder / _ABOUT)
+    with held(folder):
+        about = read_json(folder / _ABOUT)
         if about is None:
             _require_new(folder, target)
             about = {
@@ -88,7 +98,7 @@ def opened(
                 "started_ms": wall_clock_ms(),
                 "ranges": find_ranges(),
             }
-            _write(folder / _ABOUT, about)
+            write_json(folder / _ABOUT, about)
         _require_same(folder, about["identity"], identity)
         remove_unfinished(folder)
         yield Work(folder, about["id"], about["started_ms"], about["ranges"])
@@ -117,7 +127,8 @@ def _require_same(folder: Path, before: Mapping[str, Any], identity: Mapping[str
             )
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """Return the content of a file; `None` if it is not there. Raises `ConfigError`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -128,7 +139,19 @@ def _read(path: Path) -> Any:
         ) from error
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a file, all or nothing."""
     unfinished = path.with_suffix(_UNFINISHED)
     unfinished.write_text(json.dumps(content, indent=1), encoding="utf-8")
     unfinished.replace(path)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn errors of Kafka and of disks into errors for users."""
+    try:
+        yield
+    except EngineError as error:
+        raise UnavailableError(f"Kafka refuses: {error}") from error
+    except OSError as error:
+        raise UnavailableError(f"the folders of the backfill cannot be used: {error}") from error

@@ -193,6 +193,15 @@ class BytesStore(ABC):
         self._scans.add(scan)
         return scan
 
+    def entries(self) -> Iterator[Entry]:
+        """Yield all entries in byte order, each with its key as in the state topic."""
+        start = self._key_start
+        return ((key[start:], value) for key, value in self.scan(b"", None))
+
+    def time_of(self, key: bytes) -> int:
+        """Return the time of a key of the state topic, for `max_timestamp`; -1 if it has none."""
+        return NO_TIMESTAMP if self._timestamp_of is None else self._timestamp_of(key)
+
     def range(self, low: bytes, high: bytes) -> list[Entry]:
         """Return the entries with `low < high` and `low <= key < high`, in byte order, at once.
 

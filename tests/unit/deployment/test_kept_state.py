@@ -19,7 +19,7 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.deployment import kept_state
 from kafka_pipeline.deployment.deploy import require_usable_state
 from kafka_pipeline.deployment.kept_state import KeptState
-from kafka_pipeline.deployment.plan import Plan, plan, processors_to_lose
+from kafka_pipeline.deployment.plan import Plan, plan, processors_with_state
 from kafka_pipeline.deployment.store_contents import StateEffect
 from kafka_pipeline.streams.pipeline.kept_content import Content, KeptContents
 from tests.unit.deployment.test_partitions import CONFIG, SOURCES, in_kafka
@@ -102,7 +102,7 @@ def planned(
     state = KeptState(CONFIG, cast(Admin, kafka), KeptContents(CONFIG, spark.ask))
     existing = kafka.topics().keys()
     verdicts = state.verdicts(former, later, existing)
-    return plan(former, later, existing, verdicts, processors_to_lose(later, lose))
+    return plan(former, later, existing, verdicts, processors_with_state(later, lose))
 
 
 def effects(found: Plan) -> dict[str, StateEffect]:
@@ -371,7 +371,7 @@ def test_tables_of_a_query_are_not_lost_with_its_groups(
 def test_processor_without_state_cannot_lose_it(id_: str, tmp_path: Path) -> None:
     text = grouped("key") + "\n- {id: Q, type: forward, from: [a], to: [c]}"
     with pytest.raises(ConfigError, match=f'no processor "{id_}" with state'):
-        processors_to_lose(in_kafka(text, INPUTS, tmp_path), [id_])
+        processors_with_state(in_kafka(text, INPUTS, tmp_path), [id_])
 
 
 # --- tables ---

@@ -175,10 +175,11 @@ def planned(
     sources: Sources | None = None,
     *,
     in_place: bool = False,
+    renewed: Sequence[str] = (),
 ) -> Restore:
     proposal = Proposal(target, CHAIN)
     cluster = cast(Admin, admin or FakeAdmin())
-    return Restore(config, cluster, folder, proposal, sources, in_place=in_place)
+    return Restore(config, cluster, folder, proposal, sources, in_place=in_place, renewed=renewed)
 
 
 def offsets(found: Restore) -> list[int]:
@@ -194,6 +195,18 @@ def test_same_job_gets_all_of_it(config: Config, folder: Path, tmp_path: Path, j
     assert offsets(found) == [50, 60]
     assert (found.plan.losses, found.plan.empty) == ([], [])
     found.check_files()
+
+
+def test_only_processors_with_new_state_are_touched_in_place(
+    config: Config, folder: Path, tmp_path: Path, job: Job
+) -> None:
+    target = pipeline(config, tmp_path)
+    found = planned(config, folder, target, in_place=True, renewed=["Counter"])
+    assert [each.topic for each in found.plan.stores] == ["state_topic_Counter_job"]
+    assert [each.topic for each in found.plan.arcs] == ["Forwarder_Counter_job"]
+    assert found.plan.moved == {"Counter"}
+    same = planned(config, folder, target, in_place=True)
+    assert (same.plan.stores, same.plan.arcs, same.plan.moved) == ([], [], set())
 
 
 def test_damaged_file_is_found_before_anything_is_done(

@@ -197,8 +197,8 @@ def test_mistakes_get_clear_answers(driver: TopologyTestDriver) -> None:
         driver.create_input_topic("out")
     with pytest.raises(StreamsError, match='there is no store "counts"'):
         driver.get_state_store("counts")
+    strings: TestInputTopic = driver.create_input_topic("in", value_serde=serdes.string)
     with pytest.raises(SerializationError, match="the serde string cannot write this: it is a int"):
-        strings: TestInputTopic = driver.create_input_topic("in", value_serde=serdes.string)
         strings.pipe_input(None, 7)
     with pytest.raises(StreamsError, match="has no valid timestamp"):
         driver.create_input_topic("in").pipe_input(None, b"x", timestamp=-1)

@@ -1,0 +1,148 @@
+"""Whose state is computed again, and what else must run over history for that; values only."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.event_time import need_event_time
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
+from kafka_pipeline.deployment.renames import renames
+from kafka_pipeline.streams.backfill.plan import in_order
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
+
+
+class RebuildPlan:
+    """The processors whose state is rebuilt, those that feed them, and the sources of both."""
+
+    def __init__(self, before: Pipeline, after: Pipeline, entry: str) -> None:
+        """Find them, for an entry of pipeline.yaml; `before` is the pipeline that runs.
+
+        Raises `ConfigError` if the state cannot be rebuilt, and says why.
+        """
+        self._before = before
+        self._after = after
+        rebuilt = _of_entry(after, entry)
+        if not rebuilt:
+            raise ConfigError(f'--rebuild {entry}: the pipeline has no processor "{entry}"')
+        if not any(each.is_stateful for each in rebuilt):
+            raise ConfigError(f"--rebuild {entry}: it has no store with a state topic")
+        if renames(before, after):
+            raise ConfigError("--rebuild: rename processors first, by an apply of its own")
+        self.processors = tuple(each.id for each in rebuilt)
+        """Those whose state is rebuilt; an entry for a topology has several."""
+        arcs = after.arcs
+        all_ = in_order(after, _with_writers(after, rebuilt))
+        self.internal = frozenset(t for each in all_ for t in after.in_topics(each) if t in arcs)
+        """The topics between all of the processors."""
+        of_former = {each.id: _of_entry(before, _entry(each)) for each in all_}
+        self.readers: Mapping[str, Mapping[str, str]] = {
+            each.id: {
+                topic: self._reader(each, topic, of_former[each.id])
+                for topic in after.in_topics(each)
+                if topic not in arcs
+            }
+            for each in all_
+        }
+        """The processor that reads a source now, by processor and source."""
+        tasks: dict[str, list[ProcessorReplica]] = {each.id: [] for each in all_}
+        for replica in replicas(after):
+            if replica.name in tasks:
+                tasks[replica.name].append(replica)
+        self.stages: Sequence[Sequence[ProcessorReplica]] = [*tasks.values()]
+        """The tasks of all processors, writers before their readers."""
+        self.before = frozenset(former.id for its in of_former.values() for former in its)
+        """The processors of all these entries, as they run now."""
+        need_time = need_event_time(after)
+        for each in all_:
+            self._require_possible(each, needs_time=each.id in need_time)
+
+    def _require_possible(self, processor: PipelineProcessor, *, needs_time: bool) -> None:
+        id_, inputs = processor.id, self._after.in_topics(processor)
+        if kind_of(processor.spec).needs_spark:
+            raise ConfigError(f"--rebuild: {id_} is a query, whose state cannot be rebuilt yet")
+        if processor.global_stores:
+            raise ConfigError(
+                f"--rebuild: {id_} has a global store: what that had in the past is not known"
+            )
+        sends_on = not self._after.arcs.keys().isdisjoint(self._after.out_topics(processor))
+        is_alone = self.internal.isdisjoint(inputs) and (len(inputs) == 1 or not sends_on)
+        if needs_time and not is_alone:
+            raise ConfigError(
+                f"--rebuild: {id_} has windows or joins by time, and reads other processors, or "
+                "several sources ahead of others. How far it was in event time depends on when "
+                "their records came, which cannot be computed again yet"
+            )
+        for topic in self.readers[id_]:
+            if self._after.partitions_of(topic) != self._before.partitions_of(topic):
+                raise ConfigError(
+                    f"--rebuild: {topic} has other partitions than before: apply that first"
+                )
+
+    def _reader(
+        self, processor: PipelineProcessor, topic: str, former: Sequence[PipelineProcessor]
+    ) -> str:
+        """Return the processor whose committed offsets in a source are those to go on from."""
+        found = [each.id for each in former if topic in self._before.in_topics(each)]
+        if processor.id in found:
+            return processor.id
+        if len(found) == 1:
+            return found[0]
+        raise ConfigError(
+            f"--rebuild: {processor.id} does not read {topic} in the pipeline that runs, so there "
+            "is no offset to go on from. What is new begins by itself, with `pipeline apply`"
+        )
+
+    def sources(self) -> Iterator[tuple[str, str, str]]:
+        """Yield each processor, each source that it reads, and the one that reads it now."""
+        for processor, topics in self.readers.items():
+            for topic, reader in topics.items():
+                yield processor, topic, reader
+
+    def partitions_of(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return self._after.partitions_of(topic)
+
+    @property
+    def feeders(self) -> list[str]:
+        """The processors that run over history, and keep their state all the same."""
+        return [id_ for id_ in self.readers if id_ not in self.processors]
+
+
+def _of_entry(pipeline: Pipeline, entry: str) -> list[PipelineProcessor]:
+    return [each for each in pipeline.processors if _entry(each) == entry]
+
+
+def _entry(processor: PipelineProcessor) -> str:
+    """Return the id of the entry of pipeline.yaml that a processor is made of."""
+    spec = processor.spec
+    if isinstance(spec, TopologySpec):
+        return processor.id.removesuffix(f"-{spec.group}")
+    return processor.id
+
+
+def _with_writers(
+    pipeline: Pipeline, processors: Collection[PipelineProcessor]
+) -> list[PipelineProcessor]:
+    """Return processors, and all that write what they read, directly or not, in the job."""
+    arcs = pipeline.arcs
+    found = {each.id for each in processors}
+    while True:
+        read = {
+            topic
+            for each in pipeline.processors
+            if each.id in found
+            for topic in pipeline.in_topics(each)
+            if topic in arcs
+        }
+        writers = {
+            each.id
+            for each in pipeline.processors
+            if not read.isdisjoint(pipeline.out_topics(each))
+        }
+        if writers <= found:
+            return [each for each in pipeline.processors if each.id in found]
+        found |= writers

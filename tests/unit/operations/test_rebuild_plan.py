@@ -1,0 +1,112 @@
+"""Whose state a rebuild computes again, from which offsets, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.pipeline.partitions import with_counts
+from tests.history import ROOT
+from tests.small_config import SMALL_CONFIG
+
+CHAIN = """
+- {id: Forwarder, type: forward, to: [Counter, Totals]}
+- {id: Counter, type: count, to: [sink]}
+- {id: Totals, type: count, to: [sink]}
+"""
+NAMES = """
+- {id: Shop, type: topology, builder: "tests.user_code.rebuilt:count_names"}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    path = tmp_path / "config.yaml"
+    code = f'modules: [tests.user_code]\npython_path: ["{ROOT}"]\n'
+    path.write_text(f"{SMALL_CONFIG}{code}job_name: job\n")
+    return load_config(path)
+
+
+def pipeline(config: Config, tmp_path: Path, text: str) -> Pipeline:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text)
+    return load_pipeline(path, config)
+
+
+def test_what_feeds_a_processor_runs_as_well(config: Config, tmp_path: Path) -> None:
+    found = pipeline(config, tmp_path, CHAIN)
+    plan = RebuildPlan(found, found, "Counter")
+    assert plan.processors == ("Counter",)
+    assert plan.feeders == ["Forwarder"]
+    assert [stage[0].name for stage in plan.stages] == ["Forwarder", "Counter"]
+    assert plan.internal == {"Forwarder_Counter_job"}
+    assert [*plan.sources()] == [("Forwarder", "in", "Forwarder")]
+
+
+def test_a_topology_is_rebuilt_with_all_its_groups(config: Config, tmp_path: Path) -> None:
+    found = pipeline(config, tmp_path, NAMES)
+    plan = RebuildPlan(found, found, "Shop")
+    assert plan.processors == tuple(each.id for each in found.processors)
+    assert len(plan.processors) == 2
+    assert plan.feeders == []
+
+
+def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_was(
+    config: Config, tmp_path: Path
+) -> None:
+    before = pipeline(config, tmp_path, "- {id: Shop, type: count, to: [sink]}\n")
+    plan = RebuildPlan(before, pipeline(config, tmp_path, NAMES), "Shop")
+    assert [*plan.sources()] == [("Shop-Names", "in", "Shop")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "entry", "why"),
+    [
+        (CHAIN, CHAIN, "Nobody", 'the pipeline has no processor "Nobody"'),
+        (CHAIN, CHAIN, "Forwarder", "it has no store with a state topic"),
+        (
+            "- {id: Other, type: count, to: [sink]}",
+            "- {id: Counter, type: count, to: [sink]}",
+            "Counter",
+            "Counter does not read in in the pipeline that runs",
+        ),
+        (
+            "- {id: Other, type: count, to: [sink]}",
+            "- {id: Counter, was: Other, type: count, to: [sink]}",
+            "Counter",
+            "rename processors first",
+        ),
+        (
+            "- {id: Q, type: sql, query: 'SELECT key, count(*) AS value FROM source GROUP BY key', "
+            "to: [sink]}",
+            None,
+            "Q",
+            "is a query",
+        ),
+        (
+            "- {id: T, type: topology, builder: 'tests.user_code.totals:build'}",
+            None,
+            "T",
+            "has windows or joins by time",
+        ),
+    ],
+)
+def test_what_cannot_be_computed_is_refused(
+    config: Config, tmp_path: Path, before: str, after: str | None, entry: str, why: str
+) -> None:
+    former = pipeline(config, tmp_path, before)
+    target = former if after is None else pipeline(config, tmp_path, after)
+    with pytest.raises(ConfigError, match=why):
+        RebuildPlan(former, target, entry)
+
+
+def test_other_partitions_are_refused(config: Config, tmp_path: Path) -> None:
+    found = pipeline(config, tmp_path, CHAIN)
+    with pytest.raises(ConfigError, match="in has other partitions than before"):
+        RebuildPlan(found, with_counts(found, {"in": 5}), "Counter")
