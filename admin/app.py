@@ -52,6 +52,11 @@ COMMANDS: Mapping[str, Command] = {
         "commands.plan:plan",
         "Show what would change if the job ran this pipeline: tasks, topics and state.",
     ),
+    "rehearse": Command(
+        "commands.rehearse:rehearse",
+        "Run a new version in shadow next to the job, on the same records, and compare the "
+        "results.",
+    ),
     "apply": Command(
         "commands.apply:apply",
         "Make this the pipeline of the job, while all that stays the same runs on.",

@@ -30,6 +30,14 @@ def command_path(name: str) -> Path:
     return path
 
 
+def python_command(module: str, *arguments: str) -> list[str]:
+    """Return the command that runs a module of the project.
+
+    Without the current folder on the path: it is the user's, and may have an `admin`.
+    """
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
 class Daemon:
     """A process, everything that it starts, and the log that they write.
 
@@ -82,12 +90,15 @@ class Daemon:
         """Raise `PipelineError` with the end of the log if the daemon ended on its own."""
         if self.exit_code is None or self._was_stopped:
             return
-        lines = self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
-        text = "\n".join(f"  {line}" for line in lines)
         raise PipelineError(
             f"{self.name} ended with exit code {self.exit_code}. "
-            f"The end of {self.log_file}:\n{text}"
+            f"The end of {self.log_file}:\n{self.last_lines()}"
         )
+
+    def last_lines(self) -> str:
+        """Return the end of the log, indented."""
+        lines = self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+        return "\n".join(f"  {line}" for line in lines)
 
     def kill(self) -> None:
         """End the daemon's own process at once, as `kill -9` does; its children get no signal."""

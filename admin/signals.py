@@ -55,6 +55,11 @@ class Signals:
         for number in _NUMBERS:
             signal.signal(number, signal.SIG_IGN)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether a signal has come that interrupts this process at the end of the block."""
+        return self._pending is not None
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Defer the interruption by a signal to the end of the block."""

@@ -173,7 +173,7 @@ def require_usable_state(found: Plan) -> None:
                 "  - go back: leave these processors as they are in the version that runs",
                 "  - another id: a processor with a new id begins without state, at the oldest "
                 "record of its input, and its results start again",
-                "  - `pipeline apply --rebuild ID`: the new code computes the state of a class or a "
+                "  - `pipeline apply --rebuild ID`: the new code computes the state of a class or "
                 "topology again from its sources, as far as these still have the records",
                 f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
                 "inputs where they are. What they have kept so far is missing in all later "

@@ -90,6 +90,10 @@ class _Wanted:
         resource = Resource(ResourceKind.TRANSACTIONAL_ID, id_, is_prefix)
         self._found.setdefault(resource, set()).add(AclOperation.WRITE)
 
+    def add(self, other: _Wanted) -> None:
+        for resource, operations in other._found.items():
+            self._found.setdefault(resource, set()).update(operations)
+
     def acls(self) -> Iterator[Acl]:
         for resource, operations in self._found.items():
             implied = {AclOperation.DESCRIBE} if operations & _IMPLY_DESCRIBE else set()
@@ -104,6 +108,21 @@ def acls_of(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
     """
     roles = (_jobmanager, _taskmanager, _operator, _maintainer, _writer, _reader)
     return tuple(acl for role in roles for acl in role(config, pipeline).acls())
+
+
+def rehearsal_acls(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
+    """Return the rights that a maintainer needs for the shadow of a job, in addition to others.
+
+    The config and the pipeline are those of the shadow. The maintainer's process makes it, runs
+    its daemons, and deletes all of it.
+    """
+    wanted = _Wanted(Role.MAINTAINER)
+    for role in (_jobmanager, _taskmanager, _maintainer, _reader):
+        wanted.add(role(config, pipeline))
+    sinks = [topic for each in pipeline.processors for topic in pipeline.out_topics(each)]
+    made = [*(spec.name for spec in control_topics(config)), *sinks]
+    wanted.topics(made, AclOperation.DELETE)
+    return tuple(wanted.acls())
 
 
 def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:

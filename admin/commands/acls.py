@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from kafka_pipeline.admin.acls.formats import kafka_acls, strimzi, terraform
-from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of
+from kafka_pipeline.admin.acls.rights import Acl, Role, acls_of, rehearsal_acls
 from kafka_pipeline.admin.arguments import AsJson, ConfigPath, PipelinePath
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.terminal import show
@@ -20,6 +20,8 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import one_of
+from kafka_pipeline.operations.rehearsal.shadow import shadow_config, shadow_pipeline
+from kafka_pipeline.streams.pipeline.load import load_pipeline
 
 
 class Form(StrEnum):
@@ -53,6 +55,12 @@ def acls(
             "--cluster", metavar="NAME", help="With --format strimzi: the Kafka resource."
         ),
     ] = None,
+    rehearsal: Annotated[
+        bool,
+        typer.Option(
+            "--rehearsal", help="Instead: what a maintainer needs in addition to rehearse PIPELINE."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write out the ACLs with which JobManager, TaskManagers and people can work with a job.
@@ -67,8 +75,14 @@ def acls(
     if (form is Form.STRIMZI) is (cluster is None):
         raise ConfigError("--format strimzi and --cluster belong together: give both, or neither")
     settings, loaded = load_files(config, pipeline)
+    if rehearsal:
+        shadow = shadow_config(settings)
+        its = shadow_pipeline(load_pipeline(pipeline, shadow), settings)
+        wanted = rehearsal_acls(shadow, its)
+    else:
+        wanted = acls_of(settings, loaded)
     given = {role: role.value for role in Role} | _users(named or [])
-    found = [acl for acl in acls_of(settings, loaded) if not roles or acl.role in roles]
+    found = [acl for acl in wanted if not roles or acl.role in roles]
     _say_what_is_left_out(loaded)
     match form:
         case Form.KAFKA_ACLS:

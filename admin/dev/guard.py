@@ -1,4 +1,4 @@
-"""Ends the daemons and the broker of `pipeline dev`, however that command has ended.
+"""Ends the daemons of a command, and its broker if it has one, however the command has ended.
 
 A process in a session of its own, which waits until the pipe from the command is closed. The system
 closes it, even after `kill -9`.
@@ -16,20 +16,20 @@ from contextlib import suppress
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
-from kafka_pipeline.admin.daemons import session_members
+from kafka_pipeline.admin.daemons import python_command, session_members
 
 _STOP_TIMEOUT_S = 20.0
 _POLL_S = 0.05
 
 
-class DevGuard:
+class Guard:
     """The guard, as the command has it."""
 
-    def __init__(self, broker_dir: Path, lock: int) -> None:
+    def __init__(self, lock: int, broker_dir: Path | None = None) -> None:
         """Start it. It holds the `lock` too, a descriptor, until everything has ended."""
+        broker = [str(broker_dir)] if broker_dir else []
         self._process = subprocess.Popen(
-            # Without the current folder on the path: it is the user's, and may have an `admin`.
-            [sys.executable, "-P", "-m", "kafka_pipeline.admin.dev.guard", str(broker_dir)],
+            python_command("kafka_pipeline.admin.dev.guard", *broker),
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -75,7 +75,7 @@ def end_sessions(sessions: Collection[int], timeout_s: float = _STOP_TIMEOUT_S) 
         time.sleep(_POLL_S)
 
 
-def _guard(broker_dir: Path) -> None:
+def _guard(broker_dir: Path | None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     sessions: set[int] = set()
@@ -86,10 +86,10 @@ def _guard(broker_dir: Path) -> None:
         else:
             sessions.discard(session)
     end_sessions(sessions)
-    cluster = LocalCluster.find(broker_dir)
+    cluster = LocalCluster.find(broker_dir) if broker_dir else None
     if cluster is not None:
         cluster.stop()
 
 
 if __name__ == "__main__":
-    _guard(Path(sys.argv[1]))
+    _guard(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

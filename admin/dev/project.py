@@ -9,9 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from kafka_pipeline.admin.broker.ports import find_free
+from kafka_pipeline.admin.written_settings import read_settings, write_settings
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.engine.code_snapshot import snapshot
@@ -20,7 +19,7 @@ from kafka_pipeline.streams.engine.user_files import source_files
 _CONFIG = "config.yaml"
 _WORK = ".pipeline-dev"
 _CODE, _NEXT = "code", "next-code"
-_TOP = "# Made by `pipeline dev`, which writes it again at each start.\n"
+_TOP = "Made by `pipeline dev`, which writes it again at each start."
 _DEFAULTS: Mapping[str, Any] = {
     "job_name": "dev",
     "parallelism": 2,
@@ -159,14 +158,12 @@ class Project:
 
     def _written(self) -> dict[str, Any]:
         """Return the daemons' settings, with the modules that there are now."""
-        settings: dict[str, Any] = yaml.safe_load(self.config_file.read_text(encoding="utf-8"))
+        settings = read_settings(self.config_file)
         return settings if self.own_config else settings | {"modules": self._own_modules()}
 
     @staticmethod
     def _write(file: Path, settings: Mapping[str, Any], python_path: list[str]) -> None:
-        settings = {**settings, "python_path": python_path}
-        text = _TOP + yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
-        file.write_text(text, encoding="utf-8")
+        write_settings(file, {**settings, "python_path": python_path}, _TOP)
 
     def forget(self) -> None:
         """Delete the data of former runs, unless one still holds the folder's lock."""
@@ -178,9 +175,7 @@ class Project:
         if self.own_config is None:
             return {**_DEFAULTS, "modules": self._own_modules()}
         config = load_config(self.own_config)
-        given = yaml.safe_load(self.own_config.read_text(encoding="utf-8"))
-        if isinstance(given, list):  # the original's form: a list of maps with one key each
-            given = {key: value for item in given for key, value in item.items()}
+        given = read_settings(self.own_config)
         settings = {key: value for key, value in given.items() if key not in _NOT_TAKEN}
         # A number that comes from the environment is text in the file.
         settings["num_standby_replicas"] = config.num_standby_replicas

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.admin.daemons import Daemon, command_path
-from kafka_pipeline.admin.dev.guard import DevGuard
+from kafka_pipeline.admin.dev.guard import Guard
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import OWN, DevLog
 from kafka_pipeline.admin.dev.progress import Progress, Wanted
@@ -70,7 +70,7 @@ class DevRun:
         self._log = log
         self._signals = signals
         self._daemons: dict[str, Daemon] = {}
-        self._guard: DevGuard | None = None
+        self._guard: Guard | None = None
         self._runs = Saved(None, None, {})
         self._had_queries = False
         self._progress: Progress | None = None
@@ -82,7 +82,7 @@ class DevRun:
         broker_dir = self._project.work_dir / "broker"
         self._forget_former(broker_dir)
         with self._signals.held():
-            self._guard = DevGuard(broker_dir, lock)
+            self._guard = Guard(lock, broker_dir)
         try:
             self._work(broker_dir)
         finally:

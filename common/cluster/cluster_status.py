@@ -150,6 +150,15 @@ class ClusterStatus:
             for info in self.tasks
         )
 
+    @property
+    def failed(self) -> tuple[TaskInfo, ...]:
+        """The tasks that have FAILED."""
+        return tuple(
+            info
+            for info in self.tasks
+            if info.status is not None and info.status.state is TaskState.FAILED
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values for `json.dumps`."""
         manager, newest_ms = self.job_manager, self.newest_record_ms

@@ -19,7 +19,6 @@ from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.operations.savepoints.job_stop import JobStop, Say
 from kafka_pipeline.operations.savepoints.manifest import (
@@ -108,13 +107,14 @@ class Creation:
         timeout_s: float,
         goes_on: bool = True,
         check: Check = lambda folder, stores: None,
+        at_rest: Callable[[], None] = lambda: None,
     ) -> Manifest:
         """Make the savepoint; the job goes on afterwards, unless its stop is still needed.
 
         Most of the state is copied while the job runs, and then `check` gets it, which may raise
-        `ConfigError`. Raises `UnavailableError` if Kafka or the disk does not do its part, or if
-        the job does not come to rest within `timeout_s`. In both cases the job goes on, and there
-        is no savepoint.
+        `ConfigError`. `at_rest` is called while nothing runs. Raises `UnavailableError` if Kafka or
+        the disk does not do its part, or if the job does not come to rest within `timeout_s`. In
+        both cases the job goes on, and there is no savepoint.
         """
         version = self.version
         with ExitStack() as stack:
@@ -123,7 +123,9 @@ class Creation:
                 self._part.mkdir(0o700, parents=True)
                 copies = self._copies(version.pipeline, stack)
                 check(self._part, _saved(copies, TopicCopy.partitions))
-                manifest = self._save(version, copies, stack, drains, timeout_s, goes_on=goes_on)
+                manifest = self._save(
+                    copies, stack, at_rest, drains=drains, timeout_s=timeout_s, goes_on=goes_on
+                )
                 write_manifest(self._part, manifest, version.text)
                 self._part.rename(self._folder)
             except OSError as error:
@@ -145,21 +147,22 @@ class Creation:
 
     def _save(
         self,
-        version: PipelineVersion,
         copies: Copies,
         stack: ExitStack,
+        at_rest: Callable[[], None],
+        *,
         drains: bool,
         timeout_s: float,
-        *,
         goes_on: bool,
     ) -> Manifest:
-        pipeline = version.pipeline
+        version, pipeline = self.version, self.version.pipeline
         began_ms = wall_clock_ms()
         stop = JobStop.begin(self._config, self._admin, drains=drains)
         try:
             stop.wait(timeout_s, self._say)
             stop.fence(pipeline)
             self._say("nothing runs: copying the rest")
+            at_rest()
             for store, copy in copies:
                 copy.advance({}, self._ends(store.places))
             stores = _saved(copies, TopicCopy.finish)

@@ -157,3 +157,17 @@ def test_wrong_arguments(files: tuple[str, str], options: list[str], said: str) 
     result = run(files, *options)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_rights_for_a_rehearsal_are_on_the_shadow_alone(files: tuple[str, str]) -> None:
+    rows = json.loads(run(files, "--rehearsal", "--json").stdout)
+    assert {row["role"] for row in rows} == {"maintainer"}
+    found = {(row["kind"], row["name"], row["operation"]) for row in rows}
+    sink = "rehearsal-of-totals_shop-rehearsal"
+    for operation in ("Create", "Read", "Write", "Delete"):
+        assert ("topic", sink, operation) in found
+        assert ("topic", "pipeline_topic_shop-rehearsal", operation) in found
+    assert ("transactional-id", "shop-rehearsal/task/", "Write") in found
+    assert ("group", "processors_Adder_shop-rehearsal", "Delete") in found
+    topics = {name for kind, name, _ in found if kind == "topic"}
+    assert {name for name in topics if not name.endswith("_shop-rehearsal")} == {"orders"}

@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from kafka_pipeline.admin.daemons import session_members
-from kafka_pipeline.admin.dev.guard import DevGuard, end_sessions
+from kafka_pipeline.admin.dev.guard import Guard, end_sessions
 from kafka_pipeline.admin.dev.hints import hints
 from kafka_pipeline.admin.dev.log import DevLog, style_of
 from kafka_pipeline.admin.dev.progress import Progress, Wanted
@@ -310,7 +310,7 @@ def test_the_guard_ends_what_it_was_given_and_forgets_what_was_taken_back(
 ) -> None:
     given, taken = (sessions(SLEEPER.replace("SIG_IGN", "SIG_DFL")) for _ in range(2))
     with exclusive(tmp_path / ".lock") as lock:
-        guard = DevGuard(tmp_path / "broker", lock)
+        guard = Guard(lock, tmp_path / "broker")
         guard.add(given)
         guard.add(taken)
         guard.remove(taken)
@@ -322,11 +322,11 @@ def test_the_guard_ends_what_it_was_given_and_forgets_what_was_taken_back(
 COMMAND = """
 import signal, subprocess, sys
 from pathlib import Path
-from kafka_pipeline.admin.dev.guard import DevGuard
+from kafka_pipeline.admin.dev.guard import Guard
 from kafka_pipeline.common.process.locks import exclusive
 folder = Path(sys.argv[1])
 with exclusive(folder / ".lock") as lock:
-    guard = DevGuard(folder / "broker", lock)
+    guard = Guard(lock, folder / "broker")
     guard.add(int(sys.argv[2]))
     print("ready", flush=True)
     signal.pause()

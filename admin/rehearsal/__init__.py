@@ -1,0 +1,1 @@
+"""`pipeline rehearse`: starts the shadow of a job on this machine, and shows what differs."""

@@ -1,0 +1,1 @@
+"""Rehearsals: a new version of a pipeline runs in shadow, and its results are compared."""

@@ -1,0 +1,176 @@
+"""What the shadow of a job is called, which topics it has, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
+from kafka_pipeline.operations.rehearsal import shadow
+from kafka_pipeline.operations.rehearsal.comparer import Output
+from kafka_pipeline.operations.rehearsal.passage import hops
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+
+LIVE = Config(
+    server_ip="127.0.0.1",
+    server_port=9092,
+    job_name="shop",
+    tm_number=2,
+    parallelism=2,
+    replication_factor=1,
+    source_topic="orders",
+    sink_topic="totals",
+)
+OLD = """
+sinks: {audit: audit_log, gone: gone_log}
+processors:
+- {id: Adder, type: sum, to: [Counter, audit], on_error: dead_letter}
+- {id: Counter, type: count, to: [sink, gone]}
+"""
+NEW = """
+sources: {again: audit_log}
+sinks: {audit: audit_log, more: more_log}
+processors:
+- {id: Adder, type: sum, to: [Counter, audit], on_error: dead_letter}
+- {id: Counter, type: count, to: [sink]}
+- {id: Reader, type: forward, from: [again], to: [more], on_error: dead_letter}
+"""
+SHADOW = shadow.shadow_config(LIVE)
+
+
+def loaded(folder: Path, text: str, config: Config) -> Pipeline:
+    file = folder / "pipeline.yaml"
+    file.write_text(text)
+    return load_pipeline(file, config)
+
+
+def shadowed(folder: Path) -> Pipeline:
+    return shadow.shadow_pipeline(loaded(folder, NEW, SHADOW), LIVE)
+
+
+def test_a_shadow_writes_to_sinks_of_its_own_and_reads_the_same_sources(tmp_path: Path) -> None:
+    pipeline = shadowed(tmp_path)
+    adder, reader = pipeline.processor("Adder"), pipeline.processor("Reader")
+    assert pipeline.in_topics(adder) == ("orders",)
+    assert pipeline.out_topics(adder) == (
+        "Adder_Counter_shop-rehearsal",
+        "rehearsal-of-audit_log_shop-rehearsal",
+    )
+    assert pipeline.in_topics(reader) == ("audit_log",)
+    written = {*shadow.written_topics(pipeline), *pipeline.arcs}
+    assert all(topic.endswith("_shop-rehearsal") for topic in written)
+
+
+def test_outputs_of_both_versions_are_compared(tmp_path: Path) -> None:
+    live = loaded(tmp_path, OLD, LIVE)
+    ending = "_shop-rehearsal"
+    assert shadow.outputs_of(live, shadowed(tmp_path), "shop") == [
+        Output("audit_log", "audit_log", f"rehearsal-of-audit_log{ending}"),
+        Output("totals", "totals", f"rehearsal-of-totals{ending}"),
+        Output("gone_log", "gone_log", None),
+        Output("more_log", None, f"rehearsal-of-more_log{ending}"),
+        Output(
+            "dead letters of Adder",
+            "Adder_dead_letter_shop",
+            f"Adder_dead_letter{ending}",
+            is_sink=False,
+        ),
+        Output("dead letters of Reader", None, f"Reader_dead_letter{ending}", is_sink=False),
+    ]
+
+
+def test_settings_of_a_shadow_have_no_ports_and_keep_references() -> None:
+    given = {"server_ip": "${BROKER}", "metrics_port": 1, "state_port": 2, "console_port": 3}
+    settings = shadow.shadow_settings({**given, "num_standby_replicas": 1}, LIVE, 1, "there")
+    assert settings == {
+        "server_ip": "${BROKER}",
+        "job_name": "shop-rehearsal",
+        "sink_topic": "rehearsal-of-totals_shop-rehearsal",
+        "tm_number": 1,
+        "num_standby_replicas": 0,
+        "state_dir": "there",
+    }
+
+
+def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
+    text = NEW.replace("more_log", "m" * 240)
+    with pytest.raises(ConfigError, match="shorten the sink's name"):
+        shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+
+
+class Brokers:
+    """Topics of a cluster, and which of them are deleted."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.left = set(topics)
+        self.groups: set[str] = set()
+
+    def partition_counts(self, names: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(self.left.intersection(names), 1)
+
+    def delete_topics(self, names: Collection[str]) -> None:
+        self.left -= set(names)
+
+    def delete_groups(self, names: Collection[str]) -> None:
+        self.groups |= set(names)
+
+
+def discarded(
+    monkeypatch: pytest.MonkeyPatch, brokers: Brokers, live: Pipeline, its: Pipeline | None
+) -> None:
+    def deployment(config: Config, _: Any) -> Deployment:
+        made = Deployment(config.topic_names)
+        pipeline = live if config is LIVE else its
+        if pipeline is not None:
+            version = PipelineVersion(1, pipeline, "", 0, "")
+            for record in records(config.topic_names, Wish(version=1), version):
+                made.take(record)
+        return made
+
+    monkeypatch.setattr(shadow, "read_deployment", deployment)
+    admin: Any = brokers
+    shadow.discard(admin, LIVE, SHADOW)
+
+
+def test_all_topics_of_a_shadow_are_deleted_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live, its = loaded(tmp_path, OLD, LIVE), shadowed(tmp_path)
+    others = {spec.name for spec in live.data_topics(1)} | {"rehearsal-of-x_b_shop-rehearsal"}
+    own = {spec.name for spec in its.data_topics(1)} - {"orders", "audit_log"}
+    own |= {"rehearsal-of-gone_log_shop-rehearsal", "pipeline_topic_shop-rehearsal"}
+    own |= {"processors_topic_7_shop-rehearsal"}
+    brokers = Brokers(own | others)
+    discarded(monkeypatch, brokers, live, its)
+    assert brokers.left == others
+    assert brokers.groups == {
+        f"processors_{name}_shop-rehearsal" for name in ("Adder", "Counter", "Reader")
+    }
+
+
+def test_a_job_of_somebody_with_the_name_of_a_shadow_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = loaded(tmp_path, OLD, LIVE)
+    brokers = Brokers({"totals", "pipeline_topic_shop-rehearsal"})
+    with pytest.raises(ConfigError, match='a job "shop-rehearsal" that writes to'):
+        discarded(monkeypatch, brokers, live, loaded(tmp_path, OLD, SHADOW))
+    assert len(brokers.left) == 2
+
+
+def test_records_go_through_as_many_arcs_as_the_longest_way_has(tmp_path: Path) -> None:
+    assert hops(loaded(tmp_path, "[{id: A, type: forward, to: [sink]}]", LIVE)) == 0
+    assert hops(loaded(tmp_path, OLD, LIVE)) == 1
+    longer = """
+- {id: A, type: forward, to: [B, D]}
+- {id: B, type: forward, to: [C]}
+- {id: C, type: sum, to: [D]}
+- {id: D, type: count, to: [sink]}
+"""
+    assert hops(loaded(tmp_path, longer, LIVE)) == 3
