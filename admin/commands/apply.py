@@ -208,7 +208,7 @@ def _change(config: Config, pipeline: Pipeline, text: str, wanted: _Wanted) -> N
         return
     if _needs_rest(complete, found, deployment, lose):
         require_consent(_question(found), yes=wanted.yes)
-        number = _rebuild(
+        number = _change_at_rest(
             config,
             admin,
             Proposal(complete, text),
@@ -268,16 +268,18 @@ def _folder(
     return config.savepoint_dir / f"lose-{job}-{'-'.join(sorted(lose))}-{number}"
 
 
-def _rebuild(config: Config, admin: Admin, proposal: Proposal, found: Plan, folder: Path) -> int:
+def _change_at_rest(
+    config: Config, admin: Admin, proposal: Proposal, found: Plan, folder: Path
+) -> int:
     """Take state and offsets along, but for what is lost; return the version that runs then.
 
-    Raises as `Rebuild.carry_out`.
+    Raises as `ChangeAtRest.carry_out`.
     """
-    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
 
-    rebuild = Rebuild(config, admin, folder, lambda line: typer.echo(line, err=True))
+    change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
     # What waits in arcs that are taken away is processed first.
     drains = bool(found.arcs) and not found.renamed
-    number = rebuild.carry_out(proposal, _REST_TIMEOUT_S, drains=drains, lost=found.lost)
+    number = change.carry_out(proposal, _REST_TIMEOUT_S, drains=drains, lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number

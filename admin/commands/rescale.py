@@ -58,15 +58,15 @@ def rescale(
     Exit codes: 0 done, 1 the answer was no, 2 the state cannot be spread, 3 Kafka or the disk is
     not there, or time is up.
     """
-    from kafka_pipeline.operations.savepoints.rebuild import Rebuild  # starts slowly
+    from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
     from kafka_pipeline.operations.savepoints.rescale import Rescale
 
     settings = load_config(config)
     name = f"rescale-{settings.job_name or 'job'}-to-{parallelism}"
     folder = savepoint or settings.savepoint_dir / name
     admin = connected(settings)
-    rebuild = Rebuild(settings, admin, folder, _say)
-    found = Rescale(admin, rebuild, parallelism, by_key or ())
+    change = ChangeAtRest(settings, admin, folder, _say)
+    found = Rescale(admin, change, parallelism, by_key or ())
     show(found.table())
     if dry_run:
         return

@@ -204,7 +204,8 @@ class DevRun:
         self._runs = now
         if may_change:
             # A version that fails stays, to be looked at until the next one is saved.
-            options = ("--yes", "--timeout-s", _APPLY_TIMEOUT_S, "--confirm-within", "0")
+            waits = ("--yes", "--timeout-s", _APPLY_TIMEOUT_S)
+            options = (*waits, "--confirm-within", 0, "--no-savepoint")
             exit_code = self._run("apply", *self._files, *options)
             if exit_code == ConfigError.exit_code:
                 self._runs = replace(now, pipeline=runs.pipeline)

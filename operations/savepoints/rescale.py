@@ -10,7 +10,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.prepare import with_partitions
-from kafka_pipeline.operations.savepoints.rebuild import Rebuild
+from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from kafka_pipeline.operations.savepoints.sharding import (
     check_spread,
     spread_processors,
@@ -22,15 +22,15 @@ class Rescale:
     """A change of parallelism, not done yet, or begun by a command that was interrupted."""
 
     def __init__(
-        self, admin: Admin, rebuild: Rebuild, parallelism: int, by_key: Collection[str]
+        self, admin: Admin, change: ChangeAtRest, parallelism: int, by_key: Collection[str]
     ) -> None:
         """Find out what is to be done. `by_key` are processors whose stores have records' keys.
 
         Raises `ConfigError` if that is not possible as far as can be told without the state.
         """
-        self._rebuild = rebuild
+        self._change = change
         self._by_key = by_key
-        self._before = rebuild.before
+        self._before = change.before
         ids = {processor.id for processor in self._before.processors}
         for unknown in sorted({*by_key} - ids):
             raise ConfigError(f'--by-key: the job has no processor "{unknown}"')
@@ -62,7 +62,7 @@ class Rescale:
     def carry_out(self, timeout_s: float) -> int:
         """Do it, or go on with it; return the number of the version that runs then.
 
-        Raises as `Rebuild.carry_out`.
+        Raises as `ChangeAtRest.carry_out`.
         """
-        target = Proposal(self._after, self._rebuild.text)
-        return self._rebuild.carry_out(target, timeout_s, drains=True, by_key=self._by_key)
+        target = Proposal(self._after, self._change.text)
+        return self._change.carry_out(target, timeout_s, drains=True, by_key=self._by_key)

@@ -28,6 +28,7 @@ from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.operations.cluster_watcher import read_status
+from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from kafka_pipeline.operations.savepoints.job_stop import Say
 from kafka_pipeline.operations.savepoints.manifest import (
     Manifest,
@@ -40,7 +41,6 @@ from kafka_pipeline.operations.savepoints.manifest import (
     read_manifest,
     write_manifest,
 )
-from kafka_pipeline.operations.savepoints.rebuild import Rebuild
 from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
 from kafka_pipeline.operations.savepoints.record_files import RecordFile
 from kafka_pipeline.operations.times import shown_time
@@ -84,13 +84,13 @@ class StateRebuild:
         self.target = target
         self._from_ms = from_ms
         self.say = say
-        self._rebuild = Rebuild(config, admin, self._folder, say)
-        if not self._rebuild.is_begun and self._folder.exists():
+        self._change = ChangeAtRest(config, admin, self._folder, say)
+        if not self._change.is_begun and self._folder.exists():
             raise ConfigError(
                 f"{folder} exists already, perhaps as the savepoint of a rebuild that is done: "
                 "move or delete it"
             )
-        self.plan = RebuildPlan(self._rebuild.before, target.pipeline, entry)
+        self.plan = RebuildPlan(self._change.before, target.pipeline, entry)
         self._code = code_fingerprints(config.modules, config.python_path)
         self._starts = self._find_starts()
 
@@ -127,8 +127,8 @@ class StateRebuild:
     def carry_out(self, timeout_s: float, jobs: Jobs, console: Console) -> int:
         """Do it, or complete it; return the number of the version that runs then.
 
-        Until the job is stopped, an interruption changes nothing. Raises as `Rebuild.carry_out`,
-        and `PipelineError` if the new code rejects a record under `on_error: fail`.
+        Until the job is stopped, an interruption changes nothing. Raises as
+        `ChangeAtRest.carry_out`, and `PipelineError` if the new code rejects a record under `on_error: fail`.
         """
         plan = RoundsPlan(
             self.config,
@@ -144,10 +144,10 @@ class StateRebuild:
         with translated(), shown_progress(console) as progress:
             runner = Runner(jobs, progress, with_values=self.config.log_record_values)
             with opened_rounds(plan, self.work, self._starts, runner) as rounds:
-                if not self._rebuild.is_begun:
+                if not self._change.is_begun:
                     self._catch_up(rounds)
                 state = _State(self, rounds, timeout_s)
-                number = self._rebuild.carry_out(self.target, timeout_s, drains=True, state=state)
+                number = self._change.carry_out(self.target, timeout_s, drains=True, state=state)
         shutil.rmtree(self.work, ignore_errors=True)
         return number
 

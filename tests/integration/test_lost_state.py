@@ -21,7 +21,7 @@ from kafka_pipeline.deployment.deploy import Proposal, deploy
 from kafka_pipeline.deployment.job import read_deployment
 from kafka_pipeline.deployment.plan import NOTHING_LOST, plan
 from kafka_pipeline.deployment.prepare import prepared
-from kafka_pipeline.operations.savepoints.rebuild import Rebuild
+from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from kafka_pipeline.operations.savepoints.restore import Restore
 from tests.engine import Engine, engine
 
@@ -97,8 +97,8 @@ def test_only_what_is_lost_begins_empty(
         proposal = Proposal(after, "new")
 
         def change() -> int:
-            rebuild = Rebuild(job.config, admin, tmp_path / "saved", lambda line: None)
-            return rebuild.carry_out(proposal, 60, drains=False, lost=found.lost)
+            change = ChangeAtRest(job.config, admin, tmp_path / "saved", lambda line: None)
+            return change.carry_out(proposal, 60, drains=False, lost=found.lost)
 
         if killed_at is not None:
             with monkeypatch.context() as patched:

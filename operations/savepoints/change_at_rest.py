@@ -45,7 +45,7 @@ class NewState(Protocol):
         """
 
 
-class Rebuild:
+class ChangeAtRest:
     """A change that gives some of a job's topics other names, or other numbers of partitions.
 
     The savepoint is the job as it was before, and what an interrupted change goes on with.

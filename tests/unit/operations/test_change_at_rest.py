@@ -14,8 +14,8 @@ from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.deploy import Proposal
 from kafka_pipeline.deployment.desired_state import Deployment, PipelineVersion, Wish, records
 from kafka_pipeline.deployment.pipeline_topic import ChangedMeanwhileError
-from kafka_pipeline.operations.savepoints import rebuild as module
-from kafka_pipeline.operations.savepoints.rebuild import Rebuild
+from kafka_pipeline.operations.savepoints import change_at_rest as module
+from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from tests.unit.deployment.test_change import graph
 
 NAMES = TopicNames("job", "in", "out")
@@ -36,30 +36,30 @@ def run(deployment: Deployment, number: int) -> None:
         deployment.take(record)
 
 
-def rebuild(folder: Path) -> Rebuild:
+def change(folder: Path) -> ChangeAtRest:
     nothing: Any = SimpleNamespace()
-    return Rebuild(nothing, nothing, folder, lambda _: None)
+    return ChangeAtRest(nothing, nothing, folder, lambda _: None)
 
 
 def test_second_command_says_that_another_one_is_at_it(
     tmp_path: Path, deployment: Deployment
 ) -> None:
     folder = tmp_path / "savepoints" / "rescale-job-to-4"
-    planned = rebuild(folder)
+    planned = change(folder)
     lock = folder.with_name(".rescale-job-to-4.lock")
     with exclusive(lock, wait=False):
         with pytest.raises(ConfigError, match="another command is carrying out the same change"):
-            rebuild(folder)
+            change(folder)
         with pytest.raises(ConfigError, match="rescale-job-to-4: wait for it"):
             planned.carry_out(PROPOSAL, 1, drains=True)
-    rebuild(folder)
-    assert not rebuild(folder.with_name("rescale-job-to-5")).is_begun
+    change(folder)
+    assert not change(folder.with_name("rescale-job-to-5")).is_begun
 
 
 def test_command_that_was_overtaken_while_it_asked_changes_nothing(
     tmp_path: Path, deployment: Deployment
 ) -> None:
-    planned = rebuild(tmp_path / "rescale-job-to-4")
+    planned = change(tmp_path / "rescale-job-to-4")
     run(deployment, 2)
     with pytest.raises(ChangedMeanwhileError, match="repeat it"):
         planned.carry_out(PROPOSAL, 1, drains=True)
