@@ -128,7 +128,8 @@ class StateRebuild:
         """Do it, or complete it; return the number of the version that runs then.
 
         Until the job is stopped, an interruption changes nothing. Raises as
-        `ChangeAtRest.carry_out`, and `PipelineError` if the new code rejects a record under `on_error: fail`.
+        `ChangeAtRest.carry_out`, and `PipelineError` if the new code rejects a record under
+        `on_error: fail`.
         """
         plan = RoundsPlan(
             self.config,
