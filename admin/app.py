@@ -111,7 +111,7 @@ COMMANDS: Mapping[str, Command] = {
     ),
     "status": Command(
         "commands.status:status",
-        "Show who is there and how the tasks do, by the last heartbeats.",
+        "Show who is there and how the tasks do, by the last heartbeats, or wait for a state.",
     ),
     "top": Command(
         "commands.top:top",

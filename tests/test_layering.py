@@ -346,7 +346,6 @@ MAY_IMPORT = {
 }
 """The folders that the files of a folder may import, in addition to their own."""
 PACKAGES = {folder for folder in MAY_IMPORT if "/" not in folder}
-ENGINE_PARTS = [["kafka_pipeline", package] for package in PACKAGES]
 CORES = (
     "jobmanager/state.py",
     "deployment/change.py",
@@ -445,7 +444,7 @@ def importers(module: str) -> set[str]:
 def file_of(module: str) -> Path | None:
     """Return the file of one of our modules or packages, in the folder that holds it."""
     parts = module.split(".")
-    is_engine = parts[:2] in ENGINE_PARTS
+    is_engine = parts[0] == "kafka_pipeline" and not PACKAGES.isdisjoint(parts[1:2])
     target = ROOT.joinpath(*parts[is_engine:])
     files = (target.with_suffix(".py"), target / "__init__.py")
     return next((file for file in files if file.is_file()), None)

@@ -109,7 +109,8 @@ class GroupPositions:
         except KafkaException:
             is_high = which == OFFSET_END
             asked = self._admin.request_watermarks(partitions, _ANSWER_S, is_high=is_high)
-            return answered(asked, _ANSWER_S)
+            # Those of all leaders come at once, when the last one has answered or its time is up.
+            return answered(asked, 2 * _ANSWER_S)
         return {
             (entry.topic, entry.partition): entry.offset
             for entry in found

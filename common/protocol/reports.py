@@ -152,7 +152,8 @@ def _encode_figures(tasks: Sequence[TaskStatus]) -> bytes:
     absent = {name: value for name, value in FIGURES.items() if name in told}
     rows = [
         [
-            *(task.thread, task.reason, task.activity, task.dropped),
+            # The reason is among the facts to act on; earlier versions read it here.
+            *(task.thread, "", task.activity, task.dropped),
             *(task.figures.get(name, value) for name, value in absent.items()),
         ]
         for task in tasks
@@ -176,13 +177,13 @@ def decode_report(acted_on: bytes, figures: bytes | None) -> Report:
     reasons = facts.pop("reasons")
     if figures is None:
         tasks = tuple([_status(*entry) for entry in zip(*known, strict=True)])
-        if reasons:
-            tasks = tuple(
-                replace(each, reason=reasons[each.task]) if each.task in reasons else each
-                for each in tasks
-            )
     else:
         tasks = _decode_statuses(known, _decoded(_read_figures, figures))
+    if reasons:
+        tasks = tuple(
+            replace(each, reason=reasons[each.task]) if each.task in reasons else each
+            for each in tasks
+        )
     if suspects:
         tasks = tuple(
             replace(each, suspects=suspects[each.task]) if each.task in suspects else each

@@ -31,6 +31,7 @@ from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.history import Here
 from tests.tasks import Job, Record, run_once
+from tests.tiers import long_but_the_first
 from tests.user_code.rebuilt import GRACE_MS, WINDOW_MS
 
 pytestmark = pytest.mark.integration
@@ -173,7 +174,7 @@ STEPS: list[tuple[Any, str]] = [
 """What is not done any more when the command is killed, in the order of the steps."""
 
 
-@pytest.mark.parametrize("steps", [[], STEPS])
+@pytest.mark.parametrize("steps", long_but_the_first([STEPS, []]))
 def test_windows_go_on_as_if_the_new_code_had_run_from_the_start(
     command: Command, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[Any, str]]
 ) -> None:
@@ -232,6 +233,7 @@ def test_state_after_a_repartition_goes_on_with_other_code(command: Command) -> 
         ]
 
 
+@pytest.mark.long
 def test_only_records_from_a_time_on_are_taken(command: Command) -> None:
     old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
     command.deploy(old)
@@ -248,6 +250,7 @@ def test_only_records_from_a_time_on_are_taken(command: Command) -> None:
     assert new_ones == [len(KEYS) + n for n in range(1, len(KEYS) + 1)]
 
 
+@pytest.mark.long
 def test_job_goes_on_as_it_was_if_the_new_code_rejects_a_record(command: Command) -> None:
     old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
     command.deploy(old)
@@ -285,6 +288,7 @@ class Codes:
 OTHER_CODE = {0: {"tests.user_code.rebuilt": "000000000000"}}
 
 
+@pytest.mark.long
 def test_switch_waits_for_taskmanagers_with_other_code(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,7 +152,7 @@ def test_all_tasks_are_shown_where_nothing_limits_the_lines() -> None:
 def test_without_a_broker_the_command_exits_with_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_pipeline.operations.cluster_watcher._BROKER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("kafka_pipeline.operations.cluster_watcher.COMMAND_TIMEOUT_S", 0.5)
     path = tmp_path / "config.yaml"
     (port,) = find_free(1)
     path.write_text(samples()["config.yaml"].replace("9092", str(port)))

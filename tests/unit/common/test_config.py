@@ -42,6 +42,7 @@ def test_required_keys_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> N
         transaction_timeout_ms=15000,
         max_batch_records=10000,
         state_dir=tmp_path.resolve() / "state",
+        savepoint_dir=tmp_path.resolve() / "savepoints",
         log_format="console",
         log_level="info",
         spark=SparkConfig(master="local[*]", conf={}),

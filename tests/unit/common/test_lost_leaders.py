@@ -16,6 +16,7 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.group_positions import GroupPositions
 from kafka_pipeline.common.kafka.offsets import Offsets
+from tests.tiers import long_but_the_first
 from tests.unit.common.config_texts import BASE, load
 from tests.unit.common.mock_broker import MockBroker
 
@@ -82,7 +83,7 @@ class SilentAdmin:
         return {}
 
 
-@pytest.mark.parametrize("asked", ["ends", "starts", "stable_ends"])
+@pytest.mark.parametrize("asked", long_but_the_first(["ends", "starts", "stable_ends"]))
 def test_a_new_leader_is_found(
     brokers: MockBroker, config: Config, positions: GroupPositions, asked: str
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_leader_that_hangs_holds_up_no_other(
     until(lambda: set(positions.ends(PLACES)) == set(PLACES))
 
 
+@pytest.mark.long
 def test_an_answer_that_comes_late_is_left_out(
     brokers: MockBroker, positions: GroupPositions
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_lost_coordinator_holds_up_no_other_group(
     until(lambda: set(answering(positions)) == set(GROUPS))
 
 
+@pytest.mark.long
 def test_groups_without_an_answer_do_not_add_up(
     brokers: MockBroker, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
