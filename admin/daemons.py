@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -74,8 +74,8 @@ class Daemon:
         """Exit code of the daemon's own process, negative for a signal; `None` until it ends."""
         return self._process.poll() if self._process else None
 
-    def start(self, signals: Signals) -> None:
-        """Start the daemon in the background."""
+    def start(self, signals: Signals, inherited: Collection[int] = ()) -> None:
+        """Start the daemon in the background; it has the `inherited` descriptors, too."""
         with self.log_file.open("ab") as log, signals.held():
             self._process = subprocess.Popen(
                 self.command,
@@ -83,6 +83,7 @@ class Daemon:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=tuple(inherited),
                 env=os.environ | self._environment,
             )
 

@@ -118,7 +118,7 @@ class Rehearsal:
         self._refuse_early(pipeline_file)
         if left := self.discard():
             self._say(f"deleted what a former rehearsal had left: {counted(len(left), 'topic')}")
-        shadow = self._make(pipeline_file, options)
+        shadow = self._make(pipeline_file, options, lock)
         with self._daemons(options, lock) as daemons:
             return self._compare(shadow, options, daemons)
 
@@ -144,12 +144,7 @@ class Rehearsal:
         if deployment.current is None:
             raise ConfigError("this job has no pipeline yet: there is nothing to compare with")
         require_usable_state(found)
-        # A rehearsal that was killed may still be making its savepoint.
-        deadline_s = time.monotonic() + _LEAVE_TIMEOUT_S
-        while (wish := read_deployment(self._live, self._admin).wish) and wish.stop:
-            if time.monotonic() > deadline_s:
-                require_no_stop(wish)
-            time.sleep(_POLL_S)
+        require_no_stop(deployment.wish)
         if read_status(self._live).job_manager.presence is not Presence.UP:
             raise UnavailableError("the job does not run: no JobManager of it is up")
 
@@ -173,14 +168,14 @@ class Rehearsal:
                     f"then give `pipeline rehearse {self._place.own_config} --discard`"
                 )
 
-    def _make(self, pipeline_file: Path, options: RehearsalOptions) -> _Shadow:
+    def _make(self, pipeline_file: Path, options: RehearsalOptions, lock: int) -> _Shadow:
         """Make a savepoint of the job, and its shadow of that."""
         place = self._place
         self._is_begun = True
         config = place.write_config(self._live, options.task_managers)
         _, loaded = load_files(place.config_file, pipeline_file)
         pipeline = shadow_pipeline(loaded, self._live)
-        self._save()
+        self._save(lock)
         manifest = read_manifest(place.savepoint)
         self._say(
             f"the job rested for {manifest.stopped_ms / 1000:.1f} s for a savepoint; "
@@ -197,15 +192,18 @@ class Rehearsal:
         place.remove_savepoint()
         return _Shadow(config, manifest, ends, outputs, restore.plan.losses)
 
-    def _save(self) -> None:
-        """Make the savepoint in a process that goes on if this one is killed."""
+    def _save(self, lock: int) -> None:
+        """Make the savepoint in a process that goes on if this one is killed.
+
+        It holds the lock meanwhile, so that no other rehearsal touches the files that it writes.
+        """
         self._say("making a savepoint of the job, which rests for a moment")
         place = self._place
         words = [str(each) for each in (place.own_config, place.savepoint, place.ends)]
         command = python_command("kafka_pipeline.admin.rehearsal.saving", *words)
         saving = Daemon("the savepoint", command, place.log_file("savepoint"))
         try:
-            saving.start(self._signals)
+            saving.start(self._signals, [lock])
             while saving.exit_code is None:
                 time.sleep(_POLL_S)
         except Interrupted:

@@ -122,8 +122,10 @@ def test_a_rehearsal_that_is_killed_is_cleaned_up_by_the_next_one(
                 command(job, pipeline), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
             ) as killed:
                 assert killed.stderr is not None
-                said = next(line for line in killed.stderr if moment in line)
-                assert said
+                said: list[str] = []
+                while not any(moment in line for line in said):
+                    said.append(killed.stderr.readline())
+                    assert said[-1], "".join(said)
                 time.sleep(0.5)
                 killed.kill()
             # Its daemons end by themselves, and the job goes on.
