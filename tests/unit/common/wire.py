@@ -103,7 +103,7 @@ reports = st.builds(
     texts,
     numbers,
     st.lists(st.sampled_from(ThreadState), max_size=4).map(tuple),
-    st.lists(statuses, max_size=4).map(tuple),
+    st.lists(statuses, max_size=4, unique_by=lambda status: status.task).map(tuple),
     st.none() | numbers,
     st.lists(tasks, max_size=3).map(tuple),
 )
