@@ -1,0 +1,80 @@
+"""New versions under load, while commands and JobManagers are killed in the middle of it.
+
+One fails to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.deployment.desired_state import PipelineVersion
+from kafka_pipeline.deployment.job import read_deployment
+from tests.chaos.broken_managers import is_all_of
+from tests.chaos.broken_operations import command_line, kill_command, kill_in_the_middle, run
+from tests.chaos.catalog import fault
+from tests.chaos.pipelines import START
+from tests.chaos.rig import Rig
+
+CONFIRM_WITHIN_S = 5
+_ADDER, _RAISES = "{id: Adder, type: sum,", "type: 'tests.user_code.trials:NeverStarts',"
+FAILING: Mapping[str, Sequence[tuple[str, str]]] = {
+    "Adder raises": [(_ADDER, f"{{id: Adder, {_RAISES}")],
+    # What the Adder added would be wrong: it is to wait until the Pairer has come up.
+    "Pairer raises in one partition": [
+        ("tests.user_code.pairing:Pairing", "tests.user_code.trials:StartsInPart"),
+        (_ADDER, "{id: Adder, type: sum, config: {constant: 5},"),
+    ],
+    "Prices raises, in the place of Adder": [
+        (_ADDER, f"{{id: Prices, {_RAISES}"),
+        ("[Adder, Counter]", "[Prices, Counter]"),
+    ],
+}
+"""Versions that do not come up: what is replaced in the pipeline, by what."""
+_ROLLED_BACK = "was rolled back to version"
+
+
+@fault("failing-version")
+def failing_version(rig: Rig) -> None:
+    """A version whose code raises in `init` is applied: rolled back, whoever is killed meanwhile.
+
+    What its other tasks have processed counts, and nothing of it is processed again.
+    """
+    before = _current(rig)
+    what = rig.random.choice([*FAILING])
+    text = rig.pipeline(START)
+    for old, new in FAILING[what]:
+        assert old in text, f"the pipeline has no {old}"
+        text = text.replace(old, new)
+    file = rig.folder / "failing.yaml"
+    file.write_text(text)
+    line = command_line(rig, "apply", str(file), "--yes", "--confirm-within", str(CONFIRM_WITHIN_S))
+    victims = rig.random.choice(("nobody", "the command", "the command and the JobManager"))
+    if victims == "the command":
+        kill_command(rig, line, 15)
+    elif victims != "nobody":
+        kill_in_the_middle(rig, line, 15)
+    said = run(rig, line, _ROLLED_BACK)
+    assert _ROLLED_BACK in said, f"the version was not rolled back: {said}"
+    rig.mark()
+    rig.engine.wait_until(partial(_runs, rig))
+    after = _current(rig)
+    assert after.takes_back is not None, f"version {after.number} is not a way back"
+    assert after.text == before.text, f"not what ran before: {after.text}"
+    seconds = rig.wait_for_flow()
+    rig.say(f"{what}, killed: {victims}; rolled back, all keys flow after {seconds:.1f} s")
+
+
+def _current(rig: Rig) -> PipelineVersion:
+    """Return the version that the job runs."""
+    config = rig.engine.config
+    current = read_deployment(config, Admin(config)).current
+    assert current is not None
+    return current
+
+
+def _runs(rig: Rig, status: ClusterStatus) -> bool:
+    """Whether all tasks of the harness's pipeline run, and no others."""
+    return is_all_of({node.id for node in rig.engine.pipeline.processors}, status)
