@@ -1,6 +1,6 @@
 """New versions under load, while commands and JobManagers are killed in the middle of it.
 
-One fails to start.
+One that fails, and one that computes state again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,15 @@ from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.job import read_deployment
 from tests.chaos.broken_managers import is_all_of
-from tests.chaos.broken_operations import command_line, kill_command, kill_in_the_middle, run
-from tests.chaos.catalog import fault
-from tests.chaos.pipelines import START
+from tests.chaos.broken_operations import (
+    command_line,
+    kill_command,
+    kill_in_the_middle,
+    new_folder,
+    run,
+)
+from tests.chaos.catalog import SkippedError, fault
+from tests.chaos.pipelines import START, Kind
 from tests.chaos.rig import Rig
 
 CONFIRM_WITHIN_S = 5
@@ -33,6 +39,14 @@ FAILING: Mapping[str, Sequence[tuple[str, str]]] = {
     ],
 }
 """Versions that do not come up: what is replaced in the pipeline, by what."""
+RECOUNTED = START.replace(
+    "{id: Counter, type: count,",
+    "{id: Counter, type: 'tests.user_code.recounting:Recounting', "
+    "stores: [{name: Recounted, value: json}],",
+)
+REBUILD_S = 25.0
+"""How long a rebuild may take before it is killed."""
+REBUILD_TIMEOUT_S = 600.0
 _ROLLED_BACK = "was rolled back to version"
 
 
@@ -78,3 +92,29 @@ def _current(rig: Rig) -> PipelineVersion:
 def _runs(rig: Rig, status: ClusterStatus) -> bool:
     """Whether all tasks of the harness's pipeline run, and no others."""
     return is_all_of({node.id for node in rig.engine.pipeline.processors}, status)
+
+
+@fault("rebuild")
+def rebuild(rig: Rig) -> None:
+    """State is computed again for another class, and back; commands and JobManagers are killed.
+
+    Neither has the state of the other, or has it as it was long ago: so results go on only if all
+    of it was computed, up to the record where the former version stopped.
+    """
+    if rig.kind is Kind.SLOW:
+        raise SkippedError("the Splitter would sleep for each record of the past again")
+    savepoint = rig.folder / "savepoints" / "rebuild-chaos-Counter"
+    already = f"{savepoint} exists already, perhaps as the savepoint of a rebuild that is done"
+    for name, start in (("a class", RECOUNTED), ("count", START)):
+        rig.engine.write_pipeline(rig.pipeline(start))
+        file = str(rig.folder / "pipeline.yaml")
+        line = command_line(rig, "apply", file, "--rebuild", "Counter", "--yes")
+        kill_in_the_middle(rig, line, REBUILD_S)
+        kill_command(rig, line, REBUILD_S)
+        run(rig, line, already, timeout_s=REBUILD_TIMEOUT_S)
+        rig.mark()
+        rig.engine.wait_until(partial(_runs, rig))
+        assert _current(rig).text == rig.pipeline(start), "not the version that was applied"
+        seconds = rig.wait_for_flow()
+        rig.say(f"the state of {name} was computed; all keys flow after {seconds:.1f} s")
+        savepoint.rename(new_folder(rig, "rebuilt"))
