@@ -74,8 +74,8 @@ class Daemon:
         """Exit code of the daemon's own process, negative for a signal; `None` until it ends."""
         return self._process.poll() if self._process else None
 
-    def start(self, signals: Signals) -> None:
-        """Start the daemon in the background."""
+    def start(self, signals: Signals, lock: int | None = None) -> None:
+        """Start the daemon in the background. It holds the `lock` too, a descriptor, if given."""
         with self.log_file.open("ab") as log, signals.held():
             self._process = subprocess.Popen(
                 self.command,
@@ -84,6 +84,7 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 env=os.environ | self._environment,
+                pass_fds=() if lock is None else (lock,),
             )
 
     def require_alive(self) -> None:

@@ -118,7 +118,7 @@ class Rehearsal:
         self._refuse_early(pipeline_file)
         if left := self.discard():
             self._say(f"deleted what a former rehearsal had left: {counted(len(left), 'topic')}")
-        shadow = self._make(pipeline_file, options)
+        shadow = self._make(pipeline_file, options, lock)
         with self._daemons(options, lock) as daemons:
             return self._compare(shadow, options, daemons)
 
@@ -173,14 +173,14 @@ class Rehearsal:
                     f"then give `pipeline rehearse {self._place.own_config} --discard`"
                 )
 
-    def _make(self, pipeline_file: Path, options: RehearsalOptions) -> _Shadow:
+    def _make(self, pipeline_file: Path, options: RehearsalOptions, lock: int) -> _Shadow:
         """Make a savepoint of the job, and its shadow of that."""
         place = self._place
         self._is_begun = True
         config = place.write_config(self._live, options.task_managers)
         _, loaded = load_files(place.config_file, pipeline_file)
         pipeline = shadow_pipeline(loaded, self._live)
-        self._save()
+        self._save(lock)
         manifest = read_manifest(place.savepoint)
         self._say(
             f"the job rested for {manifest.stopped_ms / 1000:.1f} s for a savepoint; "
@@ -197,15 +197,18 @@ class Rehearsal:
         place.remove_savepoint()
         return _Shadow(config, manifest, ends, outputs, restore.plan.losses)
 
-    def _save(self) -> None:
-        """Make the savepoint in a process that goes on if this one is killed."""
+    def _save(self, lock: int) -> None:
+        """Make the savepoint in a process that goes on if this one is killed.
+
+        It holds the lock until it has ended: else `--discard` would leave its savepoint.
+        """
         self._say("making a savepoint of the job, which rests for a moment")
         place = self._place
         words = [str(each) for each in (place.own_config, place.savepoint, place.ends)]
         command = python_command("kafka_pipeline.admin.rehearsal.saving", *words)
         saving = Daemon("the savepoint", command, place.log_file("savepoint"))
         try:
-            saving.start(self._signals)
+            saving.start(self._signals, lock)
             while saving.exit_code is None:
                 time.sleep(_POLL_S)
         except Interrupted:
