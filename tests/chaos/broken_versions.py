@@ -1,17 +1,26 @@
 """New versions under load, while commands and JobManagers are killed in the middle of it.
 
-One that fails, and one that computes state again.
+One that fails, one that computes state again, and one that is only rehearsed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
 
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.deployment.desired_state import PipelineVersion
 from kafka_pipeline.deployment.job import read_deployment
+from kafka_pipeline.operations.rehearsal.shadow import shadow_name
 from tests.chaos.broken_managers import is_all_of
 from tests.chaos.broken_operations import (
     command_line,
@@ -47,6 +56,13 @@ RECOUNTED = START.replace(
 REBUILD_S = 25.0
 """How long a rebuild may take before it is killed."""
 REBUILD_TIMEOUT_S = 600.0
+REHEARSED = ("--for", "10 s", "--json")
+REHEARSAL_S = 60.0
+"""How long a rehearsal may take before it is killed."""
+REHEARSAL_TIMEOUT_S = 600.0
+WRONG = ("different", "only_old", "only_new")
+"""What no result of the same version may be."""
+_REQUEST_TIMEOUT_S = 30
 _ROLLED_BACK = "was rolled back to version"
 
 
@@ -118,3 +134,73 @@ def rebuild(rig: Rig) -> None:
         seconds = rig.wait_for_flow()
         rig.say(f"the state of {name} was computed; all keys flow after {seconds:.1f} s")
         savepoint.rename(new_folder(rig, "rebuilt"))
+
+
+@fault("rehearsal")
+def rehearsal(rig: Rig) -> None:
+    """The version that runs is rehearsed; command and JobManager are killed. Nothing of it stays.
+
+    The Merger forwards what comes first, so results may be in another order; no other difference
+    is right.
+    """
+    if rig.kind is Kind.QUERIES:
+        raise SkippedError("queries keep two cores busy without a shadow that has them, too")
+    line = command_line(rig, "rehearse", str(rig.folder / "pipeline.yaml"), *REHEARSED)
+    if rig.random.random() < 0.5:
+        kill_command(rig, line, REHEARSAL_S)
+    else:
+        kill_in_the_middle(rig, line, REHEARSAL_S)
+    rig.mark()
+    discard, busy = command_line(rig, "rehearse", "--discard"), "its processes are still ending"
+    while busy in run(rig, discard, busy):
+        time.sleep(1)
+    _require_no_shadow(rig)
+    seconds = rig.wait_for_flow()
+    rig.wait_until_whole()
+    report = json.loads(_rehearse(rig, line))
+    _require_no_shadow(rig)
+    assert not report["failed"]["new"], report
+    found: Counter[str] = Counter()
+    for output in report["outputs"].values():
+        found.update({kind: output[kind] for kind in ("equal", "reordered", *WRONG)})
+    if rig.times is None:
+        # Which of two tables is first decides what joins of these give.
+        assert not any(found[kind] for kind in WRONG), report
+    shown = ", ".join(f"{count} {kind}" for kind, count in found.items())
+    rig.say(f"killed, all keys flow after {seconds:.1f} s; then rehearsed to the end: {shown}")
+
+
+def _rehearse(rig: Rig, words: list[str]) -> str:
+    """Rehearse to the end; return the report. It may find differences, or nothing to compare."""
+    done = subprocess.run(
+        words,
+        cwd=rig.folder,
+        capture_output=True,
+        text=True,
+        timeout=REHEARSAL_TIMEOUT_S,
+        check=False,
+    )
+    assert done.stdout, f"no report, exit code {done.returncode}: {done.stderr}"
+    return done.stdout
+
+
+def _require_no_shadow(rig: Rig) -> None:
+    """Raise AssertionError if topics, offsets, processes or files of a rehearsal are left."""
+    config = rig.engine.config
+    name = shadow_name(config.job_name)
+    client = AdminClient({"bootstrap.servers": config.bootstrap_servers})
+    groups = client.list_consumer_groups(request_timeout=_REQUEST_TIMEOUT_S).result().valid
+    left = [topic for topic in Admin(config).topics() if topic.endswith(name)]
+    left += [group.group_id for group in groups if group.group_id.endswith(name)]
+    files = (f".{name}.yaml", f".{name}/savepoint", f".{name}/.savepoint.part", f".{name}/state")
+    left += [file for file in files if (rig.folder / file).exists()]
+    left += [path.name for path in _processes_with(str(rig.folder / f".{name}"))]
+    assert not left, f"left of the shadow: {left}"
+
+
+def _processes_with(word: str) -> Iterator[Path]:
+    """Yield the processes with this in their command lines."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if word.encode() in (process / "cmdline").read_bytes():
+                yield process
