@@ -35,15 +35,16 @@ _BEHIND = "Wait until these tasks have caught up"
 
 def command(rig: Rig, name: str, *arguments: str) -> str:
     """Run a `pipeline` command to its end; return what it prints."""
-    return _run(rig, _words(rig, name, *arguments))
+    return run(rig, command_line(rig, name, *arguments))
 
 
-def _words(rig: Rig, name: str, *arguments: str) -> list[str]:
+def command_line(rig: Rig, name: str, *arguments: str) -> list[str]:
+    """Return the words of a `pipeline` command on config.yaml."""
     files = [str(rig.engine.config_file)]
     return [str(command_path("pipeline")), *name.split(), *files, *arguments]
 
 
-def _kill_in_the_middle(rig: Rig, words: list[str], most_s: float) -> None:
+def kill_in_the_middle(rig: Rig, words: list[str], most_s: float) -> None:
     """Start a command, and kill it and the JobManager while it works; start a JobManager again."""
     command = subprocess.Popen(
         words, cwd=rig.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -60,7 +61,7 @@ def _kill_in_the_middle(rig: Rig, words: list[str], most_s: float) -> None:
     rig.job_manager = rig.start_job_manager(with_pipeline=False)
 
 
-def _run(rig: Rig, words: list[str], *may_say: str) -> str:
+def run(rig: Rig, words: list[str], *may_say: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
     """Run a command to its end; return what it prints.
 
     It may fail if it prints something of `may_say`, such as that all is done already.
@@ -71,7 +72,7 @@ def _run(rig: Rig, words: list[str], *may_say: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     is_done = done.returncode == 0 or any(each in done.stdout for each in may_say)
@@ -82,12 +83,12 @@ def _run(rig: Rig, words: list[str], *may_say: str) -> str:
 @fault("drain")
 def drain(rig: Rig) -> None:
     """The pipeline is drained and resumed under load, and the JobManager is killed meanwhile."""
-    _kill_in_the_middle(rig, _words(rig, "drain"), 3)
-    _run(rig, _words(rig, "drain"))
+    kill_in_the_middle(rig, command_line(rig, "drain"), 3)
+    run(rig, command_line(rig, "drain"))
     rig.engine.wait_until(lambda status: all(info.is_held for info in status.tasks))
     rig.mark()
-    _kill_in_the_middle(rig, _words(rig, "resume"), 2)
-    _run(rig, _words(rig, "resume"))
+    kill_in_the_middle(rig, command_line(rig, "resume"), 2)
+    run(rig, command_line(rig, "resume"))
     seconds = rig.wait_for_flow()
     rig.say(f"drained and resumed; all keys flow after {seconds:.1f} s")
 
@@ -95,12 +96,12 @@ def drain(rig: Rig) -> None:
 @fault("savepoint")
 def savepoint(rig: Rig) -> None:
     """Savepoints are made under load, and commands and JobManagers are killed meanwhile."""
-    folder = _new_folder(rig, "savepoint")
-    words = _words(rig, "savepoint create", str(folder))
-    _kill_in_the_middle(rig, words, 5)
-    _run(rig, words, f"{folder} exists already")
+    folder = new_folder(rig, "savepoint")
+    words = command_line(rig, "savepoint create", str(folder))
+    kill_in_the_middle(rig, words, 5)
+    run(rig, words, f"{folder} exists already")
     rig.mark()
-    _run(rig, _words(rig, "resume"))
+    run(rig, command_line(rig, "resume"))
     seconds = rig.wait_for_flow()
     rig.say(f"a savepoint was made; all keys flow after {seconds:.1f} s")
 
@@ -112,12 +113,12 @@ def restore(rig: Rig) -> None:
     Nothing is written between the savepoint and the end of the restore, or results would come
     twice.
     """
-    folder = _new_folder(rig, "restored")
+    folder = new_folder(rig, "restored")
     assert rig.settle().is_clean
-    _run(rig, _words(rig, "savepoint create", str(folder)))
-    words = _words(rig, "savepoint restore", str(folder), "--yes")
-    _kill_in_the_middle(rig, words, 8)
-    _run(rig, words)
+    run(rig, command_line(rig, "savepoint create", str(folder)))
+    words = command_line(rig, "savepoint restore", str(folder), "--yes")
+    kill_in_the_middle(rig, words, 8)
+    run(rig, words)
     rig.load.resume()
     rig.mark()
     seconds = rig.wait_for_flow()
@@ -133,20 +134,20 @@ def fork(rig: Rig) -> None:
     """
     if rig.times is not None:
         raise SkippedError("the second job does not have the results that windows began with")
-    folder = _new_folder(rig, "forked")
+    folder = new_folder(rig, "forked")
     job_folder = folder.with_name(f"{folder.name}_job")
     job_folder.mkdir()
-    _run(rig, _words(rig, "savepoint create", str(folder), "--drain"))
+    run(rig, command_line(rig, "savepoint create", str(folder), "--drain"))
     with rig.another_job(job_folder) as job:
         words = [str(command_path("pipeline")), "savepoint", "fork", str(job.config_file)]
         words += [str(folder), "--yes"]
         for _ in range(2):
-            _kill(rig, words, 4)
-        _run(rig, words)
+            kill_command(rig, words, 4)
+        run(rig, words)
         job.start_job_manager(with_pipeline=False)
         job.start_task_manager(0)
         job.wait_until(all_run([0]))
-        _run(rig, _words(rig, "resume"))
+        run(rig, command_line(rig, "resume"))
         rig.mark()
         seconds = rig.wait_for_flow()
         assert rig.settle().is_clean
@@ -156,7 +157,7 @@ def fork(rig: Rig) -> None:
     )
 
 
-def _kill(rig: Rig, words: list[str], most_s: float) -> None:
+def kill_command(rig: Rig, words: list[str], most_s: float) -> None:
     """Start a command, and kill it while it works."""
     command = subprocess.Popen(
         words, cwd=rig.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -203,12 +204,12 @@ def rescale(rig: Rig) -> None:
     if rig.kind is Kind.QUERIES:
         raise SkippedError("a query looks up tables of sources, whose partitions stay")
     for parallelism in (PARTITIONS + 2, PARTITIONS):
-        folder = _new_folder(rig, "rescaled")
+        folder = new_folder(rig, "rescaled")
         options = ("--parallelism", str(parallelism), "--savepoint", str(folder), "--yes")
-        words = _words(rig, "rescale", *options, "--by-key", "Pairer")
-        _kill_in_the_middle(rig, words, 10)
+        words = command_line(rig, "rescale", *options, "--by-key", "Pairer")
+        kill_in_the_middle(rig, words, 10)
         already = f"the parallelism of this job is {parallelism} already"
-        while _BEHIND in _run(rig, words, already, _BEHIND):
+        while _BEHIND in run(rig, words, already, _BEHIND):
             rig.say("rescale is refused: tasks are behind others")
             rig.wait_for_flow()
         rig.mark()
@@ -246,10 +247,10 @@ def redrive(rig: Rig) -> None:
     assert not any(rig.ledger.others[key, b"%d" % pair_of(1)] for key in keys)
     rig.gate.touch()
     rig.mark()
-    words = _words(rig, "dlq redrive", "--processor", "Pairer", "--reason", "gate", "--yes")
+    words = command_line(rig, "dlq redrive", "--processor", "Pairer", "--reason", "gate", "--yes")
     for _ in range(2):
-        _kill_in_the_middle(rig, words, 4)
-    _run(rig, words)
+        kill_in_the_middle(rig, words, 4)
+    run(rig, words)
 
     def are_results() -> bool:
         return all(rig.ledger.others[key, b"%d" % pair_of(1)] for key in keys)
@@ -268,18 +269,19 @@ def rename(rig: Rig) -> None:
     for name, start in (("Tally", RENAMED), ("Counter", BACK)):
         rig.engine.write_pipeline(rig.pipeline(start))
         ids = {node.id for node in rig.engine.pipeline.processors}
-        words = _words(rig, "apply", str(rig.folder / "pipeline.yaml"), "--yes")
-        _kill_in_the_middle(rig, words, 8)
-        _run(rig, words)
+        words = command_line(rig, "apply", str(rig.folder / "pipeline.yaml"), "--yes")
+        kill_in_the_middle(rig, words, 8)
+        run(rig, words)
         rig.mark()
         rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(f"renamed to {name}; all keys flow after {seconds:.1f} s")
         (made,) = rig.folder.glob("savepoints/rename-*")
-        made.rename(_new_folder(rig, "renamed"))
+        made.rename(new_folder(rig, "renamed"))
     rig.engine.write_pipeline(rig.pipeline(START))
 
 
-def _new_folder(rig: Rig, name: str) -> Path:
+def new_folder(rig: Rig, name: str) -> Path:
+    """Return a folder that does not exist yet."""
     number = len(list(rig.folder.glob(f"{name}_*")))
     return rig.folder / f"{name}_{number}"

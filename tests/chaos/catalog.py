@@ -37,6 +37,7 @@ _MODULES = (
     "broken_brokers",
     "broken_managers",
     "broken_operations",
+    "broken_versions",
     "broken_links",
     "broken_state",
     "broken_records",
