@@ -16,6 +16,8 @@ from tests.chaos.small_memory import NoSmallMemoryError, small_memory
 
 ISOLATED_S = 40.0
 """How long two results of a record may take to be set aside, one after the other."""
+OUT_OF_MEMORY_S = 15.0
+"""How long the kernel may take to find that memory cannot be freed; each result has it twice."""
 SMALL_MEMORY_BYTES = 1_500_000_000
 _NUMBER = 7
 _PAIR = (b"%d" % (_NUMBER + 1), b"1")
@@ -50,7 +52,7 @@ def user_exit(rig: Rig) -> None:
     _is_rejected(rig, "exit", b"SystemExit")
 
 
-def _is_isolated(rig: Rig, kind: str, why: bytes) -> None:
+def _is_isolated(rig: Rig, kind: str, why: bytes, within_s: float = ISOLATED_S) -> None:
     """Write a record that ends the worker process of the pairer: it is set aside, siblings go on.
 
     The record gives the pairer two inputs, its sum and its count, and each ends the process. All
@@ -63,7 +65,7 @@ def _is_isolated(rig: Rig, kind: str, why: bytes) -> None:
     _expect(rig, "Pairer", key, _PAIR, why)
     isolated_s = time.monotonic() - began_s
     seconds = rig.wait_for_flow()
-    assert isolated_s <= ISOLATED_S, f"put aside after {isolated_s:.1f} s"
+    assert isolated_s <= within_s, f"put aside after {isolated_s:.1f} s"
     again = {
         str(task.task): task.status.count("restarts") - then.status.count("restarts")
         for then, task in zip(before.tasks, rig.now().tasks, strict=True)
@@ -90,7 +92,8 @@ def memory_bomb(rig: Rig) -> None:
     """User code takes memory until the kernel ends its process: put aside like a crash."""
     try:
         with small_memory(rig.python_of_spark, SMALL_MEMORY_BYTES):
-            _is_isolated(rig, "bomb", b"ended the process: the kernel ended it, as memory ran out")
+            why = b"ended the process: the kernel ended it, as memory ran out"
+            _is_isolated(rig, "bomb", why, ISOLATED_S + 4 * OUT_OF_MEMORY_S)
     except NoSmallMemoryError as error:
         raise SkippedError(str(error)) from error
 
