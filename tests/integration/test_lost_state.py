@@ -24,9 +24,8 @@ from kafka_pipeline.deployment.prepare import prepared
 from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest
 from kafka_pipeline.operations.savepoints.restore import Restore
 from tests.engine import Engine, engine
-from tests.tiers import long_but_the_first
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PIPELINE = """
 processors:
@@ -72,7 +71,7 @@ def with_query(job: Engine, select: str, admin: Admin) -> Pipeline:
     return prepared(job.pipeline, job.config, admin)
 
 
-@pytest.mark.parametrize("killed_at", long_but_the_first([*STEPS, None]))
+@pytest.mark.parametrize("killed_at", [None, *STEPS])
 def test_only_what_is_lost_begins_empty(
     killed_at: str | None, tmp_path: Path, bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,10 +31,9 @@ from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from tests.history import Here
 from tests.tasks import Job, Record, run_once
-from tests.tiers import long_but_the_first
 from tests.user_code.rebuilt import GRACE_MS, WINDOW_MS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 STEP_MS = 100
@@ -174,7 +173,7 @@ STEPS: list[tuple[Any, str]] = [
 """What is not done any more when the command is killed, in the order of the steps."""
 
 
-@pytest.mark.parametrize("steps", long_but_the_first([STEPS, []]))
+@pytest.mark.parametrize("steps", [[], STEPS])
 def test_windows_go_on_as_if_the_new_code_had_run_from_the_start(
     command: Command, monkeypatch: pytest.MonkeyPatch, steps: list[tuple[Any, str]]
 ) -> None:
@@ -233,7 +232,6 @@ def test_state_after_a_repartition_goes_on_with_other_code(command: Command) -> 
         ]
 
 
-@pytest.mark.long
 def test_only_records_from_a_time_on_are_taken(command: Command) -> None:
     old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
     command.deploy(old)
@@ -250,7 +248,6 @@ def test_only_records_from_a_time_on_are_taken(command: Command) -> None:
     assert new_ones == [len(KEYS) + n for n in range(1, len(KEYS) + 1)]
 
 
-@pytest.mark.long
 def test_job_goes_on_as_it_was_if_the_new_code_rejects_a_record(command: Command) -> None:
     old, new = (command.version(NAMES.replace("SUFFIX", suffix)) for suffix in ("", "!"))
     command.deploy(old)
@@ -288,7 +285,6 @@ class Codes:
 OTHER_CODE = {0: {"tests.user_code.rebuilt": "000000000000"}}
 
 
-@pytest.mark.long
 def test_switch_waits_for_taskmanagers_with_other_code(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,7 +321,6 @@ def test_what_a_source_no_longer_has_is_said(command: Command) -> None:
     assert f"{said} are of {first}" in [*command.planned(version).lines()]
 
 
-@pytest.mark.long
 def test_command_computes_the_state_on_spark(command: Command) -> None:
     config = command.job.config
     settings = {
