@@ -15,7 +15,7 @@ import pytest
 from kafka_pipeline.admin.daemons import command_path
 from tests.engine import Engine, all_run, engine
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PIPELINE = """
 - {id: Forwarder, type: forward, to: [Counter]}
