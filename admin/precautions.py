@@ -17,7 +17,8 @@ from kafka_pipeline.deployment.plan import Plan
 from kafka_pipeline.deployment.state_formats import other_code
 from kafka_pipeline.deployment.store_contents import StateEffect
 
-_REST_TIMEOUT_S = 300
+REST_TIMEOUT_S = 300.0
+"""How long commands wait for the tasks of a job to rest, unless an option says otherwise."""
 
 
 def state_changes(deployment: Deployment, after: Pipeline, found: Plan) -> list[str]:
@@ -66,7 +67,7 @@ def make_savepoint(config: Config, admin: Admin, deployment: Deployment) -> str:
     try:
         creation = Creation(config, admin, folder, lambda line: typer.echo(line, err=True))
         with orderly_end():  # SIGTERM must not leave the job stopped
-            creation.carry_out(drains=False, timeout_s=_REST_TIMEOUT_S)
+            creation.carry_out(drains=False, timeout_s=REST_TIMEOUT_S)
     except PipelineError:
         typer.echo("nothing changes without a savepoint, unless you say --no-savepoint", err=True)
         raise

@@ -13,7 +13,12 @@ from kafka_pipeline.admin.arguments import ConfigPath, PipelinePath
 from kafka_pipeline.admin.commands.apply_rebuild import apply_and_rebuild
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.plans import overview
-from kafka_pipeline.admin.precautions import former_savepoint, make_savepoint, state_changes
+from kafka_pipeline.admin.precautions import (
+    REST_TIMEOUT_S,
+    former_savepoint,
+    make_savepoint,
+    state_changes,
+)
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
@@ -51,8 +56,7 @@ Lose = Annotated[
     list[str] | None,
     typer.Option(
         metavar="ID",
-        help="Have the state of this processor begin empty; it goes on in its inputs where it is. "
-        "Can be repeated.",
+        help="Have the state of this processor begin empty; it goes on in its inputs where it is.",
     ),
 ]
 
@@ -73,8 +77,6 @@ Savepoint = Annotated[
         help="Whether to make a savepoint first if state may get another format.",
     ),
 ]
-
-_REST_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +282,6 @@ def _change_at_rest(
     change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
     # What waits in arcs that are taken away is processed first.
     drains = bool(found.arcs) and not found.renamed
-    number = change.carry_out(proposal, _REST_TIMEOUT_S, drains=drains, lost=found.lost)
+    number = change.carry_out(proposal, REST_TIMEOUT_S, drains=drains, lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number

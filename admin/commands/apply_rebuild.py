@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 from kafka_pipeline.admin.plans import overview
+from kafka_pipeline.admin.precautions import REST_TIMEOUT_S
 from kafka_pipeline.admin.terminal import require_consent, show
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
@@ -16,8 +17,6 @@ from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.deployment.plan import processors_with_state
 from kafka_pipeline.operations.following import follow
 from kafka_pipeline.operations.times import parse_time
-
-_REST_TIMEOUT_S = 300
 
 
 def apply_and_rebuild(
@@ -63,7 +62,7 @@ def apply_and_rebuild(
     require_consent("Compute this state, and then stop the job to switch to it?", yes=yes)
     jobs = BoundedJobs(config)
     try:
-        number = rebuild.carry_out(_REST_TIMEOUT_S, jobs, Console(stderr=True))
+        number = rebuild.carry_out(REST_TIMEOUT_S, jobs, Console(stderr=True))
     finally:
         jobs.stop()
     typer.echo(f"{folder} is a savepoint of the job as it was before")

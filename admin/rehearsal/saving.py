@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from kafka_pipeline.admin.precautions import REST_TIMEOUT_S
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import UnavailableError
@@ -19,8 +20,6 @@ from kafka_pipeline.common.typed_json import Count, Name, from_json, parse
 from kafka_pipeline.deployment.job import connected
 from kafka_pipeline.operations.rehearsal.shadow import written_topics
 from kafka_pipeline.operations.savepoints.create import Creation
-
-_REST_TIMEOUT_S = 300.0
 
 
 @run_command
@@ -38,7 +37,7 @@ def save(config: Path, folder: Path, ends: Path) -> None:
 
     Signals().install()  # SIGTERM must not leave the job stopped
     try:
-        creation.carry_out(drains=False, timeout_s=_REST_TIMEOUT_S, at_rest=note_ends)
+        creation.carry_out(drains=False, timeout_s=REST_TIMEOUT_S, at_rest=note_ends)
     except Interrupted as interruption:
         raise SystemExit(128 + interruption.number) from None
     ends.write_text(json.dumps([[*place, offset] for place, offset in found.items()]), "utf-8")
