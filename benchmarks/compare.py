@@ -79,10 +79,10 @@ class Comparison:
 
     def _write_others(self, kinds: Set[str], total: int) -> None:
         """Write the topics that joins read in addition to the backlog."""
-        if not kinds.isdisjoint(("stream-table", "sql-stream-table", "foreign-key")):
+        if not kinds.isdisjoint(("stream-table", "sql-stream-table", "foreign-key", "table-table")):
             self.bench.make_topic(TABLE)
             self.bench.write(TABLE, table_rows())
-        if "stream-stream" in kinds:
+        if not kinds.isdisjoint(("stream-stream", "cogroup")):
             self.bench.make_topic(RIGHT)
             self.bench.write(RIGHT, rows(0, total))
 

@@ -36,6 +36,10 @@ class Group:
         return self.entries[0].measurement
 
 
+DSL = ("filter-map", "windowed-count", "stream-table", "stream-stream", "foreign-key")
+"""The workloads in the DSL, in which Quix takes no part."""
+MORE_DSL = ("hopping", "sliding", "session", "suppressed", "cogroup", "table-table", "table-sum")
+"""Further ones, which run only if they are asked for."""
 _JOBS: dict[str, dict[str, Sequence[str]]] = {
     "forward": {OURS: ["forward"], KAFKA_STREAMS: ["forward"], QUIX: ["forward"]},
     "count": {OURS: ["count"], KAFKA_STREAMS: ["count", "cached-count"], QUIX: ["count"]},
@@ -46,6 +50,7 @@ _JOBS: dict[str, dict[str, Sequence[str]]] = {
     "stream-table": {OURS: ["stream-table"], KAFKA_STREAMS: ["stream-table"]},
     "stream-stream": {OURS: ["stream-stream"], KAFKA_STREAMS: ["stream-stream"]},
     "foreign-key": {OURS: ["foreign-key"], KAFKA_STREAMS: ["foreign-key"]},
+    **{job: {OURS: [job], KAFKA_STREAMS: [job]} for job in MORE_DSL},
     "sum": {OURS: ["sum"]},
     "chain": {OURS: ["chain"]},
     "sql": {OURS: ["sql"]},
@@ -62,9 +67,7 @@ _OTHERS: dict[str, dict[str, str]] = {
 }
 
 WORKLOADS = (*_JOBS, *_OTHERS)
-DSL = ("filter-map", "windowed-count", "stream-table", "stream-stream", "foreign-key")
-"""The workloads in the DSL, in which Quix takes no part."""
-DSL_JOBS = ("filter-map-columns", *DSL)
+DSL_JOBS = ("filter-map-columns", *DSL, *MORE_DSL)
 COMPARED = ("forward", "count", "processor", "batch", *DSL, "latency", "restore", "failover")
 """The workloads in which peers take part."""
 

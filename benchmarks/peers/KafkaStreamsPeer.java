@@ -13,19 +13,28 @@ import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.EmitStrategy;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
+import org.apache.kafka.streams.kstream.KGroupedStream;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.SessionWindows;
+import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
+import org.apache.kafka.streams.kstream.Windowed;
+import org.apache.kafka.streams.processor.StateStore;
 import org.apache.kafka.streams.processor.api.Processor;
 import org.apache.kafka.streams.processor.api.ProcessorContext;
 import org.apache.kafka.streams.processor.api.Record;
 import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.SessionStore;
 import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.state.WindowStore;
 
@@ -42,6 +51,11 @@ public final class KafkaStreamsPeer {
   private static final String RIGHT = "bench_right";
   private static final Duration ONE_WINDOW = Duration.ofDays(10 * 365);
   private static final Duration GRACE = Duration.ofMillis(100_000_000);
+  private static final long FIRST_MS = 1_000_000;
+  private static final Duration HOP = Duration.ofSeconds(20);
+  private static final Duration SLIDING = Duration.ofSeconds(50);
+  private static final Duration GAP = Duration.ofSeconds(15);
+  private static final Duration CLOSING = Duration.ofSeconds(50);
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Consumed<String, String> STRINGS =
       Consumed.with(Serdes.String(), Serdes.String());
@@ -85,6 +99,13 @@ public final class KafkaStreamsPeer {
       case "stream-stream" -> streamStream(source, sink);
       case "foreign-key" -> foreignKey(source, sink);
       case "minute-counts" -> minuteCounts(source, sink);
+      case "hopping" -> hopping(source, sink);
+      case "sliding" -> sliding(source, sink);
+      case "session" -> session(source, sink);
+      case "suppressed" -> suppressed(source, sink);
+      case "cogroup" -> cogroup(source, sink);
+      case "table-table" -> tableTable(source, sink);
+      case "table-sum" -> tableSum(source, sink);
       default -> throw new IllegalArgumentException("no such job: " + job);
     };
   }
@@ -200,6 +221,123 @@ public final class KafkaStreamsPeer {
                 .withValueSerde(Serdes.String())
                 .withCachingDisabled())
         .toStream()
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static KGroupedStream<String, String> timed(StreamsBuilder builder, String source) {
+    return builder
+        .stream(
+            source,
+            STRINGS.withTimestampExtractor(
+                (record, partitionTime) -> FIRST_MS + Long.parseLong((String) record.value())))
+        .groupByKey(Grouped.with(Serdes.String(), Serdes.String()));
+  }
+
+  private static <S extends StateStore> Materialized<String, String, S> latest() {
+    return Materialized.<String, String, S>as("Latest")
+        .withKeySerde(Serdes.String())
+        .withValueSerde(Serdes.String())
+        .withCachingDisabled();
+  }
+
+  private static void passOn(KStream<Windowed<String>, String> results, String sink) {
+    results
+        .map((windowed, number) -> KeyValue.pair(windowed.key(), number))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+  }
+
+  private static Topology hopping(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    TimeWindows hops = TimeWindows.ofSizeWithNoGrace(HOP.multipliedBy(12)).advanceBy(HOP);
+    passOn(
+        timed(builder, source)
+            .windowedBy(hops)
+            .reduce(
+                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+            .toStream()
+            .filter(
+                (windowed, number) ->
+                    windowed.window().start() + HOP.toMillis() > FIRST_MS + Long.parseLong(number)),
+        sink);
+    return builder.build();
+  }
+
+  private static Topology sliding(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    passOn(
+        timed(builder, source)
+            .windowedBy(SlidingWindows.ofTimeDifferenceWithNoGrace(SLIDING))
+            .reduce(
+                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+            .toStream()
+            .filter(
+                (windowed, number) ->
+                    windowed.window().end() == FIRST_MS + Long.parseLong(number)),
+        sink);
+    return builder.build();
+  }
+
+  private static Topology session(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    passOn(
+        timed(builder, source)
+            .windowedBy(SessionWindows.ofInactivityGapWithNoGrace(GAP))
+            .reduce(
+                (old, number) -> number, KafkaStreamsPeer.<SessionStore<Bytes, byte[]>>latest())
+            .toStream()
+            .filter((windowed, number) -> number != null),
+        sink);
+    return builder.build();
+  }
+
+  private static Topology suppressed(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    passOn(
+        timed(builder, source)
+            .windowedBy(TimeWindows.ofSizeWithNoGrace(CLOSING))
+            .reduce(
+                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+            .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
+            .toStream(),
+        sink);
+    return builder.build();
+  }
+
+  private static Topology cogroup(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    Grouped<String, String> strings = Grouped.with(Serdes.String(), Serdes.String());
+    Aggregator<String, String, Long> oneMore = (key, number, count) -> count + 1;
+    KGroupedStream<String, String> right = builder.stream(RIGHT, STRINGS).groupByKey(strings);
+    builder.stream(source, STRINGS).groupByKey(strings).cogroup(oneMore).cogroup(right, oneMore)
+        .aggregate(() -> 0L, counts().withCachingDisabled())
+        .toStream()
+        .mapValues(count -> Long.toString(count))
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology tableTable(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    KTable<String, String> left = table(builder, source, "Left");
+    KTable<String, String> right = table(builder, TABLE, "Right");
+    left.join(right, (number, row) -> number)
+        .toStream()
+        .to(sink, Produced.with(Serdes.String(), Serdes.String()));
+    return builder.build();
+  }
+
+  private static Topology tableSum(String source, String sink) {
+    StreamsBuilder builder = new StreamsBuilder();
+    table(builder, source, "Rows")
+        .groupBy(KeyValue::pair, Grouped.with(Serdes.String(), Serdes.String()))
+        .aggregate(
+            () -> 0L,
+            (key, number, total) -> total + Long.parseLong(number),
+            (key, number, total) -> total - Long.parseLong(number),
+            counts().withCachingDisabled())
+        .toStream()
+        .mapValues(total -> Long.toString(total))
         .to(sink, Produced.with(Serdes.String(), Serdes.String()));
     return builder.build();
   }

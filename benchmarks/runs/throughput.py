@@ -19,7 +19,9 @@ from functools import partial
 
 from benchmarks.bench import STALL_S, Bench, JobRun
 from benchmarks.contender import Contender
+from benchmarks.dsl_jobs import CLOSING_MS
 from benchmarks.records import (
+    KEYS,
     Check,
     EachOnce,
     LastOfEachKey,
@@ -34,6 +36,25 @@ from kafka_pipeline.common.errors import PipelineError
 _LEFT_OUT = 0.05
 """The share of the measured records, at the end of the backlog, that is left out."""
 _POLL_S = 0.05
+
+
+def closed_windows(total: int) -> Check:
+    """Expect the last value of each key and closed window of the `suppressed` job."""
+    closed = (total - 1) // CLOSING_MS * CLOSING_MS
+    if total - closed < KEYS or not closed:
+        raise PipelineError(
+            f"{total:,} records end where some partitions have closed a window and others have "
+            f"not: give a multiple of {CLOSING_MS:,} records in all"
+        )
+    return LastOfEachKey(closed, read=unchanged)
+
+
+def of_two_topics(total: int) -> Check:
+    """Expect ascending counts of each key, up to those of two topics with the same records."""
+    if total % KEYS:
+        raise PipelineError(f"not all keys have as many records: give a multiple of {KEYS:,}")
+    return LastOfEachKey(2 * total)
+
 
 CHECKS: dict[str, Callable[[int], Check]] = {
     "forward": partial(EachOnce, read=unchanged),
@@ -52,6 +73,13 @@ CHECKS: dict[str, Callable[[int], Check]] = {
     "stream-table": partial(EachOnce, read=unchanged),
     "stream-stream": partial(EachOnce, read=unchanged),
     "foreign-key": partial(LastOfEachKey, read=unchanged),
+    "hopping": partial(EachOnce, read=unchanged),
+    "sliding": partial(EachOnce, read=unchanged),
+    "session": partial(EachOnce, read=unchanged),
+    "suppressed": closed_windows,
+    "cogroup": of_two_topics,
+    "table-table": partial(EachOnce, read=unchanged),
+    "table-sum": partial(EachOnce, read=unchanged),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import chain, compress
+from operator import add
 from typing import Any
 
 from kafka_pipeline.streams.dsl.aggregate_functions import Fold
@@ -59,15 +60,18 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
     def _add(self, batch: Batch, late_by: Sequence[int]) -> None:
         """Add records; no window closes meanwhile."""
         latest = max(items_of(batch.timestamps))
-        batch, starts, late_by = self._expanded(batch, late_by)
+        try:
+            written: Sequence[bytes] = list(map(self._write_key, items_of(batch.keys)))
+        except SerializationError as error:
+            raise self.unwritable(error) from error
+        batch, written, starts, late_by = self._expanded(batch, written, late_by)
         if min(starts) < self._windows.first_open(max(late_by)):
-            batch, starts = self._without_late(batch, starts, late_by)
+            batch, written, starts = self._without_late(batch, written, starts, late_by)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         windows = {start: Window(start, self._end(start)) for start in set(starts)}
         ends = {start: window_key(b"", start) for start in windows}
+        places = list(map(add, written, map(ends.__getitem__, starts)))
         try:
-            rows = zip(map(self._write_key, keys), map(ends.__getitem__, starts), strict=True)
-            places = [key + end for key, end in rows]
             found = self._store.get_all_serialized(list(dict.fromkeys(places)))
             records = zip(keys, values, times, strict=True)
             folded = self._fold.add(places, records, map(value_and_time, found))
@@ -83,28 +87,37 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             self.context.forward(results, self.aggregate.results)
 
     def _expanded(
-        self, batch: Batch, late_by: Sequence[int]
-    ) -> tuple[Batch, Sequence[int], Sequence[int]]:
-        """Return each record once for each window that it is in, with the window's start."""
+        self, batch: Batch, written: Sequence[bytes], late_by: Sequence[int]
+    ) -> tuple[Batch, Sequence[bytes], Sequence[int], Sequence[int]]:
+        """Return each record once for each window that it is in, with the window's start.
+
+        `written` are the keys as bytes.
+        """
         times = items_of(batch.timestamps)
         if self._windows.is_tumbling:
-            return batch, self._windows.start_of_each(times), late_by
+            return batch, written, self._windows.start_of_each(times), late_by
         starts = list(map(self._windows.starts, times))
         counts = list(map(len, starts))
         keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
         expanded = repeated(batch, counts, keys, times_each(values, counts))
-        return expanded, list(chain.from_iterable(starts)), times_each(late_by, counts)
+        every_start = list(chain.from_iterable(starts))
+        return expanded, times_each(written, counts), every_start, times_each(late_by, counts)
 
     def _without_late(
-        self, batch: Batch, starts: Sequence[int], late_by: Sequence[int]
-    ) -> tuple[Batch, Sequence[int]]:
+        self,
+        batch: Batch,
+        written: Sequence[bytes],
+        starts: Sequence[int],
+        late_by: Sequence[int],
+    ) -> tuple[Batch, Sequence[bytes], Sequence[int]]:
         clocks = batch.clocks or batch.timestamps
         is_open = self._windows.are_open(starts, late_by)
         columns = zip(batch.records(), starts, late_by, clocks, is_open, strict=True)
         for record, start, at, clock, stays in columns:
             if not stays:
                 self.late(record, Window(start, self._end(start)), at, clock)
-        return selected(batch, is_open), list(compress(starts, is_open))
+        still_open = list(compress(starts, is_open))
+        return selected(batch, is_open), list(compress(written, is_open)), still_open
 
     def process_record(self, record: Record) -> None:
         if record.key is None:

@@ -85,8 +85,6 @@ class RocksDBStore(BytesStore):
         self._unwritten_offset: int | None = None
         self._unwritten_bytes = self._unwritten_commits = 0
         self._written_timestamp = NO_TIMESTAMP
-        self._cursor: RdictIter | None = None
-        """An iterator over what RocksDB has, until that changes."""
         self._damage = ""
         self._directory = directory
         self._identity = {"format": FORMAT_VERSION, **identity}
@@ -212,7 +210,6 @@ class RocksDBStore(BytesStore):
         """
         self._write()
         self.require_open()
-        self._cursor = None
         end = _END_OF_DATA if high is None else _DATA + high
         try:
             with self._views.changing:
@@ -225,7 +222,6 @@ class RocksDBStore(BytesStore):
         """Drop the content; the store is then like new."""
         self._views.end()
         self._close_scans()
-        self._cursor = None
         self.generation += 1
         self._db.close()
         shutil.rmtree(self._directory)
@@ -246,7 +242,6 @@ class RocksDBStore(BytesStore):
             logger.warning("the last changes of a state store were not written", reason=str(error))
         self._forget_unwritten()
         self._end()
-        self._cursor = None
         self._cache.clear()
         try:
             self._db.close()
@@ -289,7 +284,6 @@ class RocksDBStore(BytesStore):
             raise StoreUnavailableError(f"{self._directory}: {error}") from error
         self._views.end()
         self._end()
-        self._cursor = None
         self._cache.clear()
         self._forget_unwritten()
         with suppress(Exception):  # it cannot write either
@@ -326,7 +320,6 @@ class RocksDBStore(BytesStore):
         batch.put(_OFFSET_KEY, b"%d" % offset)
         if timestamp != self._written_timestamp:
             batch.put(_TIMESTAMP_KEY, b"%d" % timestamp)
-        self._cursor = None
         try:
             self._db.write(batch)
         except Exception as error:  # rocksdict raises bare Exceptions
@@ -350,26 +343,24 @@ class RocksDBStore(BytesStore):
 
     def _committed_range(self, low: bytes, high: bytes) -> list[Entry]:
         self._write()
-        cursor, end = self._cursor, _DATA + high
+        # With a bound, as sessions leave many deleted keys behind: without it, the last step would
+        # pass over those of the next key of the store.
+        options = ReadOptions()
+        options.set_iterate_upper_bound(_DATA + high)
         found: list[Entry] = []
         try:
-            if cursor is None:
-                # Made without bounds, so that it serves for every range.
-                cursor = self._cursor = self._db.iter(ReadOptions())
-            cursor.seek(_DATA + low)
+            entries = self._db.iter(options)
+            entries.seek(_DATA + low)
         except Exception as error:  # rocksdict raises bare Exceptions
             self._give_up(error)
-        valid, key_of, value_of, step = cursor.valid, cursor.key, cursor.value, cursor.next
+        valid, key_of, value_of, step = entries.valid, entries.key, entries.value, entries.next
         while valid():
-            key = key_of()
-            if key >= end:
-                return found
-            found.append((key[1:], value_of()))
+            found.append((key_of()[1:], value_of()))
             step()
-        problem = _problem(cursor)
+        problem = _problem(entries)
         if problem is not None:
             # A traceback keeps its frames, and RocksDB's lock lasts as long as its iterators.
-            del cursor, valid, key_of, value_of, step
+            del entries, valid, key_of, value_of, step
             self._discard(problem)
         return found
 

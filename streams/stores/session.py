@@ -82,6 +82,27 @@ class SessionStore(SegmentedStore[K, V]):
         """Return a key's sessions with `end >= earliest_end` and `start <= latest_start`."""
         return self._find(key, earliest_end, latest_start, reverse=False)
 
+    def find_list(
+        self, key: K, earliest_end: int, latest_start: int
+    ) -> list[tuple[Windowed[K], V]]:
+        """Return what `find_sessions` returns, as a list: faster if all of it is needed."""
+        if key is None:
+            null_key(self.name)
+        check_bounds(self.name, earliest_end, latest_start)
+        first, last = max(earliest_end, self._live_from), self._store.max_timestamp
+        if first > last:
+            return []
+        data, read = self._write_key(key), self._read
+        key_end = SEGMENT_BYTES + len(data)
+        size = key_end + SESSION_BYTES
+        return [
+            (Windowed(key, Window(start, session_end(stored))), read(value))
+            for stored, value in self._entries_of_key(data, first, last)
+            if len(stored) == size
+            and stored[SEGMENT_BYTES:key_end] == data
+            and (start := session_start(stored)) <= latest_start
+        ]
+
     def backward_find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:

@@ -6,8 +6,12 @@ import pytest
 
 from benchmarks import plan
 from benchmarks.compare import parse
+from benchmarks.dsl_jobs import CLOSING_MS
 from benchmarks.plan import Entry, distinct, groups, order_of
+from benchmarks.records import KEYS, STRIDE
 from benchmarks.runs.throughput import CHECKS, window_of
+from kafka_pipeline.common.errors import PipelineError
+from kafka_pipeline.common.record_batch import RecordBatch
 
 
 def test_all_workloads_of_the_comparison_have_this_engine_first_and_its_peers() -> None:
@@ -95,3 +99,21 @@ def test_the_window_follows_the_warm_up_and_leaves_out_the_end() -> None:
     window = window_of(1_000, 2_000)
 
     assert (window.start, window.stop) == (1_000, 2_900)
+
+
+def test_the_model_of_closed_windows_needs_all_partitions_to_be_past_the_same_end() -> None:
+    check = CHECKS["suppressed"](4 * CLOSING_MS)
+    assert check.missing() == f"the last outputs of {KEYS:,} keys have not come"
+    last = 3 * CLOSING_MS
+    numbers = range(last - KEYS, last)
+    keys, values = [b"%d" % (n * STRIDE % KEYS) for n in numbers], [b"%d" % n for n in numbers]
+    check.add(RecordBatch("sink", 0, keys, values, [0] * KEYS, range(KEYS)))
+    assert check.is_complete
+
+    with pytest.raises(PipelineError, match="give a multiple of 50,000 records"):
+        CHECKS["suppressed"](4 * CLOSING_MS + 1)
+
+
+def test_the_model_of_two_topics_needs_as_many_records_of_each_key() -> None:
+    with pytest.raises(PipelineError, match="give a multiple of 10,000"):
+        CHECKS["cogroup"](KEYS + 1)

@@ -66,6 +66,7 @@ def test_sessions_are_found_by_earliest_end_and_latest_start(
         assert list(found) == pairs
     with sessions.backward_find_sessions("a", earliest_end, latest_start) as found:
         assert list(found) == pairs[::-1]
+    assert sessions.find_list("a", earliest_end, latest_start) == pairs
 
 
 def test_sessions_to_merge_are_those_that_touch(sessions: SessionStore[str, int]) -> None:
@@ -217,6 +218,8 @@ def test_sessions_that_expired_are_not_found_by_any_bounds(
     assert [value for _, value in found] == [2]
     long_ago = (now - 5 * RETENTION, now - 4 * RETENTION)
     assert list(sessions.backward_find_sessions("p", *long_ago)) == []
+    assert [value for _, value in sessions.find_list("p", now - 2 * RETENTION, now)] == [2]
+    assert sessions.find_list("p", *long_ago) == []
     assert list(sessions.find_sessions_in_range("p", "r", *long_ago)) == []
     for bounds in ((now - RETENTION, now - RETENTION // 2), (now - 2 * RETENTION, now - RETENTION)):
         values = {value for _, value in sessions.find_sessions_in_range("p", "r", *bounds)}
@@ -282,6 +285,7 @@ def test_iterators_are_closed_with_the_store(
         lambda store: store.fetch(None),
         lambda store: store.fetch_session(None, 0, 1),
         lambda store: store.find_sessions(None, 0, 1),
+        lambda store: store.find_list(None, 0, 1),
         lambda store: store.put(session("a", -1, 1), 1),
         lambda store: store.put(session("a", 0, MAX + 1), 1),
         lambda store: store.put(session("a", 2, 1), 1),
