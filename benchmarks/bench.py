@@ -22,7 +22,7 @@ from kafka_pipeline.admin.broker.secrets_folder import ADMIN, FOLDER
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, PipelineError
 from kafka_pipeline.common.kafka.admin import Admin
-from kafka_pipeline.common.kafka.bulk import BulkWriter, Row
+from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, TimedRow
 from kafka_pipeline.common.kafka.clients import retry
 from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.record_batch import RecordBatch
@@ -88,6 +88,12 @@ class Bench:
         """Append records to a topic, and wait until the broker has them."""
         writer = BulkWriter(self.config, topic)
         writer.write(rows)
+        writer.flush(_WRITE_TIMEOUT_S)
+
+    def write_at(self, topic: str, rows: Iterator[TimedRow]) -> None:
+        """Append records with timestamps, in ms, to a topic, as `write` does."""
+        writer = BulkWriter(self.config, topic)
+        writer.write_at(rows)
         writer.flush(_WRITE_TIMEOUT_S)
 
     def written(self, topic: str) -> int:

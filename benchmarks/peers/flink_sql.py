@@ -26,7 +26,7 @@ _ENVIRONMENT = PipEnvironment(
     title=f"Flink {VERSION}",
     folder=f"flink-{VERSION}",
     lock=Path(__file__).parents[2] / "locks" / "flink.lock",
-    otherwise="leave this peer out (--skip flink)",
+    otherwise="leave this peer out, by an option that --help shows",
 )
 _APPLICATION = Path(__file__).with_name("flink_application.py")
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from benchmarks.contender import Job, Running, launch
 from benchmarks.peers.streams_java import VERSION, build_program
 
-_SOURCE = Path(__file__).with_name("KafkaStreamsPeer.java")
+_SOURCES = [
+    Path(__file__).with_name(f"{name}.java") for name in ("KafkaStreamsPeer", "NexmarkQueries")
+]
 
 
 class KafkaStreams:
@@ -17,7 +19,7 @@ class KafkaStreams:
 
     def prepare(self, folder: Path) -> None:
         """Fetch the jars and compile the jobs."""
-        self._program = build_program([_SOURCE], folder / "kafka-streams-classes")
+        self._program = build_program(_SOURCES, folder / "kafka-streams-classes")
 
     def start(self, job: Job) -> Running:
         """Start the JVMs."""

@@ -69,6 +69,6 @@ class PipEnvironment:
         if run.returncode != 0:
             words = "\n".join(f"  {line}" for line in run.stdout.splitlines()[-_USEFUL_LINES:])
             raise UnavailableError(
-                f"{self.title} could not be installed:\n{words}\n"
+                f"{self.title} could not be installed from {self.lock}:\n{words}\n"
                 f"Is the network there? Or {self.otherwise}."
             )

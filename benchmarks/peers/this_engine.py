@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import plan
@@ -106,14 +107,26 @@ processors:
 }
 
 
+MODULES = ("benchmarks.counting", "benchmarks.dsl_jobs")
+
+
 class ThisEngine:
     """A JobManager, and one TaskManager with its PipelineThreads per instance.
 
+    `pipelines` has the text of pipeline.yaml for each kind of job, and `modules` its code.
     `settings` are keys of config.yaml in addition to those that the job needs.
     """
 
-    def __init__(self, title: str = plan.OURS, **settings: object) -> None:
+    def __init__(
+        self,
+        title: str = plan.OURS,
+        pipelines: Mapping[str, str] = PIPELINES,
+        modules: Sequence[str] = MODULES,
+        **settings: object,
+    ) -> None:
         self.title = title
+        self._pipelines = pipelines
+        self._modules = modules
         self._settings = settings
 
     def prepare(self, folder: Path) -> None:
@@ -125,12 +138,12 @@ class ThisEngine:
             job.folder,
             job.servers,
             job.name,
-            PIPELINES[job.kind],
+            self._pipelines[job.kind],
             source_topic=job.source,
             sink_topic=job.sink,
             tm_number=job.instances,
             state_dir=job.state_dir(0),
-            modules="[benchmarks.counting, benchmarks.dsl_jobs]",
+            modules=f"[{', '.join(self._modules)}]",
             python_path=f"[{ROOT}]",
             **self._settings,
         )

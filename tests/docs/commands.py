@@ -124,7 +124,8 @@ def _check_python(arguments: list[str]) -> None:
 
 
 def _check_argparse(module: str, arguments: list[str]) -> None:
-    main = importlib.import_module("tests.chaos.__main__" if module == "tests.chaos" else module)
+    is_folder = ROOT.joinpath(*module.split(".")).is_dir()
+    main = importlib.import_module(f"{module}.__main__" if is_folder else module)
     parse = argparse.ArgumentParser.parse_args
 
     def parse_only(parser: argparse.ArgumentParser, *_: Any, **__: Any) -> NoReturn:
