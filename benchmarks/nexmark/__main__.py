@@ -65,7 +65,7 @@ def variants(peers: Sequence[str]) -> list[Variant]:
         {query.name for query in QUERIES.values() if query.is_table},
     )
     known = {
-        KAFKA_STREAMS: [Variant(KafkaStreams(), {"q0", "q1", "q2", "q7", "q11"}, frozenset())],
+        KAFKA_STREAMS: [Variant(KafkaStreams(), {"q0", "q1", "q2"}, frozenset())],
         FLINK: [
             Variant(FlinkQueries(is_mini_batch=is_on), flink.QUERIES.keys(), flink.TABLES)
             for is_on in (False, True)

@@ -4,33 +4,22 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.IOException;
 import java.math.BigDecimal;
-import java.time.Duration;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
-import org.apache.kafka.common.utils.Bytes;
-import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.kstream.Consumed;
-import org.apache.kafka.streams.kstream.EmitStrategy;
-import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.KStream;
-import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
-import org.apache.kafka.streams.kstream.SessionWindows;
-import org.apache.kafka.streams.kstream.TimeWindows;
-import org.apache.kafka.streams.state.SessionStore;
-import org.apache.kafka.streams.state.WindowStore;
 
 /**
- * Some queries of Nexmark over the topic of bids; benchmarks/nexmark/ has all of them.
+ * The queries of Nexmark that keep no state, over the topic of bids; benchmarks/nexmark/ has all of
+ * them.
  *
- * <p>Windows follow the largest timestamp behind a repartition, so the grace period must cover how
- * far one partition is read ahead of the other. The closing events come an hour later.
+ * <p>Windows are left out: behind a repartition, stream time is the largest timestamp of all
+ * partitions. When the closing events of one have come, the rest of the other is dropped as late.
  */
 final class NexmarkQueries {
-  private static final Duration TEN_SECONDS = Duration.ofSeconds(10);
-  private static final Duration GRACE = Duration.ofMinutes(30);
   private static final BigDecimal EUROS = new BigDecimal("0.908");
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final Serde<JsonNode> VALUES =
@@ -48,56 +37,10 @@ final class NexmarkQueries {
           case "q2" ->
               bids.filter((key, bid) -> bid.get("auction").asLong() % 123 == 0)
                   .mapValues(bid -> only(bid, "auction", "price"));
-          case "q7" -> highest(bids);
-          case "q11" -> sessions(bids);
           default -> throw new IllegalArgumentException("no such query: " + query);
         };
     results.to(sink, Produced.with(Serdes.String(), VALUES));
     return builder.build();
-  }
-
-  private static KStream<String, JsonNode> highest(KStream<String, JsonNode> bids) {
-    return bids.groupBy((auction, bid) -> "all", Grouped.with(Serdes.String(), VALUES))
-        .windowedBy(TimeWindows.ofSizeAndGrace(TEN_SECONDS, GRACE))
-        .emitStrategy(EmitStrategy.onWindowClose())
-        .reduce(
-            NexmarkQueries::higher,
-            Materialized.<String, JsonNode, WindowStore<Bytes, byte[]>>as("Highest")
-                .withKeySerde(Serdes.String())
-                .withValueSerde(VALUES))
-        .toStream()
-        .map(
-            (window, bid) ->
-                KeyValue.pair(
-                    window.key(), only(bid, "auction", "bidder", "price", "dateTime", "extra")));
-  }
-
-  private static JsonNode higher(JsonNode best, JsonNode bid) {
-    int order = Long.compare(bid.get("price").asLong(), best.get("price").asLong());
-    boolean isEarlier = bid.get("dateTime").asLong() < best.get("dateTime").asLong();
-    return order > 0 || order == 0 && isEarlier ? bid : best;
-  }
-
-  private static KStream<String, JsonNode> sessions(KStream<String, JsonNode> bids) {
-    return bids.groupBy(
-            (auction, bid) -> bid.get("bidder").asText(), Grouped.with(Serdes.String(), VALUES))
-        .windowedBy(SessionWindows.ofInactivityGapAndGrace(TEN_SECONDS, GRACE))
-        .emitStrategy(EmitStrategy.onWindowClose())
-        .count(
-            Materialized.<String, Long, SessionStore<Bytes, byte[]>>as("Counts")
-                .withKeySerde(Serdes.String())
-                .withValueSerde(Serdes.Long()))
-        .toStream()
-        .filter((session, count) -> count != null)
-        .map(
-            (session, count) ->
-                KeyValue.pair(
-                    session.key(),
-                    JSON.createObjectNode()
-                        .put("bidder", Long.parseLong(session.key()))
-                        .put("bid_count", count)
-                        .put("starttime", session.window().start())
-                        .put("endtime", session.window().end() + TEN_SECONDS.toMillis())));
   }
 
   private static JsonNode only(JsonNode bid, String... names) {

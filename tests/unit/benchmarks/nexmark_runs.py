@@ -22,9 +22,9 @@ from kafka_pipeline.testing import TopologyTestDriver
 from tests.small_config import SMALL_CONFIG
 
 ROOT = Path(__file__).parents[3]
-IN_ORDER = Settings(events=2_000, rate=100, start_ms=1_768_521_590_000)
-"""From 23:59:50 on, for 20 s, so that there are two days."""
-OUT_OF_ORDER = Settings(events=2_000, rate=100, start_ms=1_768_521_590_000, seed=1, disorder=200)
+IN_ORDER = Settings(events=2_500, rate=100, start_ms=1_768_521_590_000)
+"""From 23:59:50 on, for 25 s, so that there are two days."""
+OUT_OF_ORDER = Settings(events=2_500, rate=100, start_ms=1_768_521_590_000, seed=1, disorder=200)
 _PART_MS = 5_000
 
 
