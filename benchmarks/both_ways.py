@@ -29,6 +29,8 @@ from kafka_pipeline.streams.engine.nodes import Source
 
 BATCH_RECORDS = 5_000
 KEYS = 2_000
+OTHER = "other"
+"""A second topic with the same records, for joins of streams."""
 _DAY_MS = 86_400_000
 
 
@@ -55,6 +57,17 @@ def _subscribe(builder: StreamsBuilder) -> None:
     left, right = builder.table("in", name="Left"), builder.table("right", name="Right")
     joined = left.join(right, lambda a, b: a, foreign_key=lambda text: text[-2:], name="Join")
     joined.to_stream().to("out")
+
+
+def _join_streams(method: str) -> Callable[[StreamsBuilder], None]:
+    """Join the records of both topics, which alternate: each meets about one of the other."""
+
+    def add(builder: StreamsBuilder) -> None:
+        left, right = builder.stream("in", name="In"), builder.stream(OTHER, name="Other")
+        window = windows.join(before_ms=KEYS // 2, after_ms=KEYS // 2, grace_ms=0)
+        getattr(left, method)(right, lambda a, b: a, window, name="Join").to("out")
+
+    return add
 
 
 def _windowed(stream: Stream) -> Stream:
@@ -87,6 +100,8 @@ WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
     ),
     "count in tumbling windows": _to(_windowed),
     "join with a table": _join,
+    "join of streams": _join_streams("join"),
+    "left join of streams": _join_streams("left_join"),
     "foreign-key join, left side": _subscribe,
 }
 
@@ -101,8 +116,11 @@ def group_of(add: Callable[[StreamsBuilder], None]) -> NodeGroup:
 
 def one_by_one(group: NodeGroup) -> NodeGroup:
     """Return the same group, whose sources pass their records on one by one."""
-    nodes = [replace(n, one_by_one=True) if isinstance(n, Source) else n for n in group.nodes]
-    return replace(group, nodes=tuple(nodes))
+    nodes = tuple(
+        replace(node, one_by_one=True, meets_at_points=False) if isinstance(node, Source) else node
+        for node in group.nodes
+    )
+    return replace(group, nodes=nodes)
 
 
 def batches_of(topic: str, count: int) -> Iterator[RecordBatch]:
@@ -116,16 +134,17 @@ def batches_of(topic: str, count: int) -> Iterator[RecordBatch]:
 
 
 def measure(group: NodeGroup, batches: Sequence[RecordBatch]) -> float:
-    """Return the nanoseconds of CPU time per record."""
+    """Return the nanoseconds of CPU time per record of `batches`."""
     with tempfile.TemporaryDirectory() as folder:
         stores = {store.name: store.open(Path(folder) / store.name, {}) for store in group.stores}
         topics = [topic for source in group.sources for topic in source.topics]
-        task = lone_task(group, stores, [(topic, 0) for topic in topics])
+        fed = [topic for topic in topics if topic in ("in", OTHER)]
+        task = lone_task(group, stores, [(t, 0) for t in topics], is_ordered=OTHER in fed)
         if "table" in topics:
             results_of(task, next(batches_of("table", BATCH_RECORDS)))
         began_s = time.process_time()
         for batch in batches:
-            results_of(task, batch)
+            results_of(task, *(replace(batch, topic=topic) for topic in fed))
         spent_s = time.process_time() - began_s
         task.close()
         for store in stores.values():
