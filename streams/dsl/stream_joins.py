@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -187,11 +188,7 @@ class _Joining(FollowsTime):
         self.context = context
         self._passed: int = NO_TIME
         """How far all inputs are known to be."""
-
-    @property
-    def _follows_records(self) -> bool:
-        follows: bool = self.context.task_time.follows_records
-        return follows
+        self._follows_records: bool = context.task_time.follows_records
 
     def _follow(self, stores: Sequence[WindowStore[Any, Any]], now: int) -> None:
         """Let what is in the stores expire by the time of the task."""
@@ -212,8 +209,6 @@ class _Joining(FollowsTime):
 
     def _drops(self, timestamp: int, clock: int, now: int) -> bool:
         """Return whether a record comes too late, and count it; `now` is the time of the step."""
-        if self._follows_records:
-            return False
         own = max(timestamp, clock)
         until = timestamp + self._grace_ms
         if until >= max(own, now):
@@ -238,15 +233,9 @@ class _Joining(FollowsTime):
         self, store: WindowStore[Any, Any], record: Record, side: int
     ) -> list[tuple[int, Any]]:
         """Return times and values of the records of the other side that a record meets."""
-        first, last = self._reach(side, record.timestamp)
+        first = max(0, record.timestamp - self._before_ms[side])
+        last = record.timestamp + self._after_ms[side]
         return store.fetch_list(record.key, first, last) if first <= last else []
-
-    def _reach(self, side: int, timestamp: int) -> tuple[int, int]:
-        """Return the first and the last time of the other side that a record meets.
-
-        The last one may be before the first, if that is below 0 otherwise.
-        """
-        return max(0, timestamp - self._before_ms[side]), timestamp + self._after_ms[side]
 
 
 class StreamJoiner(_Joining, MeetingPoint):
@@ -290,9 +279,10 @@ class StreamJoiner(_Joining, MeetingPoint):
         clocks = batch.clocks or [NO_CLOCK] * len(times)
         places = batch.offsets or range(len(times))
         results = _Results()
-        for record, clock, now, place in zip(batch.records(), clocks, nows, places, strict=True):
-            results.place = place
-            self._join_one(record, clock, now, sides, results.add)
+        records = zip(batch.records(), clocks, nows, places, strict=True)
+        with nullcontext() if self._unmatched is None else self._unmatched.at_once():
+            for record, clock, now, results.place in records:
+                self._join_one(record, clock, now, sides, results.add)
         for side in sides:
             side.end()
         if self._unmatched is not None:
@@ -302,11 +292,12 @@ class StreamJoiner(_Joining, MeetingPoint):
     def _load(self, sides: Sequence[WindowBatch], batch: Batch) -> None:
         """Read the records of both sides that those of a batch may meet."""
         columns = (items_of(batch.keys), items_of(batch.values), items_of(batch.timestamps))
+        before_ms, after_ms = self._before_ms, self._after_ms
         for key, (side, value), timestamp in zip(*columns, strict=True):
             other = sides[1 - side]
-            first, last = self._reach(side, timestamp)
+            first = timestamp - before_ms[side]
             if first <= other.stored_until and key is not None and value is not None:
-                other.expect(self._written_key(key), first, last)
+                other.expect(self._written_key(key), first, timestamp + after_ms[side])
         for each in sides:
             each.load()
 
@@ -326,12 +317,12 @@ class StreamJoiner(_Joining, MeetingPoint):
             else:
                 self.context.drop(NULL_KEY_OR_VALUE)
             return
-        if self._drops(timestamp, clock, now):
+        if not self._follows_records and self._drops(timestamp, clock, now):
             return
         if unmatched is not None and timestamp == now and self._follows_records:
             self._release(unmatched, now, forward)
         key_data, read = self._written_key(key), self._read[1 - side]
-        first, last = self._reach(side, timestamp)
+        first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
         found = sides[1 - side].fetch_serialized(key_data, first, last)
         for time, data in found:
             if unmatched is not None:
@@ -405,7 +396,9 @@ class SelfJoiner(_Joining, Processor):
         if key is None or value is None:
             self.context.drop(NULL_KEY_OR_VALUE)
             return
-        if self._drops(timestamp, self.context.task_time.clock, self._passed):
+        if not self._follows_records and self._drops(
+            timestamp, self.context.task_time.clock, self._passed
+        ):
             return
         for time, other in self._found(self._store, record, LEFT):
             self._forward(record, joiner(value, other), max(timestamp, time))
@@ -500,6 +493,7 @@ class Unmatched:
         self._delays_ms = delays_ms
         self._first: list[int | None] = [None, None]
         self._generation: int | None = None
+        self.at_once = self._waiting.at_once
 
     def add(self, side: int, timestamp: int, key: bytes, value: bytes, headers: Headers) -> None:
         """Store a record without a partner."""

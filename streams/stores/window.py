@@ -124,7 +124,7 @@ class WindowStore(SegmentedStore[K, V]):
         return [(start, read(value)) for start, value in found]
 
     def fetch_serialized(self, key: bytes, time_from: int, time_to: int) -> list[tuple[int, bytes]]:
-        """Do what `fetch_list` does, for bytes and bounds of 0 or more; for the built-in types."""
+        """Do what `fetch_list` does, for bytes and any bounds; for the built-in types."""
         first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
         if first > last:
             return []

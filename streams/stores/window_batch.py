@@ -6,7 +6,6 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafka_pipeline.streams.stores.api import check_time
 from kafka_pipeline.streams.stores.bytes_store import Changes
 from kafka_pipeline.streams.stores.layout import window_key
 
@@ -66,19 +65,20 @@ class WindowBatch:
         entries = self._entries.get(key)
         if entries is None:
             return ()
-        start = bisect_left(entries, max(first, self._live_from), key=_time_of)
+        if first < self._live_from:
+            first = self._live_from
+        start = bisect_left(entries, first, key=_time_of)
         return entries[start : bisect_right(entries, last, key=_time_of)]
 
     def put_one_serialized(self, key: bytes, time: int, value: bytes) -> None:
         """Add a value; what has expired is dropped and counted, as in `WindowStore.put`."""
-        check_time(self._store.name, time)
         if time < self._live_from:
             self._store.dropped += 1
             return
         if time > self._stream_time:
             self._stream_time = time
             if self._expires_by_puts:
-                self._live_from = max(0, time - self._retention_ms + 1)
+                self._live_from = time - self._retention_ms + 1
         if time <= self.stored_until:
             self._older.append((key, time, value))
         else:
