@@ -1,5 +1,7 @@
 """What batches save over single records, for each operator of the DSL that can take either.
 
+Sliding windows and sessions always take single records; they are here for what that costs.
+
 The nodes of one task read records from memory and write them there, without Kafka around them; the
 stores are RocksDB. Both ways process the same batches in turns; the table shows medians of CPU
 times, and their ratio. A kernel for batches stays in the engine only if its ratio is 1.3 or more.
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.lone_task import lone_task, results_of
 from kafka_pipeline import StreamsBuilder, serdes, value, windows
@@ -70,9 +73,12 @@ def _join_streams(method: str) -> Callable[[StreamsBuilder], None]:
     return add
 
 
-def _windowed(stream: Stream) -> Stream:
-    counts = stream.group_by_key().windowed_by(windows.tumbling(_DAY_MS, grace_ms=0))
-    return counts.count(name="Counts").to_stream().map(lambda w, count: (w.key, str(count)))
+def _counted_in(window: Any) -> Callable[[StreamsBuilder], None]:
+    def counted(stream: Stream) -> Stream:
+        counts = stream.group_by_key().windowed_by(window).count(name="Counts")
+        return counts.to_stream().map(lambda windowed, count: (windowed.key, str(count)))
+
+    return _to(counted)
 
 
 WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
@@ -98,7 +104,12 @@ WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
     "count": _to(
         lambda s: s.group_by_key().count(name="Counts").to_stream().map_values(str),
     ),
-    "count in tumbling windows": _to(_windowed),
+    "count in tumbling windows": _counted_in(windows.tumbling(_DAY_MS, grace_ms=0)),
+    "count in 12 hopping windows": _counted_in(
+        windows.hopping(12 * KEYS, advance_ms=KEYS, grace_ms=0)
+    ),
+    "count in sliding windows": _counted_in(windows.sliding(2 * KEYS, grace_ms=0)),
+    "count in sessions": _counted_in(windows.session(KEYS, grace_ms=0)),
     "join with a table": _join,
     "join of streams": _join_streams("join"),
     "left join of streams": _join_streams("left_join"),

@@ -54,8 +54,7 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
     def _process(self, record: Record, at: int) -> None:
         key, timestamp, difference_ms = record.key, record.timestamp, self._difference_ms
         first = max(0, timestamp - 2 * difference_ms)
-        with self._store.backward_fetch(key, first, timestamp + 1) as found:
-            windows = list(found)
+        windows = self._store.fetch_list(key, first, timestamp + 1)[::-1]
         before: Aggregate | None = None
         """The aggregate of the last window that ended before the record."""
         without: Aggregate | None = None
@@ -91,8 +90,7 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
     def _process_early(self, record: Record, at: int) -> None:
         """Process a record whose window would begin before time 0."""
         key, timestamp = record.key, record.timestamp
-        with self._store.fetch(key, 0, timestamp + 1) as found:
-            windows = list(found)
+        windows = self._store.fetch_list(key, 0, timestamp + 1)
         first: Aggregate | None = None
         without: Aggregate | None = None
         for start, aggregate in windows:

@@ -269,44 +269,53 @@ class StreamJoiner(_Joining, MeetingPoint):
 
     def process_record(self, record: Record) -> None:
         now = self._passed if self._unmatched is None else self._time.see(record.timestamp)
-        self._join_one(record, self.context.task_time.clock, now, self._stores, self._forward_now)
+        key = b"" if record.key is None else self._written_key(record.key)
+        clock = self.context.task_time.clock
+        self._join_one(record, key, clock, now, self._stores, self._forward_now)
 
     def process_in_order(self, batch: Batch) -> None:
         times = items_of(batch.timestamps)
+        keys = [b"" if key is None else self._written_key(key) for key in items_of(batch.keys)]
         sides = [WindowBatch(store) for store in self._stores]
-        self._load(sides, batch)
+        self._load(sides, keys, batch)
         nows = [self._passed] * len(times) if self._unmatched is None else self._time.moves(times)
         clocks = batch.clocks or [NO_CLOCK] * len(times)
         places = batch.offsets or range(len(times))
         results = _Results()
-        records = zip(batch.records(), clocks, nows, places, strict=True)
+        records = zip(batch.records(), keys, clocks, nows, places, strict=True)
         with nullcontext() if self._unmatched is None else self._unmatched.at_once():
-            for record, clock, now, results.place in records:
-                self._join_one(record, clock, now, sides, results.add)
+            for record, key, clock, now, results.place in records:
+                self._join_one(record, key, clock, now, sides, results.add)
         for side in sides:
             side.end()
         if self._unmatched is not None:
             self._time.see(max(times))
         self.context.forward(results.batch(with_clocks=batch.clocks is not None))
 
-    def _load(self, sides: Sequence[WindowBatch], batch: Batch) -> None:
+    def _load(self, sides: Sequence[WindowBatch], keys: Sequence[bytes], batch: Batch) -> None:
         """Read the records of both sides that those of a batch may meet."""
-        columns = (items_of(batch.keys), items_of(batch.values), items_of(batch.timestamps))
+        columns = (keys, items_of(batch.values), items_of(batch.timestamps))
         before_ms, after_ms = self._before_ms, self._after_ms
         for key, (side, value), timestamp in zip(*columns, strict=True):
             other = sides[1 - side]
             first = timestamp - before_ms[side]
-            if first <= other.stored_until and key is not None and value is not None:
-                other.expect(self._written_key(key), first, timestamp + after_ms[side])
+            if first <= other.stored_until and value is not None:
+                other.expect(key, first, timestamp + after_ms[side])
         for each in sides:
             each.load()
 
     def _join_one(
-        self, record: Record, clock: int, now: int, sides: Sequence[Side], forward: Forward
+        self,
+        record: Record,
+        key_data: bytes,
+        clock: int,
+        now: int,
+        sides: Sequence[Side],
+        forward: Forward,
     ) -> None:
         """Join a record with those of the other side, and add it to its own.
 
-        `clock` is that of the record, and `now` the time of the step.
+        `key_data` and `clock` are those of the record, and `now` is the time of the step.
         """
         side, value = record.value
         key, timestamp, unmatched = record.key, record.timestamp, self._unmatched
@@ -321,7 +330,7 @@ class StreamJoiner(_Joining, MeetingPoint):
             return
         if unmatched is not None and timestamp == now and self._follows_records:
             self._release(unmatched, now, forward)
-        key_data, read = self._written_key(key), self._read[1 - side]
+        read = self._read[1 - side]
         first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
         found = sides[1 - side].fetch_serialized(key_data, first, last)
         for time, data in found:

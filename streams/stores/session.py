@@ -82,6 +82,24 @@ class SessionStore(SegmentedStore[K, V]):
         """Return a key's sessions with `end >= earliest_end` and `start <= latest_start`."""
         return self._find(key, earliest_end, latest_start, reverse=False)
 
+    def find_sessions_list(
+        self, key: K, earliest_end: int, latest_start: int
+    ) -> list[tuple[Windowed[K], V]]:
+        """Return what `find_sessions` returns, as a list: faster if all of it is needed."""
+        if key is None:
+            null_key(self.name)
+        check_bounds(self.name, earliest_end, latest_start)
+        first, last = max(earliest_end, self.live_from), self._store.max_timestamp
+        if first > last:
+            return []
+        data, read = self._write_key(key), self._read
+        return [
+            (Windowed(key, Window(session_start(stored), session_end(stored))), read(value))
+            for stored, value in self._entries_of_key(data, first, last)
+            if stored[SEGMENT_BYTES:-SESSION_BYTES] == data
+            and session_start(stored) <= latest_start
+        ]
+
     def backward_find_sessions(
         self, key: K, earliest_end: int, latest_start: int
     ) -> StoreIterator[tuple[Windowed[K], V]]:

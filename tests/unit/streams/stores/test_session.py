@@ -64,6 +64,7 @@ def test_sessions_are_found_by_earliest_end_and_latest_start(
     pairs: Found = [(session("a", *windows[number - 1]), number) for number in wanted]
     with sessions.find_sessions("a", earliest_end, latest_start) as found:
         assert list(found) == pairs
+    assert sessions.find_sessions_list("a", earliest_end, latest_start) == pairs
     with sessions.backward_find_sessions("a", earliest_end, latest_start) as found:
         assert list(found) == pairs[::-1]
 
@@ -150,6 +151,7 @@ def test_removed_sessions_are_not_found(sessions: SessionStore[str, int], is_by_
     else:
         sessions.remove(session("a", 0, 1000))
     assert list(sessions.find_sessions("a", 0, 1000)) == []
+    assert sessions.find_sessions_list("a", 0, 1000) == []
     assert sessions.fetch_session("a", 0, 1000) is None
     assert [value for _, value in sessions.fetch("a")] == [2]
 
@@ -193,6 +195,7 @@ def test_session_expires_a_retention_after_its_end(sessions: SessionStore[str, i
     assert {value for _, value in sessions.fetch_range("a", "b")} == {2, 3, 4, 5}
     assert sessions.fetch_session("a", 0, 0) is None
     assert [value for _, value in sessions.find_sessions("a", 0, MAX)] == [3]
+    assert [value for _, value in sessions.find_sessions_list("a", 0, MAX)] == [3]
     assert [value for _, value in sessions.find_sessions_by_end(0, 10)] == [2]
 
 
