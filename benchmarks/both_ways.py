@@ -1,5 +1,7 @@
 """What batches save over single records, for each operator of the DSL that can take either.
 
+Sliding windows and sessions always take single records; they are here for what that costs.
+
 The nodes of one task read records from memory and write them there, without Kafka around them; the
 stores are RocksDB. Both ways process the same batches in turns; the table shows medians of CPU
 times, and their ratio. A kernel for batches stays in the engine only if its ratio is 1.3 or more.
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from benchmarks.lone_task import lone_task, results_of
 from kafka_pipeline import StreamsBuilder, serdes, value, windows
@@ -29,6 +32,8 @@ from kafka_pipeline.streams.engine.nodes import Source
 
 BATCH_RECORDS = 5_000
 KEYS = 2_000
+OTHER = "other"
+"""A second topic with the same records, for joins of streams."""
 _DAY_MS = 86_400_000
 
 
@@ -57,9 +62,23 @@ def _subscribe(builder: StreamsBuilder) -> None:
     joined.to_stream().to("out")
 
 
-def _windowed(stream: Stream) -> Stream:
-    counts = stream.group_by_key().windowed_by(windows.tumbling(_DAY_MS, grace_ms=0))
-    return counts.count(name="Counts").to_stream().map(lambda w, count: (w.key, str(count)))
+def _join_streams(method: str) -> Callable[[StreamsBuilder], None]:
+    """Join the records of both topics, which alternate: each meets about one of the other."""
+
+    def add(builder: StreamsBuilder) -> None:
+        left, right = builder.stream("in", name="In"), builder.stream(OTHER, name="Other")
+        window = windows.join(before_ms=KEYS // 2, after_ms=KEYS // 2, grace_ms=0)
+        getattr(left, method)(right, lambda a, b: a, window, name="Join").to("out")
+
+    return add
+
+
+def _counted_in(window: Any) -> Callable[[StreamsBuilder], None]:
+    def counted(stream: Stream) -> Stream:
+        counts = stream.group_by_key().windowed_by(window).count(name="Counts")
+        return counts.to_stream().map(lambda windowed, count: (windowed.key, str(count)))
+
+    return _to(counted)
 
 
 WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
@@ -85,8 +104,15 @@ WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
     "count": _to(
         lambda s: s.group_by_key().count(name="Counts").to_stream().map_values(str),
     ),
-    "count in tumbling windows": _to(_windowed),
+    "count in tumbling windows": _counted_in(windows.tumbling(_DAY_MS, grace_ms=0)),
+    "count in 12 hopping windows": _counted_in(
+        windows.hopping(12 * KEYS, advance_ms=KEYS, grace_ms=0)
+    ),
+    "count in sliding windows": _counted_in(windows.sliding(2 * KEYS, grace_ms=0)),
+    "count in sessions": _counted_in(windows.session(KEYS, grace_ms=0)),
     "join with a table": _join,
+    "join of streams": _join_streams("join"),
+    "left join of streams": _join_streams("left_join"),
     "foreign-key join, left side": _subscribe,
 }
 
@@ -101,8 +127,11 @@ def group_of(add: Callable[[StreamsBuilder], None]) -> NodeGroup:
 
 def one_by_one(group: NodeGroup) -> NodeGroup:
     """Return the same group, whose sources pass their records on one by one."""
-    nodes = [replace(n, one_by_one=True) if isinstance(n, Source) else n for n in group.nodes]
-    return replace(group, nodes=tuple(nodes))
+    nodes = tuple(
+        replace(node, one_by_one=True, meets_at_points=False) if isinstance(node, Source) else node
+        for node in group.nodes
+    )
+    return replace(group, nodes=nodes)
 
 
 def batches_of(topic: str, count: int) -> Iterator[RecordBatch]:
@@ -116,16 +145,17 @@ def batches_of(topic: str, count: int) -> Iterator[RecordBatch]:
 
 
 def measure(group: NodeGroup, batches: Sequence[RecordBatch]) -> float:
-    """Return the nanoseconds of CPU time per record."""
+    """Return the nanoseconds of CPU time per record of `batches`."""
     with tempfile.TemporaryDirectory() as folder:
         stores = {store.name: store.open(Path(folder) / store.name, {}) for store in group.stores}
         topics = [topic for source in group.sources for topic in source.topics]
-        task = lone_task(group, stores, [(topic, 0) for topic in topics])
+        fed = [topic for topic in topics if topic in ("in", OTHER)]
+        task = lone_task(group, stores, [(t, 0) for t in topics], is_ordered=OTHER in fed)
         if "table" in topics:
             results_of(task, next(batches_of("table", BATCH_RECORDS)))
         began_s = time.process_time()
         for batch in batches:
-            results_of(task, batch)
+            results_of(task, *(replace(batch, topic=topic) for topic in fed))
         spent_s = time.process_time() - began_s
         task.close()
         for store in stores.values():

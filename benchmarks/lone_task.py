@@ -11,6 +11,7 @@ from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import OutputColumns
+from kafka_pipeline.streams.engine.record_queues import NEVER_WAIT
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 
@@ -35,12 +36,14 @@ def lone_task(
     group: NodeGroup,
     stores: Mapping[str, BytesStore],
     partitions: Sequence[tuple[str, int]] = (("source", 0),),
+    *,
+    is_ordered: bool = False,
 ) -> GroupTask:
-    """Return a task that takes its inputs as they come."""
+    """Return a task that takes its inputs as they come, or in the order of what was added."""
     return GroupTask(
         group,
         partitions,
-        GroupSettings(takes_inputs_as_they_come=True),
+        GroupSettings(max_task_idle_ms=NEVER_WAIT, takes_inputs_as_they_come=not is_ordered),
         TaskEnvironment(
             application_id="bench",
             task_id="Stage_0",
@@ -53,9 +56,10 @@ def lone_task(
     )
 
 
-def results_of(task: GroupTask, batch: RecordBatch) -> list[OutputRecord | OutputColumns]:
-    """Process a batch, and return what it leads to."""
-    task.add(batch)
+def results_of(task: GroupTask, *batches: RecordBatch) -> list[OutputRecord | OutputColumns]:
+    """Process batches, and return what they lead to."""
+    for batch in batches:
+        task.add(batch)
     while task.step(0, {}).has_more:
         pass
     return task.take()[0]

@@ -313,6 +313,8 @@ def stamped(batch: RecordBatch, extracted: Extracted) -> RecordBatch:
     """Return the batch with the extracted timestamps, without the records to be left out."""
     if extracted.timestamps is batch.timestamps:
         return batch
+    if not extracted.dropped:
+        return replace(batch, timestamps=extracted.timestamps)
     out = frozenset(extracted.dropped)
     kept = [index for index in range(len(batch)) if index not in out]
     return replace(batch, timestamps=extracted.timestamps).only(kept)

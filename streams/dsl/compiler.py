@@ -60,9 +60,15 @@ class Compiler:
         user = any(step.operation.runs_user_processor for step in self._steps)
         topology = self.builder.build()
         in_order = {root.name for root in self._steps if self._is_order_seen(root)}
+        meeting = self._meeting_sources() - in_order
         placed = {step.name for step in self._steps if not step.operation.by_key}
         nodes = tuple(
-            replace(node, one_by_one=node.name in in_order, by_key=node.name not in placed)
+            replace(
+                node,
+                one_by_one=node.name in in_order,
+                by_key=node.name not in placed,
+                meets_at_points=node.name in meeting,
+            )
             if isinstance(node, Source)
             else node
             for node in topology.nodes
@@ -123,6 +129,45 @@ class Compiler:
             or (topics[ANY_TOPIC] > 0 and topics.total() > 1)
             or max((*stores.values(), *topics.values()), default=0) > 1
         )
+
+    def _meeting_sources(self) -> set[str]:
+        """Return the sources whose order among others matters only where a step restores it.
+
+        A flow is what comes from one source or one such step. If flows meet elsewhere, in a step, a
+        store or a topic, the order matters there, too.
+        """
+        flow_of: dict[Step, Step | None] = {}
+        users: defaultdict[str, set[Step | None]] = defaultdict(set)
+        topics: defaultdict[str, set[Step | None]] = defaultdict(set)
+        in_place: set[Step] = set()
+        """The steps whose batches have places."""
+        for step in self._steps:
+            operation = step.operation
+            flows = {flow_of[parent] for parent in step.parents}
+            has_places = in_place.issuperset(step.parents)
+            if not step.parents or operation.begins_group:
+                flow_of[step] = step
+            elif operation.restores_order:
+                flow_of[step] = step if has_places and None not in flows else None
+            else:
+                flow_of[step] = flows.pop() if len(flows) == 1 else None
+                has_places = has_places and operation.keeps_places
+            if has_places or flow_of[step] is step:
+                in_place.add(step)
+            for store in operation.stores():
+                users[store].add(flow_of[step])
+            if operation.writes_topic is not None:
+                topics[operation.writes_topic].add(flow_of[step])
+        if ANY_TOPIC in topics:
+            topics[ANY_TOPIC].update(*topics.values())
+        shared = [each for each in (*users.values(), *topics.values()) if len(each) > 1]
+        unfit = {None}.union(*shared)
+        roots = (each for each in self._steps if flow_of[each] is each)
+        return {
+            root.name
+            for root in roots
+            if all(flow_of[each] not in unfit for each in self._in_group(root))
+        }
 
     def _in_group(self, root: Step) -> list[Step]:
         """Return the steps from `root` to the next topics, parents first."""

@@ -35,6 +35,12 @@ class Operation(ABC):
     begins_group: ClassVar[bool] = False
     """Whether a topic is between the step's parents and the step's children."""
 
+    restores_order: ClassVar[bool] = False
+    """Whether the step is a `MeetingPoint` of its parents' records."""
+
+    keeps_places: ClassVar[bool] = False
+    """Whether the batches of the step have the `offsets` of those that it gets."""
+
     by_key: bool = True
     """Whether equal keys are in equal partitions of the topic of a step that has one."""
 

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams.dsl.graph import Compiling, Graph, Step
+from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.engine.nodes import NamedPart
 from kafka_pipeline.streams.errors import TopologyError
-from kafka_pipeline.streams.processor import Processor
-from kafka_pipeline.streams.record import Record
+from kafka_pipeline.streams.record import Batch, Record, items_of
 
 JoinFunction = Callable[[Any, Any], Any]
 """Makes the result of a value of the left side and one of the right side."""
@@ -44,13 +44,17 @@ class Joiner(NamedPart):
         return self._function(left, right)
 
 
-class FromSide(Processor):
+class FromSide(EitherWay):
     """Marks records with the side that they come from: the value becomes a pair (side, value)."""
 
     def __init__(self, side: int) -> None:
         self._side = side
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        side = self._side
+        self.context.forward(batch.with_values([(side, v) for v in items_of(batch.values)]))
+
+    def process_record(self, record: Record) -> None:
         value = (self._side, record.value)
         self.context.forward(Record(record.key, value, record.timestamp, record.headers))
 

@@ -48,7 +48,8 @@ class SessionAggregator(WindowAggregator, Processor):
             self.context.drop(NULL_KEY)
             return
         at = self.see(record)
-        sessions = near = self._store.find_list(key, timestamp - gap_ms, timestamp + gap_ms)
+        near = self._store.find_sessions_list(key, timestamp - gap_ms, timestamp + gap_ms)
+        sessions = near
         if not self.time.follows_records:
             # What others send meanwhile must not matter: only the record's own clock does.
             sessions = [each for each in near if each[0].window.end >= at - self._delay_ms]

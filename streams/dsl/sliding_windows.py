@@ -54,8 +54,7 @@ class SlidingWindowAggregator(WindowAggregator, Processor):
     def _process(self, record: Record, at: int) -> None:
         key, timestamp, difference_ms = record.key, record.timestamp, self._difference_ms
         first = max(0, timestamp - 2 * difference_ms)
-        windows = self._store.fetch_list(key, first, timestamp + 1)
-        windows.reverse()
+        windows = self._store.fetch_list(key, first, timestamp + 1)[::-1]
         before: Aggregate | None = None
         """The aggregate of the last window that ended before the record."""
         without: Aggregate | None = None

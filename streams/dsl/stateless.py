@@ -309,19 +309,22 @@ def times_each(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
 def repeated(
     batch: Batch, counts: Sequence[int], keys: Sequence[Any], values: Sequence[Any]
 ) -> Batch:
-    """Return a batch with new keys and values, and the times and headers of their origins."""
+    """Return a batch with new keys and values, and the rest from their origins."""
     return Batch(
         keys,
         values,
         times_each(items_of(batch.timestamps), counts),
         None if batch.headers is None else times_each(batch.headers, counts),
-        clocks=None if batch.clocks is None else times_each(batch.clocks, counts),
+        None if batch.offsets is None else times_each(batch.offsets, counts),
+        None if batch.clocks is None else times_each(batch.clocks, counts),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Stateless(Operation):
     """A step that treats each record by itself: a link of a chain."""
+
+    keeps_places = True
 
     method: str
     part: type[Part]
@@ -461,6 +464,7 @@ class Split(Operation):
     """Sends each record to the first branch whose predicate holds, in order (KIP-418)."""
 
     verb = "split"
+    keeps_places = True
 
     predicates: Mapping[str, Predicate]
     default: str | None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
@@ -15,6 +16,7 @@ from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from kafka_pipeline.streams.dsl.table_values import unwritable
 from kafka_pipeline.streams.dsl.waiting import Items, Waiting, waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
+from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.event_time.step_time import (
     ENDS_MS,
@@ -26,9 +28,10 @@ from kafka_pipeline.streams.event_time.step_time import (
     join_time_store,
 )
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
-from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, WindowStore, window
+from kafka_pipeline.streams.stores.window_batch import WindowBatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,9 @@ class JoinStreams(Operation):
 
     join: StreamJoin
 
+    restores_order = True
+    keeps_places = True
+
     @property
     def verb(self) -> str:
         return self.join.kind.value
@@ -159,7 +165,7 @@ class JoinWithSelf(Operation):
         compiler.produces(step, step.name)
 
 
-class _Joining(Processor, FollowsTime):
+class _Joining(FollowsTime):
     """The base of both processors: stores, their errors, and what is late for a join.
 
     If each record advances stream time, a late record is still joined with the records in the
@@ -167,7 +173,10 @@ class _Joining(Processor, FollowsTime):
     tasks, so a record that is later than the grace period by its own clock is dropped.
     """
 
+    context: ProcessorContext
+
     def __init__(self, join: StreamJoin) -> None:
+        super().__init__()
         self._join = join
         self._joiner = join.joiner
         windows = join.windows
@@ -176,14 +185,10 @@ class _Joining(Processor, FollowsTime):
         self._grace_ms = windows.grace_ms
 
     def init(self, context: ProcessorContext) -> None:
-        super().init(context)
+        self.context = context
         self._passed: int = NO_TIME
         """How far all inputs are known to be."""
-
-    @property
-    def _follows_records(self) -> bool:
-        follows: bool = self.context.task_time.follows_records
-        return follows
+        self._follows_records: bool = context.task_time.follows_records
 
     def _follow(self, stores: Sequence[WindowStore[Any, Any]], now: int) -> None:
         """Let what is in the stores expire by the time of the task."""
@@ -202,12 +207,10 @@ class _Joining(Processor, FollowsTime):
                 store.go_on(now - ENDS_MS)
         return True
 
-    def _drops(self, record: Record, now: int) -> bool:
+    def _drops(self, timestamp: int, clock: int, now: int) -> bool:
         """Return whether a record comes too late, and count it; `now` is the time of the step."""
-        if self._follows_records:
-            return False
-        own = max(record.timestamp, self.context.task_time.clock)
-        until = record.timestamp + self._grace_ms
+        own = max(timestamp, clock)
+        until = timestamp + self._grace_ms
         if until >= max(own, now):
             return False
         self.context.drop(EXPIRED if own > until else EXPIRED_AFTER_IDLE)
@@ -235,7 +238,7 @@ class _Joining(Processor, FollowsTime):
         return store.fetch_list(record.key, first, last) if first <= last else []
 
 
-class StreamJoiner(_Joining):
+class StreamJoiner(_Joining, MeetingPoint):
     """Joins each record with those of the other side that are in its window, then keeps it.
 
     In a left or outer join, a record without a partner waits until no partner can come any more,
@@ -249,6 +252,7 @@ class StreamJoiner(_Joining):
         self._stores: list[WindowStore[Any, Any]] = [
             context.get_state_store(name) for name in join.sides
         ]
+        self._read = [serde.deserialize for serde in join.value_serdes]
         self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
         self._delays_ms = [after_ms + self._grace_ms for after_ms in self._after_ms]
         self._unmatched: Unmatched | None = None
@@ -263,36 +267,94 @@ class StreamJoiner(_Joining):
             now = self._time.now
         self._follow(self._stores, now)
 
-    def process(self, record: Record) -> None:
+    def process_record(self, record: Record) -> None:
+        now = self._passed if self._unmatched is None else self._time.see(record.timestamp)
+        key = b"" if record.key is None else self._written_key(record.key)
+        clock = self.context.task_time.clock
+        self._join_one(record, key, clock, now, self._stores, self._forward_now)
+
+    def process_in_order(self, batch: Batch) -> None:
+        times = items_of(batch.timestamps)
+        keys = [b"" if key is None else self._written_key(key) for key in items_of(batch.keys)]
+        sides = [WindowBatch(store) for store in self._stores]
+        self._load(sides, keys, batch)
+        nows = [self._passed] * len(times) if self._unmatched is None else self._time.moves(times)
+        clocks = batch.clocks or [NO_CLOCK] * len(times)
+        places = batch.offsets or range(len(times))
+        results = _Results()
+        records = zip(batch.records(), keys, clocks, nows, places, strict=True)
+        with nullcontext() if self._unmatched is None else self._unmatched.at_once():
+            for record, key, clock, now, results.place in records:
+                self._join_one(record, key, clock, now, sides, results.add)
+        for side in sides:
+            side.end()
+        if self._unmatched is not None:
+            self._time.see(max(times))
+        self.context.forward(results.batch(with_clocks=batch.clocks is not None))
+
+    def _load(self, sides: Sequence[WindowBatch], keys: Sequence[bytes], batch: Batch) -> None:
+        """Read the records of both sides that those of a batch may meet."""
+        columns = (keys, items_of(batch.values), items_of(batch.timestamps))
+        before_ms, after_ms = self._before_ms, self._after_ms
+        for key, (side, value), timestamp in zip(*columns, strict=True):
+            other = sides[1 - side]
+            first = timestamp - before_ms[side]
+            if first <= other.stored_until and value is not None:
+                other.expect(key, first, timestamp + after_ms[side])
+        for each in sides:
+            each.load()
+
+    def _join_one(
+        self,
+        record: Record,
+        key_data: bytes,
+        clock: int,
+        now: int,
+        sides: Sequence[Side],
+        forward: Forward,
+    ) -> None:
+        """Join a record with those of the other side, and add it to its own.
+
+        `key_data` and `clock` are those of the record, and `now` is the time of the step.
+        """
         side, value = record.value
         key, timestamp, unmatched = record.key, record.timestamp, self._unmatched
-        now = self._passed if unmatched is None else self._time.see(timestamp)
         if key is None or value is None:
             if value is not None and self._keeps[side]:
-                self._forward(record, self._joined(side, value, None), timestamp)
+                alone = self._joined(side, value, None)
+                forward(key, alone, timestamp, record.headers, clock)
             else:
                 self.context.drop(NULL_KEY_OR_VALUE)
             return
-        if self._drops(record, now):
+        if not self._follows_records and self._drops(timestamp, clock, now):
             return
         if unmatched is not None and timestamp == now and self._follows_records:
-            self._release(unmatched, now)
-        found = self._found(self._stores[1 - side], record, side)
-        key_data = self._join.key_serde.serialize(key) if unmatched is not None else b""
-        for time, other in found:
+            self._release(unmatched, now, forward)
+        read = self._read[1 - side]
+        first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
+        found = sides[1 - side].fetch_serialized(key_data, first, last)
+        for time, data in found:
             if unmatched is not None:
                 unmatched.discard(1 - side, time, key_data)
-            self._forward(record, self._joined(side, value, other), max(timestamp, time))
+            joined = self._joined(side, value, read(data))
+            forward(key, joined, max(timestamp, time), record.headers, clock)
+        written = self._written(side, value)
         if unmatched is not None and self._keeps[side] and not found:
             if timestamp + self._delays_ms[side] < now:
-                self._forward(record, self._joined(side, value, None), timestamp)
+                alone = self._joined(side, value, None)
+                forward(key, alone, timestamp, record.headers, clock)
             else:
-                written = self._written(side, value)
                 unmatched.add(side, timestamp, key_data, written, record.headers)
-        self._keep(self._stores[side], record, value)
+        sides[side].put_one_serialized(key_data, timestamp, written)
 
     def _joined(self, side: int, value: Any, other: Any) -> Any:
         return self._joiner(value, other) if side == LEFT else self._joiner(other, value)
+
+    def _written_key(self, key: Any) -> bytes:
+        try:
+            return self._join.key_serde.serialize(key)
+        except SerializationError as error:
+            raise self._unwritable(error) from error
 
     def _written(self, side: int, value: Any) -> bytes:
         try:
@@ -303,26 +365,25 @@ class StreamJoiner(_Joining):
     def time_passed(self, time: int) -> None:
         if self._go_on(time, self._stores) and self._unmatched is not None:
             self._time.move(self._passed)
-            self._release(self._unmatched, self._passed)
+            self._release(self._unmatched, self._passed, self._forward_now)
 
-    def _release(self, unmatched: Unmatched, now: int) -> None:
+    def _release(self, unmatched: Unmatched, now: int, forward: Forward) -> None:
         """Forward the records whose window has closed without a partner, before the current one."""
-        task_time = self.context.task_time
-        clock, task_time.clock = task_time.clock, NO_CLOCK
         for lone in unmatched.take_due(now):
-            self._forward_alone(lone)
+            joined = self._joined(lone.side, self._read[lone.side](lone.value), None)
+            key = self._join.key_serde.deserialize(lone.key)
+            forward(key, joined, lone.timestamp, lone.headers, NO_CLOCK)
+
+    def _forward_now(
+        self, key: Any, value: Any, timestamp: int, headers: Headers, clock: int
+    ) -> None:
+        task_time = self.context.task_time
+        clock, task_time.clock = task_time.clock, clock
+        self.context.forward(Record(key, value, timestamp, headers))
         task_time.clock = clock
 
-    def _forward_alone(self, lone: Lone) -> None:
-        """Forward a record that has no partner."""
-        join, side = self._join, lone.side
-        value = join.value_serdes[side].deserialize(lone.value)
-        joined = self._joined(side, value, None)
-        key = join.key_serde.deserialize(lone.key)
-        self.context.forward(Record(key, joined, lone.timestamp, lone.headers))
 
-
-class SelfJoiner(_Joining):
+class SelfJoiner(_Joining, Processor):
     """Joins a stream with itself: the results and their order are those of a join of two streams.
 
     That is: each record as the left one with all before it, then as the right one, with itself
@@ -344,7 +405,9 @@ class SelfJoiner(_Joining):
         if key is None or value is None:
             self.context.drop(NULL_KEY_OR_VALUE)
             return
-        if self._drops(record, self._passed):
+        if not self._follows_records and self._drops(
+            timestamp, self.context.task_time.clock, self._passed
+        ):
             return
         for time, other in self._found(self._store, record, LEFT):
             self._forward(record, joiner(value, other), max(timestamp, time))
@@ -369,6 +432,44 @@ class SelfJoiner(_Joining):
         if self._follows_records:
             known = max(timestamp, self._store.stream_time)
         return known - self._retention_ms
+
+
+class Side(Protocol):
+    """The records of a side: a `WindowStore` as it is, or as a batch sees it."""
+
+    def fetch_serialized(
+        self, key: bytes, time_from: int, time_to: int
+    ) -> Sequence[tuple[int, bytes]]: ...
+    def put_one_serialized(self, key: bytes, window_start: int, value: bytes) -> None: ...
+
+
+Forward = Callable[[Any, Any, int, Headers, int], None]
+"""Takes the key, value, timestamp, headers and clock of a result."""
+
+
+class _Results:
+    """The results of a batch, each with the place of the record that led to it."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self._rows: list[tuple[Any, Any, int, Headers, int, int]] = []
+
+    def add(self, key: Any, value: Any, timestamp: int, headers: Headers, clock: int) -> None:
+        self._rows.append((key, value, timestamp, headers, clock, self.place))
+
+    def batch(self, *, with_clocks: bool) -> Batch:
+        if not self._rows:
+            return Batch([], [], [])
+        keys, values, times, headers, clocks, places = map(list, zip(*self._rows, strict=True))
+        has_headers = any(headers)
+        return Batch(
+            keys,
+            values,
+            times,
+            headers if has_headers else None,
+            places,
+            clocks if with_clocks else None,
+        )
 
 
 _OF_SIDE = (1, 0)
@@ -401,6 +502,7 @@ class Unmatched:
         self._delays_ms = delays_ms
         self._first: list[int | None] = [None, None]
         self._generation: int | None = None
+        self.at_once = self._waiting.at_once
 
     def add(self, side: int, timestamp: int, key: bytes, value: bytes, headers: Headers) -> None:
         """Store a record without a partner."""

@@ -20,6 +20,7 @@ class ReadTopics(Operation):
     """Reads topics, or all topics that match a pattern."""
 
     verb = "stream"
+    keeps_places = True
 
     topics: tuple[str, ...] | re.Pattern[str]
     timestamp_extractor: TimestampExtractor | ExtractorFunction
@@ -77,6 +78,7 @@ class Repartition(Operation):
 
     verb = "repartition"
     begins_group = True
+    keeps_places = True
 
     partitions: int | None = None
     partitioner: StreamPartitioner[Any, Any] | PartitionFunction | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.packing import pack, unpack
@@ -33,6 +34,17 @@ class Waiting:
 
     def __init__(self, store: KeyValueStore[bytes, Items]) -> None:
         self._store = store
+        self._held: _Held | None = None
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Write the changes of the block together; a list that comes and goes leaves no trace."""
+        self._held = _Held()
+        try:
+            yield
+            self._write(self._held)
+        finally:
+            self._held = None
 
     @property
     def generation(self) -> int:
@@ -42,18 +54,49 @@ class Waiting:
     def add(self, timestamp: int, side: int, key: bytes, *items: bytes | None) -> None:
         """Append items to a list."""
         place = _PLACE.pack(timestamp, side) + key
+        if self._held is not None:
+            self._held.added.setdefault(place, []).extend(items)
+            return
         found = self._store.get(place) or []
         self._store.put(place, [*found, *items])
 
     def discard(self, timestamp: int, side: int, key: bytes) -> None:
         """Remove a list if it is there."""
         place = _PLACE.pack(timestamp, side) + key
-        if self._store.get(place) is not None:
+        if self._held is not None:
+            self._held.added.pop(place, None)
+            self._held.discarded.add(place)
+        elif self._store.get(place) is not None:
             self._store.put(place, None)
 
     def since(self, timestamp: int) -> Iterator[tuple[int, int, bytes, Items]]:
         """Yield time, side, key and items of each list from a time on."""
+        if self._held is not None:
+            self._write(self._held)
         with self._store.range(_PLACE.pack(timestamp, 0), None) as found:
             for place, items in found:
                 timestamp, side = _PLACE.unpack_from(place)
                 yield timestamp, side, place[_PLACE.size :], items
+
+    def _write(self, held: _Held) -> None:
+        """Write what is held."""
+        added, discarded = held.added, held.discarded
+        places = [*added, *(place for place in discarded if place not in added)]
+        changes: dict[bytes, Items | None] = {}
+        for place, found in zip(places, self._store.get_all(places), strict=True):
+            kept = [] if found is None or place in discarded else found
+            if items := [*kept, *added.get(place, ())]:
+                changes[place] = items
+            elif found is not None:
+                changes[place] = None
+        self._store.put_all(changes)
+        added.clear()
+        discarded.clear()
+
+
+class _Held:
+    """Changes that are not written yet: what was discarded, and what was added after that."""
+
+    def __init__(self) -> None:
+        self.added: dict[bytes, Items] = {}
+        self.discarded: set[bytes] = set()

@@ -46,7 +46,10 @@ from kafka_pipeline.streams.timestamps import (
 _ACCUMULATING_MS = 5
 _SHORT_SPAN = 8
 """The largest span that is cheaper record by record than as a batch."""
+_LONG_SPAN = 1_000
+"""The largest span that is cheaper together with those of other partitions, where possible."""
 _MOST_TURNS = 500
+_MOST_TOGETHER = 2_000
 _MOST_MIXED = 20_000
 
 
@@ -111,8 +114,10 @@ class GroupTask:
             and len(partitions) > 1
             and all(self._runtime.nodes.source(topic).takes_records for topic, _ in partitions)
         )
-        """Whether records go one by one where partitions take turns so often that spans are short.
-        """
+        """Whether records of several partitions are put in order at once where spans are short."""
+        together = bool(self._runtime.nodes.meeting_points)
+        self._short_span = _LONG_SPAN if together else _SHORT_SPAN
+        self._most_turns = _MOST_TOGETHER if together else _MOST_TURNS
         self._is_mixed = self._runtime.nodes.mixed is not None
         self._figures = TaskFigures()
         self._late: Counter[str] = Counter()
@@ -296,10 +301,10 @@ class GroupTask:
             if accumulator is None:
                 if self._is_mixed:
                     self._process_turns(span, _MOST_MIXED, until_s)
-                elif not self._takes_turns or span.stop - span.start > _SHORT_SPAN:
+                elif not self._takes_turns or span.stop - span.start > self._short_span:
                     self._process(span, until_s)
                 else:
-                    self._process_turns(span, _MOST_TURNS, until_s)
+                    self._process_turns(span, self._most_turns, until_s)
                 is_over = time.monotonic() >= until_s
             else:
                 is_over = self._process_accumulated(span, accumulator)

@@ -27,7 +27,8 @@ class Source:
 
     If `one_by_one`, each record goes through all nodes before the next one does, even if all of
     them take batches. `by_key` says that keys decide about partitions: records of other topics that
-    are to meet these must be partitioned in the same way.
+    are to meet these must be partitioned in the same way. If `meets_at_points`, the order among its
+    records and those of other sources matters only at a `MeetingPoint`.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Source:
     auto_offset_reset: OffsetReset
     one_by_one: bool = False
     by_key: bool = True
+    meets_at_points: bool = False
 
     parents: tuple[str, ...] = ()
 

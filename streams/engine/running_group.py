@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception, nothing_escapes
 from kafka_pipeline.streams.engine.context import RunningContext, TaskView
+from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.engine.event_loop import EventLoop
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -74,6 +75,17 @@ class RunningGroup:
             if isinstance(node, RunningProcessor) and isinstance(node.processor, MixedProcessor):
                 return node
         return None
+
+    @property
+    def meeting_points(self) -> list[MeetingPoint]:
+        """The processors at which records of sources meet, parents first.
+
+        There are none if the order of records of different sources matters elsewhere.
+        """
+        if not all(source.meets_at_points for source in self._group.sources):
+            return []
+        found = [node.processor for node in self._processors]
+        return [each for each in reversed(found) if isinstance(each, MeetingPoint)]
 
     @property
     def following_time(self) -> list[FollowsTime]:

@@ -108,6 +108,7 @@ class GroupRuntime:
         finally:
             self.mark.clear()
         self._set_marks, self._undos = self.nodes.undo_marks
+        self._meeting_points = self.nodes.meeting_points
         self._by_stream_time = self._queues[PunctuationType.STREAM_TIME]
         self._by_stream_time.skip(task_time.stream_time)
 
@@ -279,9 +280,7 @@ class GroupRuntime:
         assert self.nodes.mixed is not None
         receive = self.nodes.mixed.receive_batch
         (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
-        (failed, end), self._failed = self._failed or (None, 0), None
-        ends = (n for n, (each, i) in enumerate(turns, 1) if each is failed and i + 1 == end)
-        stop = next(ends, len(turns))
+        stop = self._turns_to_failed(turns) or len(turns)
         for set_mark in self._set_marks:
             set_mark()
         mark = len(self.outputs)
@@ -325,16 +324,75 @@ class GroupRuntime:
     def process_turns(
         self, turns: Sequence[Turn], until_s: float = inf
     ) -> tuple[int, Exception | None]:
-        """Process records one by one, up to the first rejected one; see `process`.
+        """Process records in their order, up to the first rejected one; see `process`.
 
-        Returns how many were processed, and the error of the record after them if it was rejected.
+        They go one by one unless those of different sources meet only at a `MeetingPoint`. Returns
+        how many were processed, and the error of the record after them if it was rejected.
         """
         self._mark_turns(turns)
         try:
-            return self._process_turns(turns, until_s)
+            failing = self._turns_to_failed(turns)
+            if not failing and self._meeting_points and len(turns) > _FEW_RECORDS:
+                if until_s < inf:
+                    turns = turns[: self._call_size.limit]
+                if self._process_together(turns):
+                    return len(turns), None
+                failing = len(turns)
+            count, error = self._process_turns(turns[:failing] if failing else turns, until_s)
+            if count < failing:
+                batch, index = turns[failing - 1]
+                self._failed = batch, index + 1
+            return count, error
         finally:
             self._call_began_s = None
             self.mark.clear()
+
+    def _turns_to_failed(self, turns: Sequence[Turn]) -> int:
+        """Return how many of these records are up to the end of those that failed together."""
+        (failed, end), self._failed = self._failed or (None, 0), None
+        ends = (n for n, (each, i) in enumerate(turns, 1) if each is failed and i + 1 == end)
+        return next(ends, 0)
+
+    def _process_together(self, turns: Sequence[Turn]) -> bool:
+        """Process records of several sources as a batch of each; undo that if one of them fails."""
+        (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
+        parts: dict[int, tuple[RecordBatch, int, list[int]]] = {}
+        for place, (batch, index) in enumerate(turns):
+            parts.setdefault(id(batch), (batch, index, []))[2].append(place)
+        for set_mark in self._set_marks:
+            set_mark()
+        mark = len(self.outputs)
+        self.time = first.timestamps[at]
+        self.task_time.reach(self.time)
+        last = at + len(parts[id(first)][2]) - 1
+        self._called = (first.topic, first.partition, first.offsets[at], first.offsets[last])
+        began_s = self._call_began_s = monotonic()
+        try:
+            self._receive_parts(parts.values())
+        except (EngineError, PipelineError):
+            raise
+        except BaseException as raised:
+            as_exception(raised)
+            for point in self._meeting_points:
+                point.give_up()
+            self._undo(mark)
+            return False
+        self._call_size.learn(len(turns), monotonic() - began_s)
+        return True
+
+    def _receive_parts(self, parts: Iterable[tuple[RecordBatch, int, list[int]]]) -> None:
+        """Pass on records of each source: a batch, its first index, and their places in order."""
+        for point in self._meeting_points:
+            point.begin()
+        for batch, start, places in parts:
+            source = self.nodes.source(batch.topic)
+            columns = source.columns(batch, start, start + len(places))
+            columns.offsets = places
+            self.time_limit.checked = columns.timestamps
+            for receive_batch in source.batch_receivers:
+                receive_batch(columns)
+        for point in self._meeting_points:
+            point.end()
 
     def _process_turns(self, turns: Iterable[Turn], until_s: float) -> tuple[int, Exception | None]:
         set_marks, outputs, task_time = self._set_marks, self.outputs, self.task_time

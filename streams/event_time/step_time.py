@@ -6,6 +6,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -272,6 +273,13 @@ class JoinTime:
             self._store.put(_JOIN_KEY, now)
             self._now = now
         return self._now
+
+    def moves(self, times: Sequence[int]) -> list[int]:
+        """Return the time after each of some records, without counting them."""
+        now = self.now
+        if not self._task.follows_records:
+            return [now] * len(times)
+        return list(accumulate(times, max, initial=now))[1:]
 
     @property
     def now(self) -> int:

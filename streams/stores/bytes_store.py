@@ -168,14 +168,15 @@ class BytesStore(ABC):
 
     def put_many(self, changes: Changes) -> None:
         """Do what `put` does for each change; the caller must not use `changes` afterwards."""
-        if self._order is not None:
-            for key, value in changes.items():
-                self.put(key, value)
-            return
         self.require_open()
         if self._readers.open:
             self._readers.read_all()
-        self._undo.append((changes, list(map(self.uncommitted.get, changes, repeat(_ABSENT)))))
+        formers = list(map(self.uncommitted.get, changes, repeat(_ABSENT)))
+        self._undo.append((changes, formers))
+        if self._order is not None:
+            for key, former in zip(changes, formers, strict=True):
+                if former is _ABSENT:
+                    self._order.add(self._local(key))
         self.uncommitted.update(changes)
         if self._timestamp_of is not None:
             latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)

@@ -62,9 +62,14 @@ class SegmentedStore(Expiring, Generic[K, V]):
         return self._store.max_timestamp
 
     @property
-    def _live_from(self) -> int:
+    def live_from(self) -> int:
         """The first time that has not expired."""
         return max(0, self._store.expiry_time - self.retention_ms + 1)
+
+    @property
+    def expires_by_puts(self) -> bool:
+        """Whether entries expire by what is put, and not by the time of a step."""
+        return self._bytes.horizon is None
 
     def _is_late(self, time: int) -> bool:
         """Return whether an entry comes too late to be put, and count it."""
@@ -95,7 +100,7 @@ class SegmentedStore(Expiring, Generic[K, V]):
         reverse: bool,
     ) -> list[StoreIterator[Entry]]:
         """Return the entries of a range of keys in each segment of a range of times."""
-        first = max(time_from, self._live_from) // self._segment_ms
+        first = max(time_from, self.live_from) // self._segment_ms
         last = min(time_to, self._store.max_timestamp) // self._segment_ms
         if not low and high is None:
             # Those of all keys follow one another, however many segments there may be in between.

@@ -43,7 +43,7 @@ class SessionStore(SegmentedStore[K, V]):
     def remove(self, session: Windowed[K]) -> None:
         """Remove a session; it is not an error if the session does not exist or has expired."""
         key = self._stored(session)
-        if session.window.end >= self._live_from:
+        if session.window.end >= self.live_from:
             self._store.put(key, None)
 
     def fetch_session(self, key: K, start: int, end: int) -> V | None:
@@ -51,7 +51,7 @@ class SessionStore(SegmentedStore[K, V]):
         if key is None:
             null_key(self.name)
         check_bounds(self.name, start, end)
-        if not self._live_from <= end <= self._store.max_timestamp or start < 0 or start > end:
+        if not self.live_from <= end <= self._store.max_timestamp or start < 0 or start > end:
             return None
         data = self._store.get(session_key(self._write_key(key), start, end))
         return None if data is None else self._read(data)
@@ -82,25 +82,22 @@ class SessionStore(SegmentedStore[K, V]):
         """Return a key's sessions with `end >= earliest_end` and `start <= latest_start`."""
         return self._find(key, earliest_end, latest_start, reverse=False)
 
-    def find_list(
+    def find_sessions_list(
         self, key: K, earliest_end: int, latest_start: int
     ) -> list[tuple[Windowed[K], V]]:
         """Return what `find_sessions` returns, as a list: faster if all of it is needed."""
         if key is None:
             null_key(self.name)
         check_bounds(self.name, earliest_end, latest_start)
-        first, last = max(earliest_end, self._live_from), self._store.max_timestamp
+        first, last = max(earliest_end, self.live_from), self._store.max_timestamp
         if first > last:
             return []
         data, read = self._write_key(key), self._read
-        key_end = SEGMENT_BYTES + len(data)
-        size = key_end + SESSION_BYTES
         return [
-            (Windowed(key, Window(start, session_end(stored))), read(value))
+            (Windowed(key, Window(session_start(stored), session_end(stored))), read(value))
             for stored, value in self._entries_of_key(data, first, last)
-            if len(stored) == size
-            and stored[SEGMENT_BYTES:key_end] == data
-            and (start := session_start(stored)) <= latest_start
+            if stored[SEGMENT_BYTES:-SESSION_BYTES] == data
+            and session_start(stored) <= latest_start
         ]
 
     def backward_find_sessions(
@@ -114,9 +111,9 @@ class SessionStore(SegmentedStore[K, V]):
 
         It is known for as long as expired sessions linger.
         """
-        if earliest_end >= self._live_from:
+        if earliest_end >= self.live_from:
             return False
-        data, first, last = self._write_key(key), max(earliest_end, 0), self._live_from - 1
+        data, first, last = self._write_key(key), max(earliest_end, 0), self.live_from - 1
         return any(
             first <= session_end(stored) <= last
             and session_start(stored) <= latest_start
@@ -166,7 +163,7 @@ class SessionStore(SegmentedStore[K, V]):
             null_key(self.name)
         check_bounds(self.name, earliest_end, latest_start)
         data = self._write_key(key)
-        live_from = max(earliest_end, self._live_from)
+        live_from = max(earliest_end, self.live_from)
         value_of = self._read
 
         def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
@@ -186,7 +183,7 @@ class SessionStore(SegmentedStore[K, V]):
         reverse: bool,
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         check_bounds(self.name, *ends, latest_start)
-        live_from, latest_end = max(ends[0], self._live_from), ends[1]
+        live_from, latest_end = max(ends[0], self.live_from), ends[1]
         key_of, value_of = self._read_key, self._read
 
         def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:

@@ -66,8 +66,21 @@ class WindowStore(SegmentedStore[K, V]):
             written = None if value is None else self._write(value)
             self._store.put(window_key(data, window_start), written)
         elif value is not None:
-            number = self._next_number(data, window_start)
-            self._store.put(window_key(data, window_start, number), self._write(value))
+            self._put_duplicate(data, window_start, self._write(value))
+
+    def put_one_serialized(self, key: bytes, window_start: int, value: bytes) -> None:
+        """Do what `put` does with duplicates, for bytes; for the built-in types."""
+        check_time(self.name, window_start)
+        if not self._is_late(window_start):
+            self._put_duplicate(key, window_start, value)
+
+    def _put_duplicate(self, key: bytes, start: int, value: bytes) -> None:
+        number = 0
+        # Nothing is ever deleted before it expires, so the first one is there if any is.
+        first = window_key(key, start)
+        if start <= self._store.max_timestamp and self._store.get(first) is not None:
+            number = self.next_number(key, start)
+        self._store.put(window_key(key, start, number), value)
 
     def fetch_window(self, key: K, window_start: int) -> V | None:
         """Return the value of one window, or `None`; of duplicates, the one put last."""
@@ -77,7 +90,7 @@ class WindowStore(SegmentedStore[K, V]):
             with self.backward_fetch(key, window_start, window_start) as found:
                 return next((value for _, value in found), None)
         check_bounds(self.name, window_start)
-        if not self._live_from <= window_start <= self._store.max_timestamp:
+        if not self.live_from <= window_start <= self._store.max_timestamp:
             return None
         data = self._store.get(window_key(self._write_key(key), window_start))
         return None if data is None else self._read(data)
@@ -106,16 +119,21 @@ class WindowStore(SegmentedStore[K, V]):
         if key is None:
             null_key(self.name)
         check_bounds(self.name, time_from, time_to)
-        first, last = max(time_from, self._live_from), min(time_to, self._store.max_timestamp)
+        read = self._read
+        found = self.fetch_serialized(self._write_key(key), time_from, time_to)
+        return [(start, read(value)) for start, value in found]
+
+    def fetch_serialized(self, key: bytes, time_from: int, time_to: int) -> list[tuple[int, bytes]]:
+        """Do what `fetch_list` does, for bytes and any bounds; for the built-in types."""
+        first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
         if first > last:
             return []
-        data, read = self._write_key(key), self._read
-        key_end = len(data) + SEGMENT_BYTES
+        key_end = len(key) + SEGMENT_BYTES
         size = key_end + WINDOW_BYTES
         return [
-            (int.from_bytes(stored[key_end:-4], "big"), read(value))
-            for stored, value in self._entries_of_key(data, first, last)
-            if len(stored) == size and stored[SEGMENT_BYTES:key_end] == data
+            (int.from_bytes(stored[key_end:-4], "big"), value)
+            for stored, value in self._entries_of_key(key, first, last)
+            if len(stored) == size and stored[SEGMENT_BYTES:key_end] == key
         ]
 
     def backward_fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
@@ -159,7 +177,7 @@ class WindowStore(SegmentedStore[K, V]):
             null_key(self.name)
         check_bounds(self.name, time_from, time_to)
         data = self._write_key(key)
-        live_from = max(time_from, self._live_from)
+        live_from = max(time_from, self.live_from)
         value_of = self._read
 
         def read(entries: Iterator[Entry]) -> Iterator[tuple[int, V]]:
@@ -175,7 +193,7 @@ class WindowStore(SegmentedStore[K, V]):
     ) -> StoreIterator[tuple[Windowed[K], V]]:
         check_bounds(self.name, time_from, time_to)
         low, high = self._key_bounds(key_from, key_to)
-        live_from, window_of = max(time_from, self._live_from), self.window
+        live_from, window_of = max(time_from, self.live_from), self.window
         key_of, value_of = self._read_key, self._read
 
         def read(entries: Iterator[Entry]) -> Iterator[tuple[Windowed[K], V]]:
@@ -186,11 +204,9 @@ class WindowStore(SegmentedStore[K, V]):
 
         return read_entries(self._scan_of_range(low, high, live_from, time_to, reverse), read)
 
-    def _next_number(self, key: bytes, start: int) -> int:
+    def next_number(self, key: bytes, start: int) -> int:
         """Return the number of the next duplicate: one more than the last one."""
-        if start > self._store.max_timestamp or self._store.get(window_key(key, start)) is None:
-            return 0  # nothing is ever deleted before it expires
         size = SEGMENT_BYTES + len(key) + WINDOW_BYTES
         found = self._entries_of_key(key, start, start)
         numbers = [int.from_bytes(each[-4:], "big") for each, _ in found if len(each) == size]
-        return numbers[-1] + 1
+        return max(numbers, default=-1) + 1

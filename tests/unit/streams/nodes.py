@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -195,9 +195,13 @@ class Nodes:
         output_topics: OutputTopics | None = None,
         partition: int = 0,
         stores: dict[str, BytesStore] | None = None,
+        *,
+        follows_records: bool = True,
     ) -> None:
         self.clock = Clock()
         self.stores = stores or in_memory(group)
+        task_time = TaskTime([])
+        task_time.follows_records = follows_records
         self.runtime = GroupRuntime(
             group,
             TaskEnvironment(
@@ -208,7 +212,7 @@ class Nodes:
                 output_topics=output_topics or OutputTopics(),
                 clock_ms=self.clock,
             ),
-            TaskTime([]),
+            task_time,
         )
 
     def process(self, batch: RecordBatch) -> list[Rejection]:
@@ -302,6 +306,19 @@ def sent(outputs: Sequence[Output]) -> list[Sent]:
             topic, key, value, partition, *_ = output
             records.append((topic, key, value, partition))
     return records
+
+
+def expanded(output: Output) -> Iterator[tuple[Any, ...]]:
+    """Return the records of an output, or what was dropped."""
+    if isinstance(output, OutputColumns):
+        headers = output.headers or [None] * len(output.keys)
+        rows = zip(output.keys, output.values, output.timestamps, headers, strict=True)
+        yield from ((output.topic, *row) for row in rows)
+    elif isinstance(output, Dropped):
+        yield "dropped", output.reason
+    else:
+        topic, key, value, _, timestamp, sent_headers = output
+        yield topic, key, value, timestamp, sent_headers or None
 
 
 def without_place(output: Output) -> OutputRecord:

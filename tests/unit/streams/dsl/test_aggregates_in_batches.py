@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import pytest
@@ -15,9 +15,8 @@ from kafka_pipeline import StreamsBuilder, agg, serdes, value, windows
 from kafka_pipeline.common.pipelines.specs import EmitTime
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
-from kafka_pipeline.streams.engine.outputs import Dropped, Output, OutputColumns
 from tests.unit.streams.dsl.running import builder
-from tests.unit.streams.nodes import Nodes, content
+from tests.unit.streams.nodes import Nodes, content, expanded
 
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]] | None]
 
@@ -94,19 +93,6 @@ def batch_of(rows: Sequence[Row], first: int) -> RecordBatch:
     keys, values, times, headers = (list(column) for column in zip(*rows, strict=True))
     offsets = list(range(first, first + len(rows)))
     return RecordBatch("in", 0, keys, values, times, offsets, headers if any(headers) else None)
-
-
-def expanded(output: Output) -> Iterator[tuple[Any, ...]]:
-    """Return the records of an output, or what was dropped."""
-    if isinstance(output, OutputColumns):
-        headers = output.headers or [None] * len(output.keys)
-        rows = zip(output.keys, output.values, output.timestamps, headers, strict=True)
-        yield from ((output.topic, *row) for row in rows)
-    elif isinstance(output, Dropped):
-        yield "dropped", output.reason
-    else:
-        topic, key, value, _, timestamp, sent_headers = output
-        yield topic, key, value, timestamp, sent_headers or None
 
 
 def results(node_group: NodeGroup, rows: Sequence[Row], size: int) -> dict[str, Any]:

@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[Any, Callable[[Any], object], str]] = {
     ),
     "a fraction of the end of sessions, for a list": (
         SESSIONS,
-        lambda store: store.find_list("k", 1.5, 9),
+        lambda store: store.find_sessions_list("k", 1.5, 9),
         "looks for times that are whole numbers, in ms, not a float",
     ),
     "a fraction of the end of sessions of all keys": (

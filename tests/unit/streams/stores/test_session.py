@@ -64,9 +64,9 @@ def test_sessions_are_found_by_earliest_end_and_latest_start(
     pairs: Found = [(session("a", *windows[number - 1]), number) for number in wanted]
     with sessions.find_sessions("a", earliest_end, latest_start) as found:
         assert list(found) == pairs
+    assert sessions.find_sessions_list("a", earliest_end, latest_start) == pairs
     with sessions.backward_find_sessions("a", earliest_end, latest_start) as found:
         assert list(found) == pairs[::-1]
-    assert sessions.find_list("a", earliest_end, latest_start) == pairs
 
 
 def test_sessions_to_merge_are_those_that_touch(sessions: SessionStore[str, int]) -> None:
@@ -151,6 +151,7 @@ def test_removed_sessions_are_not_found(sessions: SessionStore[str, int], is_by_
     else:
         sessions.remove(session("a", 0, 1000))
     assert list(sessions.find_sessions("a", 0, 1000)) == []
+    assert sessions.find_sessions_list("a", 0, 1000) == []
     assert sessions.fetch_session("a", 0, 1000) is None
     assert [value for _, value in sessions.fetch("a")] == [2]
 
@@ -194,6 +195,7 @@ def test_session_expires_a_retention_after_its_end(sessions: SessionStore[str, i
     assert {value for _, value in sessions.fetch_range("a", "b")} == {2, 3, 4, 5}
     assert sessions.fetch_session("a", 0, 0) is None
     assert [value for _, value in sessions.find_sessions("a", 0, MAX)] == [3]
+    assert [value for _, value in sessions.find_sessions_list("a", 0, MAX)] == [3]
     assert [value for _, value in sessions.find_sessions_by_end(0, 10)] == [2]
 
 
@@ -218,8 +220,6 @@ def test_sessions_that_expired_are_not_found_by_any_bounds(
     assert [value for _, value in found] == [2]
     long_ago = (now - 5 * RETENTION, now - 4 * RETENTION)
     assert list(sessions.backward_find_sessions("p", *long_ago)) == []
-    assert [value for _, value in sessions.find_list("p", now - 2 * RETENTION, now)] == [2]
-    assert sessions.find_list("p", *long_ago) == []
     assert list(sessions.find_sessions_in_range("p", "r", *long_ago)) == []
     for bounds in ((now - RETENTION, now - RETENTION // 2), (now - 2 * RETENTION, now - RETENTION)):
         values = {value for _, value in sessions.find_sessions_in_range("p", "r", *bounds)}
@@ -285,7 +285,7 @@ def test_iterators_are_closed_with_the_store(
         lambda store: store.fetch(None),
         lambda store: store.fetch_session(None, 0, 1),
         lambda store: store.find_sessions(None, 0, 1),
-        lambda store: store.find_list(None, 0, 1),
+        lambda store: store.find_sessions_list(None, 0, 1),
         lambda store: store.put(session("a", -1, 1), 1),
         lambda store: store.put(session("a", 0, MAX + 1), 1),
         lambda store: store.put(session("a", 2, 1), 1),
