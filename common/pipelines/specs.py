@@ -71,6 +71,13 @@ class Serdes(Strict, frozen=True, kw_only=True):
     out_value: str = BYTES
 
 
+class RecordSerdes(Strict, frozen=True, kw_only=True):
+    """The names of the serdes of records in a topic; several ones are joined by ` or `."""
+
+    key: str
+    value: str
+
+
 class StoreSpec(Strict, frozen=True, kw_only=True):
     """A store of a user's class; times, in ms, are `None` for store types without them."""
 
@@ -395,13 +402,15 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
     """A node group of the topology that a function builds.
 
     `group` is "" for the topology as a whole. `internal` maps the internal topics that the group
-    reads to their partition counts, or `None`. `followed` maps global stores to their topics in
-    Kafka.
+    reads to their partition counts, or `None`. `serdes` has those of the internal topics that it
+    reads or writes; versions that an earlier engine has written lack them. `followed` maps global
+    stores to their topics in Kafka.
     """
 
     type = "topology"
     group: Name = ""
     internal: Mapping[Name, Positive | None] = {}
+    serdes: Mapping[Name, RecordSerdes] = {}
     followed: Mapping[Name, Name] = {}
     patterns: tuple[PatternSpec, ...] = ()
 
