@@ -79,7 +79,11 @@ class RecordSerdes(Strict, frozen=True, kw_only=True):
 
 
 class StoreSpec(Strict, frozen=True, kw_only=True):
-    """A store of a user's class; times, in ms, are `None` for store types without them."""
+    """A store of a user's class; times, in ms, are `None` for store types without them.
+
+    `upgrade` is a reference to a function that brings values of former formats to `format`, and
+    `former` has the serdes of formats 1, 2 and so on; without any, all have `value`.
+    """
 
     name: Name
     type: StoreType = "key_value"
@@ -90,6 +94,9 @@ class StoreSpec(Strict, frozen=True, kw_only=True):
     retention_ms: Count | None = None
     window_size_ms: Count | None = None
     history_retention_ms: Count | None = None
+    format: Positive = 1
+    upgrade: str = ""
+    former: tuple[str, ...] = ()
 
 
 class AsyncSpec(Strict, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode
 from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
@@ -27,7 +27,6 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     BUFFERED_RECORDS,
-    CODE_PATTERN,
     ID,
     MAX_DEAD_LETTERS,
     MAX_PROCESS_TIME,
