@@ -53,7 +53,10 @@ def overview(found: Plan, current: PipelineVersion | None) -> RenderableType:
     if found.arcs:
         parts += ["", Text("Drained first, while their writers are held:")]
         parts += [
-            Text(f"  {arc.topic}, read by {arc.reader}, written by {', '.join(arc.writers)}")
+            Text(
+                f"  {arc.topic}, read by {arc.reader}, written by {', '.join(arc.writers)}"
+                + (f"\n        {arc.change}" if arc.change else "")
+            )
             for arc in found.arcs
         ]
     if found.losses:

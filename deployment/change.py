@@ -9,21 +9,24 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.deployment.plan import Arc, arcs_taken_away
+from kafka_pipeline.deployment.plan import Arc, arcs_to_drain
 
 
 class VersionChange:
     """What is to be done before the next version of a pipeline may run, or all of it rests.
 
-    An arc that is taken away is drained first: its writers stop, then its reader processes what is
-    left. A writer that reads such an arc itself stops once that is drained. All else runs on.
+    An arc that is taken away, or gets other records, is drained first: its writers stop, then its
+    reader processes what is left. A writer that reads such an arc itself stops once that is
+    drained. If the arc stays, its reader stops then, too: what the new version writes there must
+    not be read by the old one. All else runs on.
 
     None of this is remembered: another JobManager finds the same.
     """
 
     def __init__(self, before: Pipeline, after: Pipeline) -> None:
-        self._arcs = tuple(arcs_taken_away(before, after))
-        self._stopping = {writer for arc in self._arcs for writer in arc.writers}
+        self._arcs = tuple(arcs_to_drain(before, after))
+        self._switching = {arc.reader for arc in self._arcs if arc.change}
+        self._stopping = self._switching.union(*(arc.writers for arc in self._arcs))
         self._drained: set[str] = set()
 
     @classmethod
@@ -38,7 +41,7 @@ class VersionChange:
 
     @property
     def left(self) -> tuple[Arc, ...]:
-        """The arcs that are not known to be drained; once there are none, `after` may run."""
+        """The arcs that are not known to be drained."""
         return tuple(arc for arc in self._arcs if arc.topic not in self._drained)
 
     @property
@@ -51,6 +54,22 @@ class VersionChange:
         """Return the arcs left to which nobody writes, given the processors that still run."""
         silent = self.held.difference(running)
         return tuple(arc for arc in self.left if silent.issuperset(arc.writers))
+
+    def to_silence(self, running: Collection[str]) -> frozenset[str]:
+        """Return the readers that must not read any more, given the processors that still run.
+
+        Once all arcs are drained and these are known to be silent, `after` may run.
+        """
+        return frozenset() if self.left else frozenset(self._switching.difference(running))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `after` may run."""
+        return not self.left and not self._switching
+
+    def silenced(self, processor: str) -> None:
+        """Note that no task of a processor that ran before can commit again."""
+        self._switching.discard(processor)
 
     def drained(self, topic: str) -> None:
         """Note that the reader of an arc has processed all of it, and nobody can write to it."""

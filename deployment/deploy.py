@@ -91,7 +91,7 @@ def deploy(
         logger.info("topics are ready", created=created)
         version = new_version(deployment, proposal)
         number = version.number
-        # Records that are left in arcs which are taken away are processed first.
+        # Records that are left in arcs which go, or get others, are processed first.
         first = current.number if current and found.arcs else number
         wish = deployment.wish or Wish(version=number)
         trial = _trial(proposal.pipeline, deployment, confirm_within_s)

@@ -15,6 +15,7 @@ from kafka_pipeline.common.pipelines.specs import SparkSpec, TopologySpec
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.deployment.record_forms import changed_forms
 from kafka_pipeline.deployment.renames import renames, with_new_ids
 from kafka_pipeline.deployment.store_contents import (
     StateEffect,
@@ -70,19 +71,24 @@ class NewInput:
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """A topic between processors that is taken away, those that write it, and its reader."""
+    """A topic between processors that is to be drained, those that write it, and its reader.
+
+    It is taken away, unless a `change` of its records is the reason, in words.
+    """
 
     topic: str
     writers: tuple[str, ...]
     reader: str
+    change: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The difference between the pipeline that runs, if one does, and another one.
 
-    `losses` are sentences: what is taken away, which needs consent. `arcs` are taken away, too;
-    what is left in them is processed first. `lost` is the state that begins empty.
+    `losses` are sentences: what is taken away, which needs consent. `arcs` are taken away, too, or
+    get other records; what is left in them is processed first. `lost` is the state that begins
+    empty. `misread` says, by processor, what it would misread, as nobody can drain it.
     """
 
     tasks: Mapping[TaskId, Effect] = field(hash=False)
@@ -98,11 +104,12 @@ class Plan:
     renamed: Mapping[str, str] = field(hash=False)
     """Former ids by new ones, of processors whose state and offsets are taken along."""
     lost: Lost = NOTHING_LOST
+    misread: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def impossible(self) -> dict[str, str]:
-        """Why processors cannot use the state that they have, by processor."""
-        found: dict[str, dict[str, None]] = {}
+        """Why processors cannot use what they have in state or in arcs, by processor."""
+        found = {processor: {reason: None} for processor, reason in self.misread.items()}
         for store in self.stores:
             if store.effect is StateEffect.IMPOSSIBLE:
                 found.setdefault(store.processor, {})[store.reason] = None
@@ -151,6 +158,7 @@ class Plan:
             "renamed": dict(self.renamed),
             "losses": list(self.losses),
             "arcs_to_drain": [arc.topic for arc in self.arcs],
+            "arcs_changed": {arc.topic: arc.change for arc in self.arcs if arc.change},
         }
 
 
@@ -184,9 +192,10 @@ def plan(
         stores=tuple(_stores(before, after, existing, verdicts, given_up.stores, rebuilt)),
         inputs=tuple(_new_inputs(before, after)),
         losses=tuple(_losses(before, after)) if before else (),
-        arcs=tuple(arcs_taken_away(before, after)) if before else (),
+        arcs=tuple(arcs_to_drain(before, after)) if before else (),
         renamed=renamed,
         lost=given_up,
+        misread=_misread(before, after, lost) if before else {},
     )
 
 
@@ -248,32 +257,45 @@ def _entry(processor: PipelineProcessor) -> str:
     return processor.id
 
 
-def arcs_taken_away(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
-    """Yield the arcs whose reader is to be gone, in the order of the graph.
+def arcs_to_drain(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
+    """Yield the arcs whose reader is to be gone, or whose records change, in the graph's order.
 
     Arcs of a loop, by which node groups of a topology answer each other, are left out: its members
     stop together, and what is in it is not processed.
     """
-    for arc, is_in_loop in _arcs_that_go(before, after):
+    for arc, is_in_loop in _arcs_that_change(before, after):
         if not is_in_loop:
             yield arc
 
 
-def _arcs_that_go(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, bool]]:
-    """Yield the arcs whose reader is to be gone, and whether each is part of a loop."""
-    stay = after.arcs
+def _arcs_that_change(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, bool]]:
+    """Yield the arcs that go or get other records, and whether each is part of a loop."""
+    stay, changed = after.arcs, changed_forms(before, after)
     writers: dict[str, list[str]] = {}
     for processor in before.processors:
         for topic in before.out_topics(processor):
             writers.setdefault(topic, []).append(processor.id)
-    arcs = [Arc(t, tuple(writers.get(t, ())), reader) for t, reader in before.arcs.items()]
+    arcs = [
+        Arc(topic, tuple(writers.get(topic, ())), reader, changed.get(topic, ""))
+        for topic, reader in before.arcs.items()
+    ]
     targets: dict[str, set[str]] = {}
     for arc in arcs:
         for writer in arc.writers:
             targets.setdefault(writer, set()).add(arc.reader)
     for arc in arcs:
-        if stay.get(arc.topic) != arc.reader:
+        if arc.change or stay.get(arc.topic) != arc.reader:
             yield arc, not reached(arc.reader, targets).isdisjoint(arc.writers)
+
+
+def _misread(before: Pipeline, after: Pipeline, lost: Collection[str]) -> dict[str, str]:
+    """Return what readers of loops would misread, by processor; what is lost begins empty."""
+    return {
+        arc.reader: f"what waits in {arc.topic} cannot be drained, as processors that send to each "
+        f"other write it, and would be misread: {arc.change}"
+        for arc, is_in_loop in _arcs_that_change(before, after)
+        if is_in_loop and arc.change and arc.reader not in lost
+    }
 
 
 def reached(start: str, targets: Mapping[str, Collection[str]]) -> set[str]:
@@ -367,8 +389,8 @@ def _losses(before: Pipeline, after: Pipeline) -> Iterator[str]:
         for name, topic in state.items():
             if topic not in topics:
                 yield f'"{processor.id}" no longer keeps the store "{name}" (topic {topic})'
-    for arc, is_in_loop in _arcs_that_go(before, after):
-        if is_in_loop:
+    for arc, is_in_loop in _arcs_that_change(before, after):
+        if is_in_loop and not arc.change:
             members = ", ".join(f'"{id_}"' for id_ in dict.fromkeys((*arc.writers, arc.reader)))
             yield f"what is in {arc.topic} is not processed: {members} send to each other"
 

@@ -53,7 +53,7 @@ _UNKNOWN = (
 def content_verdicts(
     before: Pipeline | None, after: Pipeline
 ) -> Iterator[tuple[StateName, Verdict]]:
-    """Yield the stores that cannot go on with the state of those with the same name, or may not.
+    """Yield the stores about whose state there is something to say, of those with the same name.
 
     A new retention or grace period, and a move to disk or to memory, change nothing about them.
     """
@@ -72,6 +72,15 @@ def content_verdicts(
                     yield (processor.id, name), Verdict(StateEffect.KEPT, _UNKNOWN)
             elif changed := _difference(kept, content):
                 yield (processor.id, name), Verdict(StateEffect.IMPOSSIBLE, changed)
+            elif kept.format < content.format:
+                yield (
+                    (processor.id, name),
+                    Verdict(
+                        StateEffect.CONVERTED,
+                        f"values are upgraded from format {kept.format} to {content.format} as "
+                        "they are read",
+                    ),
+                )
 
 
 def _contents(processor: PipelineProcessor) -> dict[str, StoreContent | None]:
@@ -80,7 +89,7 @@ def _contents(processor: PipelineProcessor) -> dict[str, StoreContent | None]:
     spec = processor.spec
     if isinstance(spec, ClassSpec):
         for store in spec.stores:
-            if store.name in found:
+            if store.name in found and found[store.name] is None:
                 size_ms = store.window_size_ms
                 found[store.name] = StoreContent(
                     family=store.type.replace("_", "-"),
@@ -97,10 +106,33 @@ def _difference(kept: StoreContent, wanted: StoreContent) -> str:
         ("is a", kept.family, wanted.family),
         ("has windows", kept.windows, wanted.windows),
         ("has keys by the serde", kept.key, wanted.key),
-        ("has values by the serde", kept.value, wanted.value),
     )
-    return "; ".join(
+    differences = [
         f"it {what} {before}, and now {now} is wanted"
         for what, before, now in compared
         if before != now and (what != "has windows" or kept.family == wanted.family)
-    )
+    ]
+    return "; ".join((*differences, *_format_differences(kept, wanted)))
+
+
+def _format_differences(kept: StoreContent, wanted: StoreContent) -> Iterator[str]:
+    """Yield why the values that may be there cannot be read, in words."""
+    now = wanted.format
+    if kept.format > now:
+        yield (
+            f"its values have format {kept.format}, and now {now} is wanted: give it format "
+            f"{kept.format} or a later one, or restore a savepoint from before"
+        )
+        return
+    read = wanted.formats
+    for number, serde in kept.formats.items():
+        of_format = f" of format {number}" if now > 1 else ""
+        if number not in read:
+            yield (
+                f"it may have values of format {number}, and now {now} is wanted without an "
+                "`upgrade`"
+            )
+        elif read[number] != serde:
+            yield (
+                f"it has values{of_format} by the serde {serde}, and now {read[number]} is wanted"
+            )

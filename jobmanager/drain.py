@@ -39,20 +39,28 @@ class DrainWatch:
         self._left: dict[str, int] = {}
         self._changing = threading.Lock()
         self._wanted: tuple[Arc, ...] = ()
+        self._to_silence: frozenset[str] = frozenset()
         self._found: list[str] = []
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name="drain", daemon=True).start()
 
-    def look_at(self, arcs: Collection[Arc]) -> None:
-        """Say which arcs to watch from now on; does not block."""
+    def look_at(self, arcs: Collection[Arc], to_silence: Collection[str] = ()) -> None:
+        """Say which arcs to watch from now on, and which processors to fence; does not block."""
         with self._changing:
             self._wanted = tuple(arcs)
+            self._to_silence = frozenset(to_silence)
 
     def take_drained(self) -> list[str]:
         """Return the topics that were found drained since the last call."""
         with self._changing:
             found, self._found = self._found, []
         return found
+
+    @property
+    def silenced(self) -> frozenset[str]:
+        """The processors that are fenced."""
+        with self._changing:
+            return frozenset(self._fenced)
 
     @property
     def left(self) -> dict[str, int]:
@@ -68,6 +76,14 @@ class DrainWatch:
         while not self._stopped.wait(LOOK_INTERVAL_S):
             with self._changing:
                 arcs = [arc for arc in self._wanted if self._left.get(arc.topic) != 0]
+                to_silence = self._to_silence
+            for processor in to_silence:
+                try:
+                    self._fence(processor)
+                except (EngineError, PipelineError) as error:
+                    logger.warning(
+                        "tasks cannot be fenced now", processor=processor, reason=str(error)
+                    )
             for arc in arcs:
                 try:
                     for writer in arc.writers:
@@ -95,4 +111,5 @@ class DrainWatch:
                 CommandWriter(self._config, task)
             except FencedError:
                 logger.info("another JobManager fences the same tasks", processor=processor)
-        self._fenced.add(processor)
+        with self._changing:
+            self._fenced.add(processor)

@@ -29,7 +29,7 @@ from kafka_pipeline.deployment.desired_state import (
     Wish,
 )
 from kafka_pipeline.deployment.pipeline_topic import DeploymentEditor, DeploymentReader
-from kafka_pipeline.deployment.plan import arcs_taken_away
+from kafka_pipeline.deployment.plan import arcs_to_drain
 from kafka_pipeline.jobmanager.drain import DrainWatch
 from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.purge import ArcPurger
@@ -206,13 +206,15 @@ class Rollout:
         if self._drain is None:
             self._drain = DrainWatch(self._config, self._version.pipeline)
         running = {task.processor for task in state.running(change.held)}
-        self._drain.look_at(change.drainable(running))
+        self._drain.look_at(change.drainable(running), change.to_silence(running))
+        for processor in change.to_silence(running) & self._drain.silenced:
+            change.silenced(processor)
         for topic in self._drain.take_drained():
             logger.info("an arc is drained", arc=topic)
             change.drained(topic)
         self._look_for_failed(change, state, self._drain.left)
         assert self._seen is not None
-        if not change.left and self._seen.next is not None:
+        if change.is_complete and self._seen.next is not None:
             number = self._seen.next
             self._write(
                 "the change cannot be completed now",
@@ -345,7 +347,7 @@ def _taken_back(deployment: Deployment, wish: Wish, reason: str) -> _Written:
     )
     version = new_version(deployment, Proposal(before.pipeline, before.text))
     version = replace(version, takes_back=back)
-    if any(arcs_taken_away(failed.pipeline, before.pipeline)):
-        # Records that are left in arcs which are taken away are processed first.
+    if any(arcs_to_drain(failed.pipeline, before.pipeline)):
+        # Records that are left in arcs which go, or get others, are processed first.
         return wish.of(failed.number, version.number), version
     return wish.of(version.number).running(version), version

@@ -263,12 +263,16 @@ class StateClient:
 
 
 def shown(row: Mapping[str, Any], name: str, most: int) -> str:
-    """Return the `key` or the `value` of an entry in one line of `most` characters."""
+    """Return the `key` or the `value` of an entry in one line of `most` characters.
+
+    A value of a former format is followed by that.
+    """
+    of_format = f" (format {row['format']})" if name == "value" and "format" in row else ""
     if f"{name}_hex" in row:
-        return shorten(f"0x{row[f'{name}_hex']}", most)
+        return shorten(f"0x{row[f'{name}_hex']}", most) + of_format
     value = row[f"{name}_text"] if f"{name}_text" in row else row[name]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return printable(shorten(text, most))
+    return printable(shorten(text, most)) + of_format
 
 
 def _candidates(status: ClusterStatus, task: TaskId) -> list[TaskInfo]:

@@ -44,6 +44,22 @@ class StateStoreError(StreamsError):
     """A store was misused: after `close`, with a null key, or with an invalid range."""
 
 
+class UpgradeError(StreamsError):
+    """The upgrade of a store's value failed; its error is the cause. `on_error` says what happens.
+
+    The message names the store, the formats and the key.
+    """
+
+
+def not_upgraded(error: Exception, words: str, key: bytes) -> UpgradeError:
+    """Return the `UpgradeError` for what an upgrade has raised; `words` name the store."""
+    kind, shown = type(error).__name__, words_of(error, with_values=False)
+    return UpgradeError(
+        f"{words} for the key {key!r}: {kind}: {error}",
+        shown=f"{words}: {kind}{f': {shown}' if shown else ''}",
+    )
+
+
 class UnknownTopicError(StreamsError):
     """A test names a `topic` that the topology does not have; the message suggests a name."""
 

@@ -119,7 +119,8 @@ def apply(
     """Make this the pipeline of the job, while all that stays the same runs on.
 
     Shows what changes, asks if something is taken away, writes a new version, and follows how the
-    JobManager brings it about. Records between processors that are taken away are processed first.
+    JobManager brings it about. Records between processors that are taken away, or that would be
+    misread as their serdes change, are processed first.
     A change with which a processor cannot use the state that it has is refused, unless you --lose
     that state: this stops the job for a while, and has to be repeated if it is interrupted.
     If the format of state may change, a savepoint is made first. A version that does not come up is
@@ -280,8 +281,8 @@ def _change_at_rest(
     from kafka_pipeline.operations.savepoints.change_at_rest import ChangeAtRest  # starts slowly
 
     change = ChangeAtRest(config, admin, folder, lambda line: typer.echo(line, err=True))
-    # What waits in arcs that are taken away is processed first.
-    drains = bool(found.arcs) and not found.renamed
+    # What waits in arcs that are taken away, or get other records, is processed first.
+    drains = any(arc.change or not found.renamed for arc in found.arcs)
     number = change.carry_out(proposal, REST_TIMEOUT_S, drains=drains, lost=found.lost)
     typer.echo(f"{folder} is a savepoint of the job as it was before")
     return number

@@ -15,6 +15,9 @@ from kafka_pipeline.common.code.engine_code import ENGINE, ENGINE_FOLDER
 from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.errors import ConfigError, as_exception
 
+CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
+"""Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
+
 _FORM = "write it as package.module:Name"
 
 

@@ -47,13 +47,22 @@ class OnError(StrEnum):
 class StoreContent(Strict, frozen=True, kw_only=True):
     """What the bytes of a store mean: its kind, the names of its serdes, and its windows, in words.
 
-    Only a store with the same content can go on with them.
+    Only a store with the same content can go on with them, or one with a later `format` that
+    upgrades values. `former` has the serdes of the last formats before, if these can be read.
     """
 
     family: str
     key: str
     value: str
     windows: str = ""
+    format: Positive = 1
+    former: tuple[str, ...] = ()
+
+    @property
+    def formats(self) -> dict[int, str]:
+        """The names of the serdes of values, by the formats that there may be."""
+        names = (*self.former, self.value)
+        return dict(enumerate(names, self.format - len(self.former)))
 
 
 class LoggedStore(Strict, frozen=True):

@@ -71,8 +71,19 @@ class Serdes(Strict, frozen=True, kw_only=True):
     out_value: str = BYTES
 
 
+class RecordSerdes(Strict, frozen=True, kw_only=True):
+    """The names of the serdes of records in a topic; several ones are joined by ` or `."""
+
+    key: str
+    value: str
+
+
 class StoreSpec(Strict, frozen=True, kw_only=True):
-    """A store of a user's class; times, in ms, are `None` for store types without them."""
+    """A store of a user's class; times, in ms, are `None` for store types without them.
+
+    `upgrade` is a reference to a function that brings values of former formats to `format`, and
+    `former` has the serdes of formats 1, 2 and so on; without any, all have `value`.
+    """
 
     name: Name
     type: StoreType = "key_value"
@@ -83,6 +94,9 @@ class StoreSpec(Strict, frozen=True, kw_only=True):
     retention_ms: Count | None = None
     window_size_ms: Count | None = None
     history_retention_ms: Count | None = None
+    format: Positive = 1
+    upgrade: str = ""
+    former: tuple[str, ...] = ()
 
 
 class AsyncSpec(Strict, frozen=True, kw_only=True):
@@ -395,13 +409,15 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
     """A node group of the topology that a function builds.
 
     `group` is "" for the topology as a whole. `internal` maps the internal topics that the group
-    reads to their partition counts, or `None`. `followed` maps global stores to their topics in
-    Kafka.
+    reads to their partition counts, or `None`. `serdes` has those of the internal topics that it
+    reads or writes; versions that an earlier engine has written lack them. `followed` maps global
+    stores to their topics in Kafka.
     """
 
     type = "topology"
     group: Name = ""
     internal: Mapping[Name, Positive | None] = {}
+    serdes: Mapping[Name, RecordSerdes] = {}
     followed: Mapping[Name, Name] = {}
     patterns: tuple[PatternSpec, ...] = ()
 

@@ -37,6 +37,7 @@ from kafka_pipeline.streams.errors import (
     SupplierError,
     TopologyError,
     UnknownTopicError,
+    UpgradeError,
 )
 from kafka_pipeline.streams.partitioning import StreamPartitioner
 from kafka_pipeline.streams.processor import (
@@ -98,6 +99,7 @@ __all__ = [
     "TopologyBuilder",
     "TopologyError",
     "UnknownTopicError",
+    "UpgradeError",
     "UsePartitionTimeOnInvalidTimestamp",
     "WallclockTimestampExtractor",
     "Window",

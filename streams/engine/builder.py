@@ -212,6 +212,12 @@ class TopologyBuilder:
         has everything that the topic held by then (KIP-28, KIP-820).
         """
         _require_store(store)
+        if store.format.version > 1:
+            raise TopologyError(
+                f'global store "{store.name}" has the format {store.format.version}, but a global '
+                "store is filled from its topic at each start: have its processor put values of "
+                "today, and leave the format out"
+            )
         _require_name("source", source)
         _require_name("processor", processor)
         _require_supplier(processor, supplier)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from kafka_pipeline.common.pipelines.specs import RecordSerdes
 from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
 from kafka_pipeline.streams.stores import StoreBuilder
 
@@ -72,6 +73,15 @@ class NodeGroup:
     def out_topics(self) -> tuple[str, ...]:
         """The topics that are written, except those that a function chooses."""
         return unique(topic for sink in self.sinks for topic in sink.topics)
+
+    def serdes_of(self, topic: str) -> RecordSerdes:
+        """Return the serdes by which the group writes a topic, or else those by which it reads."""
+        sinks = [sink for sink in self.sinks if topic in sink.topics]
+        nodes: Sequence[Source | Sink] = sinks or [s for s in self.sources if s.reads(topic)]
+        return RecordSerdes(
+            key=" or ".join(sorted({node.key_serde.name for node in nodes})),
+            value=" or ".join(sorted({node.value_serde.name for node in nodes})),
+        )
 
     def meetings(self) -> Iterator[tuple[str, tuple[Source, ...]]]:
         """Yield the sources whose records meet in a store, with the last node that uses it."""

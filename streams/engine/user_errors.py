@@ -19,7 +19,7 @@ from kafka_pipeline.streams.engine.running import RunningProcessor, RunningSink,
 from kafka_pipeline.streams.engine.running_async import RunningAsync
 from kafka_pipeline.streams.engine.running_group import RunningGroup
 from kafka_pipeline.streams.engine.runtime import GroupRuntime
-from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.errors import StreamsError, UpgradeError
 from kafka_pipeline.streams.processor import RecordRejectedError
 
 MISTAKES = (
@@ -134,7 +134,8 @@ class Explanation:
     @cached_property
     def is_mistake(self) -> bool:
         """Whether user code is wrong, whatever the record: it raised one of `MISTAKES`."""
-        return isinstance(self.error, MISTAKES) and bool(self.trace.user_entries)
+        error = self.error.__cause__ if isinstance(self.error, UpgradeError) else self.error
+        return isinstance(error, MISTAKES) and bool(self.trace.user_entries)
 
     @cached_property
     def advice(self) -> str:

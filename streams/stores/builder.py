@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -14,7 +14,14 @@ from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, TopologyError
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import layout
-from kafka_pipeline.streams.stores.bytes_store import BytesStore, StoreBytes
+from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore, StoreBytes
+from kafka_pipeline.streams.stores.formats import (
+    PLAIN,
+    FormattedBytes,
+    Upgrade,
+    ValueFormat,
+    marked,
+)
 from kafka_pipeline.streams.stores.key_value import KeyValueStore, TimestampedKeyValueStore
 from kafka_pipeline.streams.stores.memory import MemoryStore
 from kafka_pipeline.streams.stores.resources import StoreResources
@@ -51,7 +58,7 @@ class StoreBuilder(Generic[K, V]):
     A store that is not `persistent` is in memory, and restored as a whole after every start. A
     store that is not `logged` has no state topic, and is empty after every start. `spreading` says
     how the state goes to another number of tasks. `windows` says which windows the entries are, in
-    words; "" if that does not matter.
+    words; "" if that does not matter. `with_format` gives it a `format` of values.
     """
 
     name: str
@@ -63,6 +70,7 @@ class StoreBuilder(Generic[K, V]):
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     spreading: Spreading = SAID
     windows: str = ""
+    format: ValueFormat = PLAIN
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -94,7 +102,14 @@ class StoreBuilder(Generic[K, V]):
     def content(self) -> StoreContent:
         """What the bytes in the state topic mean."""
         key, value = self.key_serde.name, self.value_serde.name
-        return StoreContent(family=self.family, key=key, value=value, windows=self.windows)
+        return StoreContent(
+            family=self.family,
+            key=key,
+            value=value,
+            windows=self.windows,
+            format=self.format.version,
+            former=self.format.serdes(self.value_serde),
+        )
 
     def topic_config(self) -> Mapping[str, str]:
         """Return the policy of the state topic, under Kafka's names.
@@ -137,6 +152,34 @@ class StoreBuilder(Generic[K, V]):
         )
         return replace(self, spreading=spreading)
 
+    def with_format(
+        self,
+        version: int,
+        upgrade: Upgrade | None = None,
+        former: Sequence[Serde[Any]] = (),
+    ) -> StoreBuilder[K, V]:
+        """Return the definition with a version of the format of values, from 1 to 255.
+
+        Values of a format above 1 carry it, in 8 bytes; those without are of format 1. When a value
+        of a former format is read, `upgrade(value, its_format)` returns what it is today, which is
+        put at once: the function is not called again for it, unless its record is undone. It must
+        not return `None`. If it raises, reading raises `UpgradeError`.
+
+        `former` has the serdes of formats 1, 2 and so on; without any, all have `value_serde`.
+        Without an `upgrade`, the store must have no value of a former format. Raises
+        `InvalidArgumentError`.
+        """
+        try:
+            found = ValueFormat(version, upgrade, tuple(former))
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f'the store "{self.name}": {error}') from None
+        return replace(self, format=found)
+
+    def of_former(self, version: int) -> StoreBuilder[K, Any]:
+        """Return the definition as it was with a former format, for tests."""
+        serde = self.format.serde_of(version, self.value_serde)
+        return replace(self, value_serde=serde, format=ValueFormat(version))
+
     def of_windows(self, windows: str) -> StoreBuilder[K, V]:
         """Return the definition of a store of the engine with these windows, in words."""
         return replace(self, windows=windows)
@@ -175,10 +218,22 @@ class StoreBuilder(Generic[K, V]):
         return replace(self, persistent=False).open(Path(), {})
 
     def build(self, bytes_store: StoreBytes) -> Store:
-        """Return the store on top of bytes that `open` returned, or of a view of them."""
-        return _MAKERS[self.family](
-            self.name, bytes_store, self.key_serde, self.value_serde, **self.options
-        )
+        """Return the store on top of bytes that `open` returned, or of a view of them.
+
+        Only without a format, the bytes may be ones that cannot be written.
+        """
+        serde = self.value_serde
+        if self.format.version > 1:
+            bytes_store = FormattedBytes(
+                self.name,
+                self.family,
+                bytes_store,
+                SEGMENT_BYTES if self._is_segmented else 0,
+                serde,
+                self.format,
+            )
+            serde = marked(serde, self.format.version)
+        return _MAKERS[self.family](self.name, bytes_store, self.key_serde, serde, **self.options)
 
     @property
     def _is_segmented(self) -> bool:

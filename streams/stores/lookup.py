@@ -18,6 +18,7 @@ from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.builder import StoreBuilder
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES
 from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError
+from kafka_pipeline.streams.stores.formats import PLAIN, split
 from kafka_pipeline.streams.stores.key_value import KeyValueStore
 from kafka_pipeline.streams.stores.layout import (
     MAX_TIME,
@@ -89,6 +90,7 @@ def described(builder: StoreBuilder[Any, Any]) -> Row:
         "value_serde": builder.value_serde.name,
         "keys_readable": serdes.is_built_in(builder.key_serde),
         "values_readable": serdes.is_built_in(builder.value_serde),
+        **({"format": builder.format.version} if builder.format.version > 1 else {}),
         "persistent": builder.persistent,
         "logged": builder.logged,
         **{name: value for name, value in builder.options.items() if name.endswith("_ms")},
@@ -156,7 +158,7 @@ def _found(
         return len(key) + len(value), {
             **shown_key,
             **more,
-            **_shown("value", builder.value_serde, value),
+            **_shown_value(builder, value),
         }
 
     store = _over_bytes(builder, view)
@@ -185,7 +187,8 @@ def _found(
 
 def _over_bytes(builder: StoreBuilder[Any, Any], view: CommittedBytes) -> Any:
     """Return the store over a view, with keys and values as bytes."""
-    return replace(builder, key_serde=serdes.bytes, value_serde=serdes.bytes).build(view)
+    of_bytes = replace(builder, key_serde=serdes.bytes, value_serde=serdes.bytes, format=PLAIN)
+    return of_bytes.build(view)
 
 
 def _stored(
@@ -267,12 +270,26 @@ class _Shower:
         return {
             **_shown("key", builder.key_serde, key),
             **more,
-            **_shown("value", builder.value_serde, value),
+            **_shown_value(builder, value),
         }
 
 
 def _window(start: int, end: int) -> Mapping[str, int]:
     return {"start_ms": start, "end_ms": end}
+
+
+def _shown_value(builder: StoreBuilder[Any, Any], data: bytes) -> Row:
+    """Return a value as a field; one of a former format as it is, with that format.
+
+    An upgrade is user code, and runs in the task only.
+    """
+    format_ = builder.format
+    if format_.version == 1:
+        return _shown("value", builder.value_serde, data)
+    version, written = split(data)
+    serde = format_.serde_of(version, builder.value_serde)
+    of_former = {} if version == format_.version else {"format": version}
+    return {**_shown("value", serde, written), **of_former}
 
 
 def _shown(name: str, serde: Serde[Any], data: bytes) -> Row:

@@ -86,6 +86,10 @@ class StoreGetters:
         If several groups have a store of that name, `group` is the node group, or the processor of
         pipeline.yaml. Raises `StreamsError` if there is no such store, or if the name is ambiguous.
         """
+        return self._found(name, group)[1]
+
+    def _found(self, name: str, group: str | None) -> tuple[str, Any]:
+        """Return the group that has a store, and the store."""
         found = [(g, store) for g, store in self._stores.get(name, ()) if group in (None, g)]
         if not found:
             where = f' of "{group}"' if group else ""
@@ -94,7 +98,7 @@ class StoreGetters:
         if len(found) > 1:
             groups = ", ".join(f'"{g}"' for g, _ in found)
             raise StreamsError(f'several have a store "{name}": say of which group, {groups}')
-        return found[0][1]
+        return found[0]
 
     def get_key_value_store(self, name: str, group: str | None = None) -> KeyValueStore[Any, Any]:
         """Return a key-value store, with or without timestamps; see `get_state_store`.
@@ -437,6 +441,16 @@ class TopologyTestDriver(StoreGetters):
             )
             raise UnknownTopicError(f"nothing in the topology writes topic {name}{hint}", name)
         return TestOutputTopic(self, name, key_serde, value_serde)
+
+    def get_former_store(self, name: str, version: int, group: str | None = None) -> Any:
+        """Return a store as code had it when its values were of a former format, 1 or more.
+
+        What a test puts there is upgraded when the processor reads it. Raises what
+        `get_state_store` raises.
+        """
+        owner, _ = self._found(name, group)
+        (found,) = (each for each in self._groups if each.name == owner)
+        return found.former_store(name, version)
 
     def advance_wall_clock_time(self, advance_ms: Milliseconds) -> None:
         """Advance the wall clock: call what is due, and process what waited long enough."""

@@ -20,6 +20,7 @@ from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.user_errors import Explanation
 from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.stores.builder import Store
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from kafka_pipeline.streams.testing.driver_topics import TASK
 
@@ -55,6 +56,7 @@ class DriverGroup:
         followers: Sequence[FollowedStore],
     ) -> None:
         """Make the processors. Raises what they raise in `init`."""
+        self.name = name
         self._group = group
         self._dead_letter_topic = settings.dead_letter_topic
         self._task_id = f"{name}_{TASK}"
@@ -137,6 +139,11 @@ class DriverGroup:
         ends = dict.fromkeys(self._partitions, 0)
         while self._attempt(lambda: self.task.step(self._driver.now_ms, ends)).has_more:
             pass
+
+    def former_store(self, name: str, version: int) -> Store:
+        """Return a store as it was when its values had a former format."""
+        (builder,) = (each for each in self._group.stores if each.name == name)
+        return builder.of_former(version).build(self._stores[name])
 
     def close(self) -> None:
         """Close processors and stores. Raises what a processor raises."""

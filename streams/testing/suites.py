@@ -29,22 +29,25 @@ from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.user_errors import Explanation
-from kafka_pipeline.streams.errors import SerializationError, UnknownTopicError
+from kafka_pipeline.streams.errors import SerializationError, StreamsError, UnknownTopicError
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import (
+    KeyValueStore,
     SessionStore,
+    TimestampedKeyValueStore,
     ValueAndTimestamp,
     VersionedRecord,
     WindowStore,
 )
+from kafka_pipeline.streams.stores.formats import MOST_FORMATS
 from kafka_pipeline.streams.stores.layout import MAX_TIME
 from kafka_pipeline.streams.testing.driver import TopologyTestDriver
 from kafka_pipeline.streams.testing.driver_topics import ReadRecord, TestOutputTopic
 
 _SUITE_KEYS = ("config", "pipeline", "serdes", "partitions", "tests")
 _RECORD_KEYS = ("key", "value", "timestamp_ms", "headers", "partition")
-_STEPS = ("produce", "assert", "advance", "store")
+_STEPS = ("produce", "assert", "advance", "store", "former")
 
 T = TypeVar("T")
 
@@ -94,6 +97,9 @@ _RECORDS = Free(
 )
 _STORE = Text(name="name", doc="the store's name", about="the store", required=True)
 _PROCESSOR = Text(name="processor", doc="the store's processor", default="")
+_FORMAT = Number(
+    name="format", doc="the former format of the value", low=1, high=MOST_FORMATS, default=1
+)
 
 
 class _MismatchError(Exception):
@@ -225,6 +231,9 @@ class _Run:
             case "advance":
                 fields = Fields([step], problems, at=step.at, known=("advance",))
                 self._driver.advance_wall_clock_time(fields.number(_ADVANCE))
+            case "former":
+                known = ("name", "processor", "key", "value", "format")
+                self._put_former(_fields(step, known, problems), problems)
             case _:
                 self._check_store(_fields(step, ("name", "processor", "key", "value"), problems))
 
@@ -262,6 +271,24 @@ class _Run:
         if not is_same(shown, wanted):
             why = f" yet, as {output.held_back}" if not found and output.held_back else ""
             raise _MismatchError(f"{name} has {text_of(shown)}{why}, expected {text_of(wanted)}")
+
+    def _put_former(self, fields: Fields, problems: Problems) -> None:
+        """Put a value as code has written it when values had a former format."""
+        name, processor = fields.text(_STORE), fields.text(_PROCESSOR) or None
+        version = fields.number(_FORMAT)
+        problems.raise_if_any()
+        store = self._driver.get_former_store(name, version, processor)
+        key, value = plain(fields.get("key")), plain(fields.get("value"))
+        match store:
+            case TimestampedKeyValueStore():
+                store.put_value(key, value, 0)
+            case KeyValueStore():
+                store.put(key, value)
+            case _:
+                raise StreamsError(
+                    f'the step former has values of key-value stores, and "{name}" is a '
+                    f"{type(store).__name__}: put them by TopologyTestDriver.get_former_store"
+                )
 
     def _check_store(self, fields: Fields) -> None:
         name = fields.text(_STORE)

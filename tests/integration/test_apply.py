@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +16,7 @@ import pytest
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.data import PartitionReader
-from tests.engine import START_TIMEOUT_S, Engine, all_run, engine
+from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
 from tests.steady_load import Writer, check_counts
 
 pytestmark = pytest.mark.integration
@@ -32,6 +33,16 @@ REPLACED = """
 - {id: Relay, type: forward, to: [Counter]}
 - {id: Counter, type: count, to: [sink]}
 """
+ROOT = Path(__file__).parents[2]
+# Values between the processors are text, or JSON; each reader fails at the other one.
+FORMED = """
+- {id: Writes, type: "tests.user_code.reforming:Writes", config: {form: FORM},
+   serdes: {value: integer, out_value: FORM}, to: [Passes]}
+- {id: Passes, type: forward, to: [Reads]}
+- {id: Reads, type: "tests.user_code.reforming:Reads", config: {form: FORM},
+   serdes: {value: FORM, out_value: integer}, to: [sink]}
+"""
+BACKLOG = 20_000
 OTHER = "- {id: Raw, type: forward, to: [sink]}\n"
 HEARTBEAT_MS = 500
 
@@ -42,8 +53,9 @@ _job_numbers = itertools.count()
 def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
     """A chain of three processors that runs on two TaskManagers."""
     name = f"apply_{os.getpid()}_{next(_job_numbers)}"
+    settings = {"modules": "[tests.user_code.reforming]", "python_path": f"[{ROOT}]"}
     with engine(
-        tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=HEARTBEAT_MS
+        tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=HEARTBEAT_MS, **settings
     ) as made:
         yield made
 
@@ -181,3 +193,31 @@ def test_drained_pipeline_has_nothing_in_flight_and_goes_on_when_it_is_resumed(j
         assert taken_in(job, "Forwarder") == results
         assert "done: version 2, 8 of 8 tasks run" in job.run_command("resume")
     check_counts(job, writer.rounds)
+
+
+@pytest.mark.long
+def test_backlog_of_another_serde_is_drained_first_although_a_task_manager_is_killed(
+    job: Engine,
+) -> None:
+    """Nine of ten records have one key, and go to one partition."""
+    job.write_pipeline(FORMED.replace("FORM", "string"))
+    job_manager = job.start_job_manager()
+    _, second = (job.start_task_manager(tm_id) for tm_id in (0, 1))
+    job.wait_until(all_run([0, 1]))
+    rows = [(b"k%d" % (n % 20 if n % 10 == 0 else 0), b"%d" % n) for n in range(2 * BACKLOG)]
+    job.run_command("pause", "Reads")
+    job.write(rows[:BACKLOG])
+    job.write_pipeline(FORMED.replace("FORM", "json"))
+    shown = job.run_command("plan", with_pipeline=True)
+    assert "its values were string, and now are json" in shown
+    job.run_command("apply", "--no-wait", with_pipeline=True)
+    wait_for(job_manager, "arcs are to be drained")
+    job.write(rows[BACKLOG:])
+    job.run_command("resume", "Reads")
+    wait_for(job_manager, "an arc is being drained")
+    signal_session(second, signal.SIGKILL)
+    job.wait_until_done({job.config.sink_topic: len(rows)})
+    found = job.read(job.config.sink_topic)
+    assert states(job) in ({1: "FORMER", 2: state} for state in ("ON TRIAL", "CURRENT"))
+    for key in {key for key, _ in rows}:
+        assert [row for row in found if row[0] == key] == [row for row in rows if row[0] == key]

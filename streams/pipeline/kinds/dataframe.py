@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_pipeline.common.code.user_code import CODE_PATTERN
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Text
@@ -17,7 +18,6 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
-    CODE_PATTERN,
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
     Means,

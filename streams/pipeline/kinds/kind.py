@@ -50,8 +50,6 @@ from kafka_pipeline.streams.stores import StoreBuilder, timestamped_key_value
 S = TypeVar("S", bound=ProcessorSpec)
 
 NO_LIMIT = 2**31 - 1
-CODE_PATTERN = r"^[^:\s]+:[^:.\s]+$"
-"""Every reference to code matches this, for JSON Schema; `form_problem` refuses more."""
 
 _NAMES_OF: Schema = {
     "type": "array",
@@ -293,6 +291,10 @@ class Kind(Generic[S]):
         """Return the stores of its tasks."""
         return ()
 
+    def loaded_stores(self, spec: S, code: UserCode) -> Sequence[StoreBuilder[Any, Any]]:
+        """Return the stores with their user code. Raises ConfigError if that is not found."""
+        return self.stores(spec)
+
     def keeps(self, spec: S) -> Sequence[str]:
         """Return what its tasks keep, in words, if it can be said better than by store names."""
         return ()
@@ -341,7 +343,7 @@ class Kind(Generic[S]):
         builder.add_processor(
             unit.name, supplier, sources, holds_ms=self.holds_ms(spec), looks_up=bool(tables)
         )
-        for store in self.stores(spec):
+        for store in self.loaded_stores(spec, code):
             builder.add_state_store(store, [*users.get(store.name, []), unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):
             builder.add_sink(

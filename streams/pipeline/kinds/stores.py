@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
+from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode, form_problem
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     Choice,
@@ -18,14 +19,23 @@ from kafka_pipeline.common.config.keys import (
     map_schema,
     names,
 )
-from kafka_pipeline.common.config.yaml_positions import Items, Map, Problems, Value, describe
+from kafka_pipeline.common.config.yaml_positions import (
+    Items,
+    Map,
+    Problems,
+    Scalar,
+    Value,
+    describe,
+)
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.pipelines.specs import BYTES, StoreSpec, StoreType
+from kafka_pipeline.common.suggest import one_of
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.streams import serdes, stores
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.stores import StoreBuilder
+from kafka_pipeline.streams.stores.formats import MOST_FORMATS, ValueFormat
 
 _MAKERS: Mapping[StoreType, Callable[..., StoreBuilder[Any, Any]]] = {
     "key_value": stores.key_value,
@@ -72,7 +82,40 @@ _PERSISTENT = Flag(name="persistent", doc="on disk; otherwise in memory", defaul
 _LOGGED = Flag(
     name="logged", doc="with a state topic, from which a new owner restores it", default=True
 )
-_KEYS: tuple[ConfigKey, ...] = (_NAME, _TYPE, _KEY, _VALUE, _PERSISTENT, _LOGGED)
+_FORMAT = Number(
+    name="format",
+    doc="the version of the format of values; those of a format above 1 carry it",
+    low=1,
+    high=MOST_FORMATS,
+    default=1,
+)
+_UPGRADE = Text(
+    name="upgrade",
+    doc="a function that brings values of former formats to this one when they are read, as "
+    "`package.module:function`",
+    about="a function of a value and its format",
+    pattern=CODE_PATTERN,
+)
+_FORMER = Free(
+    name="former",
+    doc="the serdes of formats 1, 2 and so on, if values had another one than `value`",
+    about="a list of serdes",
+    of={"type": "array", "minItems": 1, "items": {"enum": list(serdes.NAMES)}},
+    says="list of serdes",
+)
+_KEYS: tuple[ConfigKey, ...] = (
+    *(_NAME, _TYPE, _KEY, _VALUE, _PERSISTENT, _LOGGED),
+    *(_FORMAT, _UPGRADE, _FORMER),
+)
+_UPGRADE_RULE: Schema = {
+    "if": {"required": [_UPGRADE.name]},
+    "then": {
+        "properties": {_FORMAT.name: {"minimum": 2}},
+        "required": [_FORMAT.name],
+    },
+    "else": {"properties": {_FORMER.name: False}},
+}
+"""Only values of former formats are upgraded."""
 
 
 def _of_type(type_: StoreType) -> Schema:
@@ -90,7 +133,7 @@ STORES = Free(
             "type": "object",
             "required": [_NAME.name],
             "properties": {_TYPE.name: _TYPE.schema()},
-            "allOf": [_of_type(type_) for type_ in _MAKERS],
+            "allOf": [*(_of_type(type_) for type_ in _MAKERS), _UPGRADE_RULE],
         },
     },
     says="list of maps",
@@ -119,10 +162,14 @@ def read_stores(value: Value | None, problems: Problems) -> tuple[StoreSpec, ...
 
 
 def store_of(spec: StoreSpec) -> StoreBuilder[Any, Any]:
-    """Return the definition of a store. Raises ConfigError for what no pipeline.yaml can say."""
+    """Return the definition of a store; it knows its upgrade by name only, see `loaded`.
+
+    Raises ConfigError for what no pipeline.yaml can say.
+    """
     times = {key.name: getattr(spec, key.name) for key in _TIMES.get(spec.type, ())}
     try:
-        return _MAKERS[spec.type](
+        former = tuple(map(serdes.by_name, spec.former))
+        found = _MAKERS[spec.type](
             spec.name,
             key_serde=serdes.by_name(spec.key),
             value_serde=serdes.by_name(spec.value),
@@ -130,8 +177,40 @@ def store_of(spec: StoreSpec) -> StoreBuilder[Any, Any]:
             logged=spec.logged,
             **times,
         )
+        return replace(found, format=ValueFormat(spec.format, None, former, spec.upgrade))
     except (TypeError, ValueError, TopologyError) as error:
         raise ConfigError(f"no store can be made of {as_json(spec)}: {error}") from error
+
+
+def loaded(store: StoreBuilder[Any, Any], code: UserCode) -> StoreBuilder[Any, Any]:
+    """Return a definition with its upgrade. Raises ConfigError if that is not a function."""
+    reference = store.format.code
+    if not reference:
+        return store
+    found = code.load(reference)
+    if isinstance(found, type) or not callable(found):
+        raise ConfigError(
+            f'upgrade of store "{store.name}": {reference} is not a function of a value and its '
+            "format"
+        )
+    return replace(store, format=replace(store.format, upgrade=found))
+
+
+def _read_former(fields: Fields, problems: Problems) -> tuple[str, ...]:
+    listed = fields.items(_FORMER)
+    if listed is None:
+        return ()
+    if not listed.items:
+        problems.add(listed, "former is empty: name the serde of each former format")
+    found = []
+    for item in listed.items:
+        name = item.value if isinstance(item, Scalar) else None
+        if name not in serdes.NAMES:
+            problems.add(
+                item, f"former has serdes, such as {one_of(serdes.NAMES)}, got {describe(item)}"
+            )
+        found.append(str(name))
+    return tuple(found)
 
 
 def _read_store(item: Map, problems: Problems) -> StoreSpec:
@@ -150,8 +229,13 @@ def _read_store(item: Map, problems: Problems) -> StoreSpec:
         value=fields.choice(_VALUE),
         persistent=fields.boolean(_PERSISTENT),
         logged=fields.boolean(_LOGGED),
+        format=fields.number(_FORMAT),
+        upgrade=fields.text(_UPGRADE),
+        former=_read_former(fields, problems),
         **{key.name: fields.number(key) for key in times},
     )
+    if spec.upgrade and (wrong := form_problem(spec.upgrade)):
+        problems.add(fields.at(_UPGRADE.name), wrong)
     if _is_sound(item, problems):
         try:
             store_of(spec)

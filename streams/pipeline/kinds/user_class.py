@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec.structs import asdict
 
-from kafka_pipeline.common.code.user_code import UserCode, form_problem, is_dotted
+from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode, form_problem, is_dotted
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Number, Section
 from kafka_pipeline.common.config.yaml_positions import Problems, Scalar, describe
@@ -28,7 +28,6 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     BUFFERED_RECORDS,
-    CODE_PATTERN,
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
     NO_LIMIT,
@@ -40,7 +39,13 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     require_allowed,
 )
 from kafka_pipeline.streams.pipeline.kinds.sources import NEEDS_JSON
-from kafka_pipeline.streams.pipeline.kinds.stores import STORES, read_stores, serde_key, store_of
+from kafka_pipeline.streams.pipeline.kinds.stores import (
+    STORES,
+    loaded,
+    read_stores,
+    serde_key,
+    store_of,
+)
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -138,16 +143,23 @@ class UserClass(Kind[ClassSpec]):
         if not spec.code:
             return
         if not means.imports_classes:
-            require_allowed(spec.code, entry, means.config, problems)
+            for reference in (spec.code, *(store.upgrade for store in spec.stores)):
+                if reference:
+                    require_allowed(reference, entry, means.config, problems)
             return
         try:
             class_supplier(UserCode.of(means.config), spec)
+            self.loaded_stores(spec, UserCode.of(means.config))
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
 
     def stores(self, spec: ClassSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
         return [store_of(store) for store in spec.stores]
+
+    def loaded_stores(self, spec: ClassSpec, code: UserCode) -> Sequence[StoreBuilder[Any, Any]]:
+        """See `Kind`."""
+        return [loaded(store, code) for store in self.stores(spec)]
 
     def serdes(self, spec: ClassSpec) -> Serdes:
         """See `Kind`."""

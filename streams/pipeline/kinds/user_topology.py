@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from msgspec import structs
 
-from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.code.user_code import CODE_PATTERN, UserCode
 from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
@@ -27,7 +27,6 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (
     ARGUMENTS,
     BUFFERED_RECORDS,
-    CODE_PATTERN,
     ID,
     MAX_DEAD_LETTERS,
     MAX_PROCESS_TIME,
@@ -128,6 +127,7 @@ class UserTopology(Kind[TopologySpec]):
         """See `Kind`."""
         for group in build_topology(code, spec).groups:
             if group.name == spec.group:
+                _require_serdes(group, spec)
                 topics = {
                     **dict(zip(unit.from_, unit.in_topics, strict=True)),
                     **dict(zip(unit.to, unit.out_topics, strict=True)),
@@ -204,6 +204,7 @@ def _group_processor(
             spec,
             group=group.name,
             internal={topic: own[topic] for topic in group.in_topics if topic in own},
+            serdes={topic: group.serdes_of(topic) for topic in unique(used) if topic in own},
             followed=followed,
             patterns=tuple(
                 PatternSpec(pattern=source.pattern.pattern, flags=source.pattern.flags)
@@ -218,6 +219,22 @@ def _group_processor(
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
     )
+
+
+def _require_serdes(group: NodeGroup, spec: TopologySpec) -> None:
+    """Raise `TopologyError` if the code here has other serdes than the version of the pipeline.
+
+    What waits in an internal topic is drained when a version changes them, not when code does.
+    """
+    for topic, wanted in spec.serdes.items():
+        found = group.serdes_of(topic)
+        if found != wanted:
+            raise TopologyError(
+                f"{spec.code} has keys by {found.key} and values by {found.value} in its internal "
+                f"topic {topic}, but this version of the pipeline has keys by {wanted.key} and "
+                f"values by {wanted.value}: bring the former code back, give the new code another "
+                "name, and apply a pipeline.yaml that names it"
+            )
 
 
 def _meetings(group: NodeGroup) -> tuple[Meeting, ...]:

@@ -21,7 +21,7 @@ from kafka_pipeline.deployment.plan import (
     NewInput,
     Plan,
     PlannedStore,
-    arcs_taken_away,
+    arcs_to_drain,
     plan,
 )
 from kafka_pipeline.deployment.store_contents import StateEffect
@@ -392,8 +392,8 @@ def test_arcs_of_a_topology_that_is_edited_are_taken_away() -> None:
     topology = "- {id: W, type: topology, builder: 'tests.user_code.topologies:%s', config: {%s}}"
     before = load(topology % ("chain", "lines: a, words: c"), JOB)
     after = load(topology % ("chain", "lines: a, words: c, middle: other"), JOB)
-    assert [*arcs_taken_away(before, after)] == [Arc("W_middle_job", ("W-Split",), "W-Count")]
-    assert [*arcs_taken_away(before, before)] == []
+    assert [*arcs_to_drain(before, after)] == [Arc("W_middle_job", ("W-Split",), "W-Count")]
+    assert [*arcs_to_drain(before, before)] == []
 
 
 def test_internal_topic_names_all_that_write_it() -> None:
@@ -409,7 +409,7 @@ def test_internal_topic_names_all_that_write_it() -> None:
         2,
     )
     after = replace(before, processors=(replace(before.processors[0], to=(SINK,)),))
-    assert [*arcs_taken_away(before, after)] == [Arc("W_middle", ("W-A", "W-B"), "W-R")]
+    assert [*arcs_to_drain(before, after)] == [Arc("W_middle", ("W-A", "W-B"), "W-R")]
 
 
 def test_arc_that_gets_another_reader_is_not_passed_over() -> None:
@@ -473,6 +473,7 @@ def test_plan_can_be_printed_as_json() -> None:
             '"Add" no longer reads Count_Add_job',
         ],
         "arcs_to_drain": ["Read_Count_job", "Count_Add_job"],
+        "arcs_changed": {},
     }
 
 

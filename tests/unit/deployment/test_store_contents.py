@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -126,6 +127,72 @@ def test_stores_of_a_class_are_compared(
     effect, found = verdict(former, with_store(after))
     assert effect is (StateEffect.IMPOSSIBLE if reason else StateEffect.KEPT)
     assert reason in found if reason else found == ""
+
+
+UPGRADED = "value: json, format: 2, upgrade: 'shop:f', former: [integer]"
+THIRD = "value: json, format: 3, upgrade: 'shop:f', former: [integer, json]"
+TO = "values are upgraded from format"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "effect", "reason"),
+    [
+        ("value: integer", UPGRADED, StateEffect.CONVERTED, f"{TO} 1 to 2 as they are read"),
+        ("value: integer", THIRD, StateEffect.CONVERTED, f"{TO} 1 to 3 as they are read"),
+        (UPGRADED, THIRD, StateEffect.CONVERTED, f"{TO} 2 to 3 as they are read"),
+        (UPGRADED, UPGRADED, StateEffect.KEPT, ""),
+        ("value: json, format: 2", "value: json, format: 2", StateEffect.KEPT, ""),
+        (
+            UPGRADED,
+            "value: integer",
+            StateEffect.IMPOSSIBLE,
+            "its values have format 2, and now 1 is wanted: give it format 2 or a later one",
+        ),
+        (
+            "value: json",
+            UPGRADED,
+            StateEffect.IMPOSSIBLE,
+            "it has values of format 1 by the serde json, and now integer is wanted",
+        ),
+        (
+            "value: json",
+            "value: json, format: 2",
+            StateEffect.IMPOSSIBLE,
+            "it may have values of format 1, and now 2 is wanted without an `upgrade`",
+        ),
+        # Those of format 1 that nobody has read since then are still there.
+        (
+            UPGRADED,
+            "value: json, format: 3, upgrade: 'shop:f'",
+            StateEffect.IMPOSSIBLE,
+            "it has values of format 1 by the serde integer, and now json is wanted",
+        ),
+        (
+            UPGRADED,
+            "value: json, format: 2",
+            StateEffect.IMPOSSIBLE,
+            "it may have values of format 1, and now 2 is wanted without an `upgrade`",
+        ),
+        (
+            "value: json, format: 2",
+            "value: json, format: 3, upgrade: 'shop:f', former: [string, json]",
+            StateEffect.CONVERTED,
+            f"{TO} 2 to 3",
+        ),
+    ],
+)
+def test_formats_of_values_are_compared(
+    before: str, after: str, effect: StateEffect, reason: str
+) -> None:
+    for former in (with_store(before), read_again(with_store(before))):
+        found, why = verdict(former, with_store(after))
+        assert found is effect
+        assert reason in why
+
+
+def read_again(pipeline: Pipeline) -> Pipeline:
+    written = version_to_json(PipelineVersion(1, pipeline, "", 0, "me"))
+    return version_from_json(json.loads(json.dumps(written)), NAMES).pipeline
 
 
 @pytest.mark.parametrize("type_", ["key_value", "timestamped_key_value", "window", "session"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,8 @@ from kafka_pipeline.jobmanager.events import PipelineChanged
 from kafka_pipeline.jobmanager.rollout import Rollout
 from kafka_pipeline.jobmanager.trial import STEADY_BEATS
 from tests.unit.deployment.test_change import graph
+from tests.unit.deployment.test_record_forms import CHAIN
+from tests.unit.streams.pipeline.loading import load
 
 NAMES = TopicNames(None, "in", "out")
 BEFORE, AFTER, WITH_ARC = graph("A B C"), graph("A B C", B=7), graph("A B C D")
@@ -45,7 +48,11 @@ class Job:
         self.now_s = 1000.0
         self.refuses = False
         self.state: Any = SimpleNamespace(
-            is_settled=True, is_isolated=False, reported=self.reported, failed=lambda _: []
+            is_settled=True,
+            is_isolated=False,
+            reported=self.reported,
+            failed=lambda _: [],
+            running=lambda _: [],
         )
         self.tasks: dict[TaskId, TaskStatus] = {}
 
@@ -168,6 +175,45 @@ def test_arcs_that_the_rolled_back_version_has_made_are_drained_first(job: Job) 
     assert job.wish == Wish(version=2, next=3)
     assert job.deployment.newest is not None
     assert job.deployment.newest.takes_back is not None
+
+
+def test_version_that_writes_other_records_comes_once_the_former_readers_are_fenced(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Drain:
+        left: Mapping[str, int] = {}
+        silenced: frozenset[str] = frozenset()
+        found: Sequence[str] = ()
+        wanted: frozenset[str] = frozenset()
+
+        def __init__(self, *_: object) -> None:
+            """Nothing is watched."""
+
+        def look_at(self, _: object, to_silence: frozenset[str]) -> None:
+            Drain.wanted = to_silence
+
+        def take_drained(self) -> Sequence[str]:
+            return Drain.found
+
+        def stop(self) -> None:
+            """Nothing is watched."""
+
+    monkeypatch.setattr(rollout, "DrainWatch", Drain)
+    first = leader(job)
+    job.write(Wish(version=2, next=3), *(load(CHAIN % (form, form)) for form in ("string", "json")))
+    assert [event.held for event in job.advance(first)] == [{"A"}]
+    Drain.found = ("A_F", "F_B")
+    assert [event.held for event in job.advance(first)] == [{"A", "F", "B"}]
+    job.state.running = lambda _: [TaskId("B", 0)]
+    job.advance(first)
+    assert Drain.wanted == {"F"}
+    job.state.running = lambda _: []
+    Drain.silenced = frozenset({"F"})
+    job.advance(first, 10)
+    assert ({*Drain.wanted}, job.wish) == ({"B"}, Wish(version=2, next=3))
+    Drain.silenced = frozenset({"F", "B"})
+    job.advance(first, 2)
+    assert job.wish == Wish(version=3)
 
 
 def test_writers_stay_held_on_the_way_back_unless_they_have_to_drain(job: Job) -> None:

@@ -10,6 +10,8 @@ import pytest
 from msgspec import structs
 
 from kafka_pipeline import serdes, stores
+from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.processors import (
     SINK,
     SOURCE,
@@ -20,9 +22,10 @@ from kafka_pipeline.common.pipelines.processors import (
 from kafka_pipeline.common.pipelines.specs import ClassSpec, FieldTime, Serdes, SourceSpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
-from kafka_pipeline.streams.pipeline.kinds.stores import store_of
+from kafka_pipeline.streams.pipeline.kinds.stores import loaded, store_of
 from kafka_pipeline.streams.stores import StoreBuilder
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
+from tests.user_code.upgraded import upgrade
 
 WEEK_MS = 7 * 86_400_000
 SERDES = (
@@ -30,7 +33,7 @@ SERDES = (
     '"json", "json_decimals", "string" or "uuid"'
 )
 STORE_TYPES = '"key_value", "timestamped_key_value", "window", "session" or "versioned_key_value"'
-STORE_KEYS = "the keys are name, type, key, value, persistent, logged"
+STORE_KEYS = "the keys are name, type, key, value, persistent, logged, format, upgrade, former"
 
 BALANCE = """
 sources:
@@ -167,6 +170,10 @@ def test_every_serde_of_the_documentation_can_be_named(name: str) -> None:
             "{name: S, type: versioned_key_value, history_retention_ms: 0}",
             stores.versioned_key_value("S", serdes.bytes, serdes.bytes, history_retention_ms=0),
         ),
+        (
+            "{name: S, format: 7}",
+            stores.key_value("S", serdes.bytes, serdes.bytes).with_format(7),
+        ),
     ],
 )
 def test_stores_of_every_type_are_what_the_functions_of_python_make(
@@ -180,6 +187,26 @@ def test_stores_of_every_type_are_what_the_functions_of_python_make(
         "S", store.topic_config(), store.persistent, store.spreading, store.content
     )
     assert node.stores == ((logged,) if store.logged else ())
+
+
+def test_upgrade_of_a_store_is_a_function_of_a_module_on_the_list() -> None:
+    store = "stores: [{name: S, value: json, format: 2, upgrade: '%s', former: [int64]}]"
+    spec = node_with(store % "tests.user_code.upgraded:upgrade").spec
+    assert isinstance(spec, ClassSpec)
+    definition = store_of(spec.stores[0])
+    found = loaded(definition, UserCode.of(CONFIG))
+    assert found.format.upgrade is upgrade
+    assert found.content == definition.content
+    for reference, problem in (
+        ("tests.user_code.upgraded:missing", 'has no "missing"'),
+        ("tests.user_code.upgraded:Totals", "is not a function of a value and its format"),
+    ):
+        spec = node_with(store % reference).spec
+        assert isinstance(spec, ClassSpec)
+        with pytest.raises(ConfigError, match=problem):
+            loaded(store_of(spec.stores[0]), UserCode.of(CONFIG))
+    (problem,) = problems_in(with_key(store % "os:remove"))
+    assert 'module "os" is not on the list modules' in problem
 
 
 def test_state_topics_are_those_of_logged_stores_and_have_a_partition_for_each_task() -> None:

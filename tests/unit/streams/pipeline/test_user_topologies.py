@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.pipelines.processors import LoggedStore, OnError
-from kafka_pipeline.common.pipelines.specs import TopologySpec
+from kafka_pipeline.common.pipelines.specs import RecordSerdes, TopologySpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
+from kafka_pipeline.streams.errors import TopologyError
+from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
 
@@ -42,9 +45,15 @@ def test_each_node_group_becomes_a_processor_called_after_its_first_source() -> 
         code=f"{MODULE}:chain",
         config={"lines": "lines_topic", "words": "words_topic"},
         group="Split",
+        serdes={"middle": RecordSerdes(key="bytes", value="json")},
     )
     assert first.spec == spec
-    assert second.spec == structs.replace(spec, group="Count", internal={"middle": None})
+    assert second.spec == structs.replace(
+        spec,
+        group="Count",
+        internal={"middle": None},
+        serdes={"middle": RecordSerdes(key="string", value="bytes")},
+    )
     assert [str(task) for task in load(CHAIN, JOB).tasks] == [
         "W-Split_0",
         "W-Split_1",
@@ -167,6 +176,17 @@ def test_replicas_of_groups_travel_as_json() -> None:
         read = ProcessorReplica.from_json(json.loads(data), json.loads(parameters))
         assert (read, read.fingerprint) == (unit, unit.fingerprint)
     assert len({unit.fingerprint for unit in units}) == 4
+
+
+def test_code_with_other_serdes_than_its_version_is_refused() -> None:
+    """The records that wait were written by those of the version."""
+    units = replicas(load(CHAIN))
+    for unit in (units[0], units[-1]):
+        assert isinstance(unit.spec, TopologySpec)
+        had = structs.replace(unit.spec.serdes["middle"], value="int64")
+        spec = structs.replace(unit.spec, serdes={"middle": had})
+        with pytest.raises(TopologyError, match="internal topic middle, but this version"):
+            group_of(replace(unit, spec=spec), UserCode.of(CONFIG))
 
 
 def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
