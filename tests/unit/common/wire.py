@@ -20,6 +20,7 @@ from kafka_pipeline.common.pipelines.specs import (
     GroupingSpec,
     PatternSpec,
     ProcessorSpec,
+    RecordSerdes,
     Serdes,
     SessionSpec,
     SourceSpec,
@@ -121,6 +122,9 @@ stores = st.builds(
     type=st.sampled_from(["key_value", "window"]),
     logged=st.booleans(),
     retention_ms=st.none() | numbers,
+    format=st.integers(1, 255),
+    upgrade=texts,
+    former=st.lists(texts, max_size=2).map(tuple),
 )
 groupings = st.builds(
     GroupingSpec,
@@ -174,6 +178,7 @@ specs: st.SearchStrategy[ProcessorSpec] = st.one_of(
         config=configs,
         group=ids,
         internal=st.dictionaries(ids, st.none() | st.integers(1, 9), max_size=2),
+        serdes=st.dictionaries(ids, st.builds(RecordSerdes, key=texts, value=texts), max_size=2),
         followed=st.dictionaries(ids, ids, max_size=2),
         patterns=st.lists(st.builds(PatternSpec, pattern=texts, flags=numbers), max_size=2).map(
             tuple
