@@ -28,6 +28,11 @@ def cpu_s(sessions: Iterable[int]) -> float:
     return ticks / _TICKS_PER_S
 
 
+def process_cpu_s(pid: int) -> float:
+    """Return the CPU time of one process so far, in seconds."""
+    return _ticks(Path(f"/proc/{pid}/stat").read_text(errors="replace")) / _TICKS_PER_S
+
+
 def memory_mb(sessions: Iterable[int]) -> float:
     """Return the resident memory of all processes; shared memory counts for each of them."""
     pages = 0

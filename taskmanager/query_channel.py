@@ -43,6 +43,7 @@ from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.columns import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.spec import (
     EndedQueryError,
     QueryError,
@@ -146,18 +147,22 @@ class QueryServer:
         query: ServedQuery | ServedAggregation | ServedJoin
         calls: dict[str, Callable[..., pa.Table]]
         answer: dict[str, Any]
+        fields: Any
         try:
             if "join" in request:
                 query = self._queries.open_join(QuerySpec.from_json(request["join"]))
-                answer = {"columns": query.columns, "shape": query.shape.to_json()}
+                fields = [each and each.to_json() for each in query.fields]
+                answer = {"shape": query.shape.to_json()}
                 calls = {name: getattr(query, name) for name in _CALLS_OF_JOINS}
             elif "groups" in request:
                 query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
-                answer = {"columns": query.columns, "shape": query.shape.to_json()}
+                fields = query.fields and query.fields.to_json()
+                answer = {"shape": query.shape.to_json()}
                 calls = {"partial": query.partial, "merge": query.merge}
             else:
                 query = self._queries.open(QuerySpec.from_json(request["open"]))
-                answer = {"columns": query.columns}
+                fields = query.fields and query.fields.to_json()
+                answer = {}
                 calls = {"run": query.run}
         except Exception as error:
             _send(connection, _failure(error))
@@ -165,7 +170,7 @@ class QueryServer:
         with closing(query):
             self._open[connection] = query
             try:
-                _send(connection, answer)
+                _send(connection, {"columns": query.columns, "fields": fields, **answer})
                 while True:
                     request, data = _receive(connection)
                     if request["do"] == "replace":
@@ -200,19 +205,25 @@ class RemoteQueries:
     def open(self, spec: QuerySpec) -> RemoteQuery:
         """See `Queries`."""
         connection, answer = self._opened({"open": spec.to_json()})
-        return RemoteQuery(connection, tuple(answer["columns"]))
+        fields = JsonFields.from_json(answer["fields"])
+        return RemoteQuery(connection, tuple(answer["columns"]), fields)
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
         """See `Queries`."""
         connection, answer = self._opened({"groups": spec.to_json()})
         shape = StateShape.from_json(answer["shape"])
-        return RemoteAggregation(connection, tuple(answer["columns"]), shape)
+        fields = JsonFields.from_json(answer["fields"])
+        return RemoteAggregation(connection, tuple(answer["columns"]), fields, shape)
 
     def open_join(self, spec: QuerySpec) -> RemoteJoin:
         """See `Queries`."""
         connection, answer = self._opened({"join": spec.to_json()})
         left, right = answer["columns"]
-        return RemoteJoin(connection, (left, right), JoinShape.from_json(answer["shape"]))
+        fields = (
+            JsonFields.from_json(answer["fields"][0]),
+            JsonFields.from_json(answer["fields"][1]),
+        )
+        return RemoteJoin(connection, (left, right), fields, JoinShape.from_json(answer["shape"]))
 
     def expanded(self, value: Any, what: str) -> Any:
         """See `References`; the values are those on the driver's host. Also raises as `open`."""
@@ -263,9 +274,12 @@ class _Remote:
 class RemoteQuery(_Remote):
     """A query that runs in the driver. See `SparkQuery`."""
 
-    def __init__(self, connection: Connection, columns: tuple[str, ...]) -> None:
+    def __init__(
+        self, connection: Connection, columns: tuple[str, ...], fields: JsonFields | None
+    ) -> None:
         super().__init__(connection)
         self.columns = columns
+        self.fields = fields
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery`."""
@@ -275,9 +289,16 @@ class RemoteQuery(_Remote):
 class RemoteAggregation(_Remote):
     """A query with GROUP BY that runs in the driver. See `PreparedAggregation`."""
 
-    def __init__(self, connection: Connection, columns: tuple[str, ...], shape: StateShape) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        columns: tuple[str, ...],
+        fields: JsonFields | None,
+        shape: StateShape,
+    ) -> None:
         super().__init__(connection)
         self.columns = columns
+        self.fields = fields
         self.shape = shape
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
@@ -296,10 +317,12 @@ class RemoteJoin(_Remote):
         self,
         connection: Connection,
         columns: tuple[Sequence[str], Sequence[str]],
+        fields: tuple[JsonFields | None, JsonFields | None],
         shape: JoinShape,
     ) -> None:
         super().__init__(connection)
         self.columns = columns
+        self.fields = fields
         self.shape = shape
 
     def left(self, records: pa.Table) -> pa.Table:

@@ -34,6 +34,7 @@ _MOST_BYTES = 2**30
 _DEEPEST = 400
 """Python's decoder nests deeper than this."""
 
+_NOT_FINITE = re.compile(rb"[\s:,\[-](?:NaN|Inf)")
 _MOST_SKIPPED = 64
 _TYPES: Mapping[type, pa.DataType] = {
     bool: pa.bool_(),
@@ -190,7 +191,7 @@ def joined_objects(raw: Sequence[bytes | None]) -> bytes | None:
     if ends != ({ord("{")}, {ord("}")}):
         return None
     joined = b"\n".join(records)
-    if len(joined) > _MOST_BYTES or b"NaN" in joined or b"Inf" in joined:
+    if len(joined) > _MOST_BYTES or _may_be_not_finite(joined):
         return None
     if max(map(len, records)) > 2 * _DEEPEST and any(map(_may_be_deep, records)):
         return None
@@ -199,6 +200,12 @@ def joined_objects(raw: Sequence[bytes | None]) -> bytes | None:
     except UnicodeDecodeError:
         return None
     return joined
+
+
+def _may_be_not_finite(joined: bytes) -> bool:
+    """Whether a number may be NaN or infinite; these words are rarely after a comma in strings."""
+    has_words = b"NaN" in joined or b"Inf" in joined
+    return has_words and _NOT_FINITE.search(joined) is not None
 
 
 def _may_be_deep(record: bytes) -> bool:

@@ -12,6 +12,7 @@ from kafka_pipeline.common.record_batch import KafkaHeaders
 from kafka_pipeline.streams.engine.time_limit import unit_advice
 from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
 from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.json_fields import JsonFields, read_fields
 from kafka_pipeline.streams.sql.spec import VISIBLE_FROM, VISIBLE_UNTIL
 from kafka_pipeline.streams.sql.strict_json import count_right
 
@@ -53,16 +54,24 @@ def table_of(
     partition: int,
     columns: Iterable[str],
     format_: Format,
+    fields: JsonFields | None = None,
     *,
     is_lenient: bool = False,
 ) -> tuple[pa.Table, str]:
     """Return the records before the first that is not as its format says, and what is wrong there.
 
     That is one that should be text and is not UTF-8 or, unless this `is_lenient`, that should be
-    JSON and is not an object. The table has only these `columns`; others are not looked at. The
+    JSON and is not an object. The table has only these `columns`; others are not looked at. It has
+    the used ones of the `fields` in place of `value`, if they can be read as Spark reads them. The
     reason is empty if all records are in the table.
     """
     schema = schema_of(format_)
+    parsed = None
+    if fields is not None and "value" in columns and len(batch):
+        parsed = read_fields(batch.values, fields.schema)
+        if parsed is not None:
+            parsed = parsed.select(fields.used)
+            columns = [name for name in columns if name != "value"]
     wanted = [schema.field(name) for name in columns]
     size, reason = len(batch), ""
     texts: dict[str, pa.Array] = {}
@@ -83,6 +92,9 @@ def table_of(
         else _array(part, field.name, field.type, partition)
         for field in wanted
     ]
+    if parsed is not None:
+        wanted += parsed.schema
+        arrays += parsed.slice(0, size).columns
     return pa.Table.from_arrays(arrays, schema=pa.schema(wanted)), reason
 
 

@@ -16,6 +16,7 @@ from pyspark.serializers import NoOpSerializer
 from pyspark.util import _load_from_socket
 
 from kafka_pipeline.streams.sql.columns import completed
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 
 INPUT = "input"
 """The name of the view with the records of a batch."""
@@ -40,6 +41,9 @@ class CompiledPlan:
 
     `columns` are the names of the columns of `INPUT` that the operators use. `output` are the types
     of the rows that come out. `in_jvm` brings a table to the JVM, and `compute` runs the job.
+
+    If the operators use `fields`, they are columns of the leaf, and `columns` has `value` for them.
+    `parse` returns a table with all fields in place of its `value`.
     """
 
     columns: tuple[str, ...]
@@ -48,9 +52,20 @@ class CompiledPlan:
     in_jvm: Callable[[pa.Table], Any]
     nothing: Any
     compute: Callable[[], Any]
+    fields: JsonFields | None = None
+    parse: Callable[[pa.Table], pa.Table] | None = None
+
+    def lacks_columns(self, table: pa.Table) -> bool:
+        """Whether the operators use a column that a table does not have."""
+        given = {*table.column_names}
+        if self.fields is not None and given.issuperset(self.fields.used):
+            given.add("value")
+        return not given.issuperset(self.columns)
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """Return the output for these rows; columns that the plan does not use may be missing."""
+        if self.parse is not None and "value" in table.column_names and len(table):
+            table = self.parse(table)
         given = {INPUT: table, **lookups}
         try:
             for name, rows in given.items():

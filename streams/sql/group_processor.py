@@ -194,7 +194,12 @@ class GroupProcessor(BatchProcessor, FollowsTime):
     def _process(self, batch: Batch) -> None:
         columns = [name for name in self._query.columns if name not in (OPEN_FROM, PERIOD, ORDER)]
         table, wrong = table_of(
-            batch, self._partition, columns, self._spec.format, is_lenient=self._spec.is_lenient
+            batch,
+            self._partition,
+            columns,
+            self._spec.format,
+            self._query.fields,
+            is_lenient=self._spec.is_lenient,
         )
         size = len(table)
         if size:

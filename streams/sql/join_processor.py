@@ -170,7 +170,8 @@ class JoinProcessor(MixedProcessor, FollowsTime):
         ]
         is_taken = ~(is_late | np.asarray(is_dropped))
         places, tables, stop, wrong = [], [], len(batch), ""
-        for side, columns in enumerate(self._query.columns):
+        needs = zip(self._query.columns, self._query.fields, strict=True)
+        for side, (columns, fields) in enumerate(needs):
             is_chosen = is_taken & (np.asarray(sides) == side)
             chosen = np.flatnonzero(is_chosen)
             needed = [name for name in columns if name != RECORD] or ["timestamp"]
@@ -179,6 +180,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
                 self._partition,
                 needed,
                 self._spec.format,
+                fields,
                 is_lenient=self._spec.is_lenient,
             )
             if problem and chosen[len(table)] < stop:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 import pyarrow as pa
 
@@ -13,6 +13,9 @@ from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.spec import Prepared
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.sql.json_fields import JsonFields
 
 RECORD = "__record"
 """A column of records, and of the rows that stem from them: the number of the record."""
@@ -109,6 +112,10 @@ class PreparedJoin(Prepared, Protocol):
     @property
     def columns(self) -> tuple[Sequence[str], Sequence[str]]:
         """The columns of records that the query needs of each side; `RECORD` is among them."""
+
+    @property
+    def fields(self) -> tuple[JsonFields | None, JsonFields | None]:
+        """See `SparkQuery`, for each side."""
 
     @property
     def shape(self) -> JoinShape:

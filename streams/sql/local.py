@@ -16,6 +16,7 @@ from kafka_pipeline.streams.spark.environment import DEFAULTS, LOCAL, set_enviro
 from kafka_pipeline.streams.spark.session import start_session
 from kafka_pipeline.streams.spark.zone import adopted
 from kafka_pipeline.streams.sql.access import Readable
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
@@ -43,6 +44,11 @@ class _SharedAggregation:
     def columns(self) -> tuple[str, ...]:
         """See `PreparedAggregation`."""
         return self._query.columns
+
+    @property
+    def fields(self) -> JsonFields | None:
+        """See `PreparedAggregation`."""
+        return self._query.fields
 
     @property
     def shape(self) -> StateShape:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
+    ByteType,
     DataType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     MapType,
+    ShortType,
+    StringType,
     StructType,
     TimestampNTZType,
     TimestampType,
@@ -20,6 +27,23 @@ from pyspark.sql.types import (
 
 from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.sql.spec import QueryError
+
+_AS_TEXT = frozenset(
+    {
+        StringType(),
+        BooleanType(),
+        ByteType(),
+        ShortType(),
+        IntegerType(),
+        LongType(),
+        FloatType(),
+        DoubleType(),
+    }
+)
+"""The types whose JSON is what a cast to STRING gives, in quotes if it is one."""
+
+_ESCAPED = re.compile(r'["\\\x00-\x1f]')
+"""The characters that JSON escapes in a string; Java reads the pattern as Python does."""
 
 _OF_RECORDS = ("key", "timestamp", "headers")
 _USER_DEFINED = '"type":"udt"'
@@ -47,8 +71,9 @@ def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataF
         if not others:
             raise QueryError(f"the query gives {given}, and no column for the value")
         checked = finite(frame, others, _NOT_FINITE)
-        fields = F.struct(*(checked.get(name, F.col(f"`{name}`")).alias(name) for name in others))
-        value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
+        types = {name: frame.schema[name].dataType for name in others}
+        columns = {name: checked.get(name, F.col(f"`{name}`")) for name in others}
+        value = _as_json(columns, types).cast("binary")
     else:
         if [name.lower() for name in others] != ["value"]:
             raise QueryError(
@@ -56,12 +81,38 @@ def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataF
                 "headers. Put the rest into value, or use format: json"
             )
         value = _binary(frame, names["value"])
-    columns = [value.alias("value"), _milliseconds(frame, names["timestamp"])]
+    output = [value.alias("value"), _milliseconds(frame, names["timestamp"])]
     if "key" in names:
-        columns.append(_binary(frame, names["key"]).alias("key"))
+        output.append(_binary(frame, names["key"]).alias("key"))
     if "headers" in names:
-        columns.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
-    return frame.select(*columns, *also)
+        output.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
+    return frame.select(*output, *also)
+
+
+def _as_json(columns: Mapping[str, Column], types: Mapping[str, DataType]) -> Column:
+    """Return columns as a JSON object.
+
+    That is what `to_json` gives, which takes several times as long as to join the texts of fields.
+    It is left to `to_json` if a string has to be escaped, or if a type has a format of its own.
+    """
+    fields = [column.alias(name) for name, column in columns.items()]
+    whole = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
+    if not {*types.values()} <= _AS_TEXT or any(map(_ESCAPED.search, columns)):
+        return whole
+    texts = [column for name, column in columns.items() if types[name] == StringType()]
+    parts = []
+    for index, (name, column) in enumerate(columns.items()):
+        quote = '"' if types[name] == StringType() else ""
+        text = F.concat(F.lit(quote), column.cast("string"), F.lit(quote))
+        parts.append(F.lit(f'{"," if index else "{"}"{name}":'))
+        parts.append(F.coalesce(text if quote else column.cast("string"), F.lit("null")))
+    joined = F.concat(*parts, F.lit("}"))
+    if not texts:
+        return joined
+    # A separator, so that two strings that are not UTF-8 do not make one that is.
+    all_texts = F.concat_ws("|", *texts)
+    is_plain = F.is_valid_utf8(all_texts) & ~F.rlike(all_texts, F.lit(_ESCAPED.pattern))
+    return F.when(is_plain, joined).otherwise(whole)
 
 
 def require_plain_types(frame: DataFrame) -> None:

@@ -43,6 +43,7 @@ class SparkProcessor(BatchProcessor):
             self._partition,
             columns,
             self._spec.format,
+            self._query.fields,
             is_lenient=self._spec.is_lenient,
         )
         if len(table):

@@ -23,6 +23,7 @@ from kafka_pipeline.streams.sql.access import Readable, is_of_files
 from kafka_pipeline.streams.sql.analyzed_groups import groups_of, is_grouped
 from kafka_pipeline.streams.sql.compiled_plan import CompiledPlan
 from kafka_pipeline.streams.sql.declared_groups import undeclared
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
     items,
@@ -104,6 +105,11 @@ class RunningQuery(Running[_Plan]):
         """The columns of records that the query needs."""
         return self.plan.compiled.columns
 
+    @property
+    def fields(self) -> JsonFields | None:
+        """See `SparkQuery`."""
+        return self.plan.compiled.fields
+
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery.run`."""
         return self.run_compiled(lambda plan: plan.compiled, table, lookups)
@@ -145,7 +151,9 @@ class RunningQuery(Running[_Plan]):
         frame = shaped(work.frame(analyzed), work.spec.format)
         execution = frame._jdf.queryExecution()
         return _Plan(
-            work.compiled(frame, execution.sparkPlan(), work.leaves(query)),
+            work.compiled(
+                frame, execution.sparkPlan(), work.leaves(query), records=query.records[rdd_id]
+            ),
             rows,
             work.is_reusable(execution.analyzed()),
         )

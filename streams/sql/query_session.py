@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
@@ -31,6 +32,7 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
 from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
+from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
 from kafka_pipeline.streams.sql.messages import (
     how_process_ended,
     may_be_a_records_fault,
@@ -55,6 +57,7 @@ from kafka_pipeline.streams.sql.spec import (
     QuerySpec,
     SparkLostError,
 )
+from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
 from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from kafka_pipeline.streams.sql.tables import STRICT, Rows, parsed_table
 
@@ -119,16 +122,30 @@ _FORMATS_OF_FUNCTIONS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Records:
+    """The `rows` that the RDD of an input has: all columns of records, hidden ones too.
+
+    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these.
+    """
+
+    rows: pa.Schema
+    fields: pa.Schema | None = None
+    parse: Callable[[pa.Table], pa.Table] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Analyzed:
     """The analyzed plan of a query, without aliases.
 
-    `rdd_id` is the id of the RDD of `input`. `tables` maps the RDD ids of tables that follow topics
+    `rdd_id` is the id of the RDD of `input`. `records` has the rows of all inputs, by the ids of
+    their RDDs. `tables` maps the RDD ids of tables that follow topics
     to their names; `versioned` lists the ids of the tables with a history. `inputs` maps the RDD
     ids of single inputs to their names, if there are several inputs.
     """
 
     plan: Any
     rdd_id: int
+    records: Mapping[int, Records]
     tables: Mapping[int, str]
     versioned: Sequence[int]
     inputs: Mapping[int, str]
@@ -153,7 +170,9 @@ class QuerySession:
         """
         self.spec = spec
         self.records = pa.schema([*schema_of(spec.format), *hidden])
-        """The types of all columns of records."""
+        """The types of all columns of records, with values that are not parsed."""
+        self._records: dict[str, Records] = {"": Records(self.records)}
+        self._parsers: dict[str, CompiledPlan] = {}
         self._code = code
         self._session = session
         settings = _SETTINGS | _SETTINGS_OF_SQL if spec.query else _SETTINGS
@@ -196,10 +215,14 @@ class QuerySession:
             F.broadcast(self.frame(plan)).createOrReplaceTempView(name)
         tables = {self._view_of_topic(name): name for name in self.spec.topic_tables}
         inputs: dict[int, str] = {}
+        records: dict[int, Records] = {}
         if len(self.spec.inputs) > 1:
-            inputs = {self._view_of_records(name)[0]: name for name in self.spec.inputs}
-        rdd_id, records = self._view_of_records(INPUT, *self.spec.inputs[: 0 if inputs else 1])
-        analyzed = self._analyze(records)
+            for name in self.spec.inputs:
+                rdd_id, records[rdd_id], _ = self._view_of_records(name)
+                inputs[rdd_id] = name
+        names = (INPUT, *self.spec.inputs[: 0 if inputs else 1])
+        rdd_id, records[rdd_id], view = self._view_of_records(*names)
+        analyzed = self._analyze(view)
         rules = self.make.catalyst
         analyzed = rules.optimizer.InlineCTE(True, False, False).apply(analyzed)
         analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
@@ -208,20 +231,58 @@ class QuerySession:
             require_known_options(analyzed)
             require_plain_types(self.frame(analyzed))
         versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
-        return Analyzed(analyzed, rdd_id, tables, versioned, inputs)
+        return Analyzed(analyzed, rdd_id, records, tables, versioned, inputs)
 
-    def _view_of_records(self, *names: str) -> tuple[int, DataFrame]:
-        """Make a view of records under each of these names; return its RDD's id and DataFrame."""
-        raw = self.empty(self.records)
-        records = raw.select(*COLUMNS) if len(self.records) > len(COLUMNS) else raw
+    def _view_of_records(self, *names: str) -> tuple[int, Records, DataFrame]:
+        """Make a view of records under each of these names.
+
+        Returns the id and the rows of its RDD, and the view.
+        """
         schema = self.spec.schemas.get(names[0], self.spec.schema)
-        records = _parsed(records, schema, self.spec.is_lenient) if schema else records
-        require_plain_types(records)
-        if schema and not self.spec.is_lenient:
-            records = _finite(records)
+        records = self._records_of(schema)
+        raw = self.empty(records.rows)
+        hidden = len(self.records) - len(COLUMNS)
+        view = raw.select(*raw.columns[:-hidden]) if hidden else raw
+        if schema and records.fields is None:
+            view = self._parsed(view, schema)
+        require_plain_types(view)
         for name in names:
-            records.createOrReplaceTempView(f"`{name}`")
-        return _rdd_id(raw), records
+            view.createOrReplaceTempView(f"`{name}`")
+        return _rdd_id(raw), records, view
+
+    def _records_of(self, schema: str) -> Records:
+        """Return the rows of an input whose JSON has this schema, if any."""
+        if schema not in self._records:
+            fields = _fields_of(self._parsed(self.empty(self.records), schema), self.records.names)
+            if fields is None:
+                self._records[schema] = Records(self.records)
+            else:
+                key, _, *others = self.records
+                rows = pa.schema([key, *fields, *others])
+                self._records[schema] = Records(rows, fields, partial(self._parse, schema))
+        return self._records[schema]
+
+    def _parsed(self, raw: DataFrame, schema: str) -> DataFrame:
+        """Return the records with the fields of their JSON values as columns, after the key."""
+        options = {"mode": "FAILFAST", **({} if self.spec.is_lenient else STRICT)}
+        value = F.from_json("value", schema, options).alias("value")
+        others = [name for name in raw.columns if name not in ("key", "value")]
+        records = raw.select("key", value, *others).select("key", "value.*", *others)
+        require_plain_types(records)
+        return records if self.spec.is_lenient else _finite(records, len(others))
+
+    def _parse(self, schema: str, table: pa.Table) -> pa.Table:
+        """Have Spark read the values of records. The values of late ones are not looked at."""
+        if schema not in self._parsers:
+            raw = self.empty(self.records)
+            rdd_id = _rdd_id(raw)
+            if OPEN_FROM in raw.columns:
+                is_late = F.col(OPEN_FROM) > F.col("timestamp")
+                raw = raw.withColumn("value", F.when(is_late, None).otherwise(F.col("value")))
+            frame = self._parsed(raw, schema)
+            plan = frame._jdf.queryExecution().sparkPlan()
+            self._parsers[schema] = self.compiled(frame, plan, {rdd_id: (INPUT, self.records)})
+        return self._parsers[schema].run(table)
 
     def _view_of_topic(self, name: str) -> int:
         """Make the view of a table that follows a topic, and return the id of its RDD."""
@@ -236,7 +297,7 @@ class QuerySession:
     def leaves(self, query: Analyzed) -> dict[int, tuple[str, pa.Schema]]:
         """Return the leaves that get new rows with each batch; see `compiled`."""
         tables = {id_: (name, self._rows_of_topic(name)) for id_, name in query.tables.items()}
-        return {query.rdd_id: (INPUT, self.records), **tables}
+        return {query.rdd_id: (INPUT, query.records[query.rdd_id].rows), **tables}
 
     def _rows_of_topic(self, name: str) -> pa.Schema:
         """Return the types of the rows of a table that follows a topic."""
@@ -268,12 +329,14 @@ class QuerySession:
         plan: Any,
         leaves: Mapping[int, tuple[str, pa.Schema]],
         others: Sequence[str] = (),
+        records: Records | None = None,
     ) -> CompiledPlan:
         """Return a physical plan, with the types of `frame`, that can be run on many tables.
 
         `plan` is the output of Spark's planner. `leaves` maps the ids of the RDDs that it scans to
-        their names and types; one is `INPUT`. Raises `QueryError` for an operator above that one
-        which neither works row by row nor is of the kinds `others`.
+        their names and types; one is `INPUT`, with these `records` if it is an input of the query.
+        Raises `QueryError` for an operator above that one which neither works row by row nor is of
+        the kinds `others`.
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
@@ -282,13 +345,18 @@ class QuerySession:
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         results = frame._jdf.toArrowBatchRdd(node)
+        used = _used(way, scan)
+        schema = None if records is None else records.fields
+        fields = [] if schema is None else [name for name in used if name in schema.names]
         return CompiledPlan(
-            _used(way, scan),
+            tuple(dict.fromkeys("value" if name in fields else name for name in used)),
             {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
             self._batches,
             self.make.seq([]),
             partial(self._serve, results),
+            JsonFields(schema, tuple(fields)) if schema is not None and fields else None,
+            None if records is None else records.parse,
         )
 
     def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
@@ -413,19 +481,24 @@ def _parse(parser: Any, query: str) -> Any:
         raise QueryError("only a SELECT that reads input can be run") from error
 
 
-def _parsed(raw: DataFrame, schema: str, is_lenient: bool) -> DataFrame:
-    """Return the records with the fields of their JSON values as columns, after the key."""
-    options = {"mode": "FAILFAST", **({} if is_lenient else STRICT)}
-    value = F.from_json("value", schema, options).alias("value")
-    others = [name for name in COLUMNS if name not in ("key", "value")]
-    return raw.select("key", value, *others).select("key", "value.*", *others)
+def _fields_of(view: DataFrame, taken: Sequence[str]) -> pa.Schema | None:
+    """Return the fields of JSON among the columns of records, if Arrow can read all of them."""
+    fields = view.schema.fields[1 : len(view.columns) - len(taken) + 2]
+    names = {name.casefold() for name in (*taken, *(field.name for field in fields))}
+    is_clear = len(names) == len(taken) + len(fields)
+    if not is_clear or any(each.dataType.simpleString() not in TYPES for each in fields):
+        return None
+    return to_arrow_schema(StructType(fields), timezone="UTC")
 
 
-def _finite(records: DataFrame) -> DataFrame:
-    """Return the records, which raise for a number that is infinite as the float of its column."""
+def _finite(records: DataFrame, others: int) -> DataFrame:
+    """Return the records, which raise for a number that is infinite as the float of its column.
+
+    Their fields are between the key and the `others`.
+    """
     # A field with the name of another column is ambiguous, and no query can read it.
     counts = Counter(name.casefold() for name in records.columns)
-    fields = records.columns[1 : len(records.columns) - len(COLUMNS) + 2]
+    fields = records.columns[1 : len(records.columns) - others]
     names = [name for name in fields if counts[name.casefold()] == 1]
     words = "{name} has a number beyond the range of its type"
     return records.withColumns(finite(records, names, words))

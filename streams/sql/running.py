@@ -81,7 +81,7 @@ class Running(ABC, Generic[P]):
         with translated():
             self.work.enter_thread()
             compiled = chosen(self.newest_plan())
-            if not set(table.column_names).issuperset(compiled.columns):
+            if compiled.lacks_columns(table):
                 raise SparkLostError("a table has changed, and the query needs other columns now")
             with ends_found():
                 return compiled.run(table, lookups)

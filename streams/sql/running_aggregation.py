@@ -20,6 +20,7 @@ from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, Win
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
 from kafka_pipeline.streams.sql.query_session import translated
@@ -67,6 +68,11 @@ class RunningAggregation(Running[_Plan]):
     def columns(self) -> tuple[str, ...]:
         """See `Aggregation`."""
         return self.plan.partial.columns
+
+    @property
+    def fields(self) -> JsonFields | None:
+        """See `Aggregation`."""
+        return self.plan.partial.fields
 
     @property
     def shape(self) -> StateShape:
@@ -122,7 +128,11 @@ class RunningAggregation(Running[_Plan]):
         shape = _shape(parts, query, output, str(self._session.version))
         empty = work.empty(shape.rows)
         partial = work.compiled(
-            empty, partial_plan(parts, work.make), work.leaves(found), AGGREGATES
+            empty,
+            partial_plan(parts, work.make),
+            work.leaves(found),
+            AGGREGATES,
+            found.records[rdd_id],
         )
         given = empty._jdf.queryExecution().sparkPlan()
         leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])

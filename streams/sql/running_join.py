@@ -14,8 +14,10 @@ import pyarrow as pa
 from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.join_shape import PAIR, RECORD, JoinShape
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column
+from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -39,6 +41,12 @@ class RunningJoin(Running[_Plan]):
     def columns(self) -> tuple[Sequence[str], Sequence[str]]:
         """See `StreamJoin`."""
         left, right = (side.columns for side in self.plan.sides)
+        return left, right
+
+    @property
+    def fields(self) -> tuple[JsonFields | None, JsonFields | None]:
+        """See `StreamJoin`."""
+        left, right = (side.fields for side in self.plan.sides)
         return left, right
 
     @property
@@ -87,7 +95,7 @@ class RunningJoin(Running[_Plan]):
                 "random numbers and the current time would make what is kept depend on when a "
                 "batch ran: use timestamp, or compute them in a processor before or after this one"
             )
-        left, right = (self._side(query, side) for side in (0, 1))
+        left, right = (self._side(query, found, side) for side in (0, 1))
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
             query.spec,
@@ -113,11 +121,12 @@ class RunningJoin(Running[_Plan]):
             work.compiled(results, results._jdf.queryExecution().sparkPlan(), leaves),
         )
 
-    def _side(self, query: JoinedQuery, side: int) -> CompiledPlan:
-        work = self.work
-        frame = work.frame(query.rows(side, work.make))
-        leaves: Mapping[int, tuple[str, pa.Schema]] = {query.rdd_ids[side]: (INPUT, work.records)}
-        return work.compiled(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
+    def _side(self, query: JoinedQuery, found: Analyzed, side: int) -> CompiledPlan:
+        work, rdd_id = self.work, query.rdd_ids[side]
+        frame, records = work.frame(query.rows(side, work.make)), found.records[rdd_id]
+        leaves: Mapping[int, tuple[str, pa.Schema]] = {rdd_id: (INPUT, records.rows)}
+        plan = frame._jdf.queryExecution().sparkPlan()
+        return work.compiled(frame, plan, leaves, records=records)
 
 
 def _rows_of(side: CompiledPlan) -> pa.Schema:

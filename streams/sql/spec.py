@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafka_pipeline.streams.sql.join_shape import PreparedJoin
+    from kafka_pipeline.streams.sql.json_fields import JsonFields
     from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -137,6 +138,10 @@ class SparkQuery(Prepared, Protocol):
     @property
     def columns(self) -> tuple[str, ...]:
         """The `COLUMNS` that the query needs."""
+
+    @property
+    def fields(self) -> JsonFields | None:
+        """The fields of `value` that a table may have in place of it; `None` if it must not."""
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """Return the output of these records, in their order.

@@ -282,6 +282,12 @@ class _Merging:
         return [each for each in self._state if id_of(each) not in given] + columns
 
     def _project(self, columns: list[Any], node: Any) -> Any:
+        # A column that HAVING makes null may be nullable only here, and not in Spark's own plan.
+        given = {id_of(column): column for column in items(node.output())}
+        columns = [
+            given.get(id_of(column), column) if kind(column) == "AttributeReference" else column
+            for column in columns
+        ]
         return self._linked(self._make.spark.execution.ProjectExec(self._make.seq(columns), node))
 
     def _linked(self, made: Any) -> Any:

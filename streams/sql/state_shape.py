@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.sql.spec import Prepared
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.sql.json_fields import JsonFields
 
 HAS_RESULT = "has_result"
 """The column of a merge that says whether HAVING keeps a group, or WHERE one of its best rows."""
@@ -229,6 +232,10 @@ class PreparedAggregation(Prepared, Protocol):
         With sessions, `ORDER` is one of them; with other windows, `OPEN_FROM` is, and with those of
         a calendar `PERIOD` too.
         """
+
+    @property
+    def fields(self) -> JsonFields | None:
+        """See `SparkQuery`."""
 
     @property
     def shape(self) -> StateShape:

@@ -15,6 +15,7 @@ from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.pipelines.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
+from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
@@ -23,6 +24,9 @@ from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries,
 KEY = b"secret"
 TIMEOUT_S = 30
 TABLE = pa.table({"value": ["a", "b"]})
+
+
+FIELDS = JsonFields(pa.schema([("a", pa.int32()), ("b", pa.string())]), ("b",))
 
 
 class Running:
@@ -70,6 +74,7 @@ class Doubling(Running):
     """A query."""
 
     columns = ("value",)
+    fields = FIELDS
 
 
 SHAPE = StateShape(
@@ -112,6 +117,7 @@ class Joining(Running):
     """A join of two inputs that says what it was asked for."""
 
     columns = (["key"], ["value"])
+    fields = (None, FIELDS)
     shape = JOIN_SHAPE
 
     def left(self, records: pa.Table) -> pa.Table:
@@ -189,7 +195,7 @@ def test_query_runs_in_the_driver_and_its_output_comes_back(
 ) -> None:
     spec = QuerySpec("SELECT", tables={"t": {"format": "csv"}}, config={"a": [1]})
     query = remote.open(spec)
-    assert query.columns == ("value",)
+    assert (query.columns, query.fields) == (("value",), FIELDS)
     assert query.run(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
     large = pa.table({"value": ["x" * 100] * 100_000})
     assert len(query.run(large)) == 200_000
@@ -215,7 +221,7 @@ def test_query_with_groups_makes_rows_and_merges_them(
     queries: FakeQueries, remote: RemoteQueries
 ) -> None:
     query = remote.open_aggregation(QuerySpec("SELECT"))
-    assert (query.columns, query.shape) == (("value",), SHAPE)
+    assert (query.columns, query.fields, query.shape) == (("value",), FIELDS, SHAPE)
     assert query.partial(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
     assert query.merge(TABLE)["value"].to_pylist() == ["a"]
     with pytest.raises(QueryError, match=r"^no good$"):
@@ -231,6 +237,7 @@ def test_join_makes_rows_of_both_sides_and_results_of_pairs(
 ) -> None:
     query = remote.open_join(QuerySpec("SELECT"))
     assert (query.columns, query.shape) == ((["key"], ["value"]), JOIN_SHAPE)
+    assert query.fields == (None, FIELDS)
     for name in ("left", "right", "matches", "results"):
         found = getattr(query, name)(TABLE)
         assert found["value"].to_pylist() == ["a", "b", "a", "b"]

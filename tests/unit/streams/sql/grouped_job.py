@@ -77,7 +77,8 @@ class _KeptJoin:
     """A join that stays open."""
 
     def __init__(self, query: PreparedJoin) -> None:
-        self.columns, self.shape, self.replace = query.columns, query.shape, query.replace
+        self.columns, self.fields, self.shape = query.columns, query.fields, query.shape
+        self.replace = query.replace
         self.left, self.right = query.left, query.right
         self.matches, self.results = query.matches, query.results
 
@@ -89,7 +90,8 @@ class _KeptRows:
     """A query without GROUP BY that stays open."""
 
     def __init__(self, query: SparkQuery) -> None:
-        self.columns, self.run, self.replace = query.columns, query.run, query.replace
+        self.columns, self.fields = query.columns, query.fields
+        self.run, self.replace = query.run, query.replace
 
     def close(self) -> None:
         """Another task may use the query."""
@@ -99,7 +101,7 @@ class _Kept:
     """A query that stays open."""
 
     def __init__(self, query: PreparedAggregation) -> None:
-        self.columns, self.shape = query.columns, query.shape
+        self.columns, self.fields, self.shape = query.columns, query.fields, query.shape
         self.partial, self.merge, self.replace = query.partial, query.merge, query.replace
 
     def close(self) -> None:

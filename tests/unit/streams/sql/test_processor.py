@@ -20,6 +20,7 @@ class Failing:
     """A query that returns its records, and fails on `bad` ones, or the next few times."""
 
     columns = ("value", "timestamp")
+    fields = None
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures

@@ -12,7 +12,13 @@ from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.strict_json import NOT_AN_OBJECT, count_right
 
-RIGHT = [b'{"a":1}', b' {"a": [1e3, -0, null, {"b": "\\ud83d\\ude00"}]}\n', b"{}", None]
+RIGHT = [
+    b'{"a":1}',
+    b'{"Info":"NaN, Inf"}',
+    b' {"a": [1e3, -0, null, {"b": "\\ud83d\\ude00"}]}\n',
+    b"{}",
+    None,
+]
 WRONG = [
     b"",
     b" ",
@@ -32,6 +38,9 @@ WRONG = [
     b"{a:1}",
     b'{"a":NaN}',
     b'{"a":-Infinity}',
+    b'{"a":[NaN]}',
+    b'{"a":[1,Inf]}',
+    b'{"a": -NaN}',
     b'{"a":1e400}',
     b'{"a":-1e400}',
     b'{"a":01}',
@@ -66,7 +75,7 @@ def test_the_first_value_that_is_not_a_json_object_is_found(wrong: bytes, before
 
 @pytest.mark.parametrize("copies", [1, 20, 600])
 def test_json_objects_are_right(copies: int) -> None:
-    assert count_right(RIGHT * copies) == (4 * copies, "")
+    assert count_right(RIGHT * copies) == (len(RIGHT) * copies, "")
 
 
 @given(

@@ -30,6 +30,7 @@ class Noting:
     """A query that gives nothing, and notes the rows of tables that it gets."""
 
     columns = ("timestamp",)
+    fields = None
 
     def __init__(self) -> None:
         self.lookups: list[Mapping[str, Any]] = []
