@@ -69,7 +69,9 @@ class KeptLayouts(KeptShape):
     @cached_property
     def tags(self) -> Mapping[bytes, bytes]:
         """The tags of layouts by the marks of rows that a processor sends; see `row_mark`."""
-        return {row_mark(content): tag for tag, content in self._layouts.items()}
+        found = {row_mark(content): tag for tag, content in self._layouts.items()}
+        # Rows of functions with the same types look the same: those that come now are of the query.
+        return {**found, row_mark(self._now): self.tag}
 
     def converted(self, tags: Sequence[bytes], buffers: Sequence[bytes]) -> Sequence[bytes]:
         """Return buffers of groups as the query has them; the `tags` are those of their layouts.

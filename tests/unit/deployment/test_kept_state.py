@@ -284,6 +284,23 @@ def test_what_the_file_shows_to_be_impossible_needs_no_spark(
     assert "pipeline apply --lose P" in str(error.value)
 
 
+def test_another_grace_period_of_a_query_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = (
+        grouped(f"key, {WINDOW}", more=f", emit: on_close, grace: {grace}")
+        for grace in ("10 min", "1 min")
+    )
+    kept = {SHAPE: [content(window=HOUR)]}
+    found = planned(monkeypatch, tmp_path, before, after, kept, Spark())
+    assert effects(found) == {
+        "windows": StateEffect.CONVERTED,
+        "windows-times": StateEffect.KEPT,
+        "shape": StateEffect.KEPT,
+    }
+    assert "windows close 540000 ms earlier" in found.stores[0].reason
+
+
 @pytest.mark.parametrize(
     ("group_by", "kept"),
     [

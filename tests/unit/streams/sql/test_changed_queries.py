@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, columns_of
+from tests.unit.streams.sql.test_rescaled_queries import rescaled
 
 pytestmark = pytest.mark.integration
 
@@ -145,6 +146,14 @@ def test_rows_of_the_former_query_are_read_from_the_topic(shared: OpenedOnce) ->
     job.deliver(*sent[0])  # type: ignore[arg-type]
     job.send([{**LATER, "t": "a"}])
     assert job.latest() == {"a": {"s": 20, "c": 4}}
+    # Another function of the same types is not taken for the one that was kept before.
+    for select, expected in (
+        (FEW, {"c": 5}),
+        ("sum(n + 1) AS s, count(*) AS c", {"s": 11, "c": 6}),
+    ):
+        job = going_on(job, pipeline(select, "t"), shared)
+        job.send([{**LATER, "t": "a"}])
+        assert job.latest() == {"a": expected}
     job.close()
 
 
@@ -163,6 +172,24 @@ def test_state_of_an_earlier_version_of_the_engine_goes_on(shared: OpenedOnce) -
     as_before(stores_of(job), tagged=True)
     with pytest.raises(QueryError, match="the aggregate functions were"):
         going_on(job, pipeline(f"sum(n + 1) AS m, {MORE}"), shared)
+
+
+def test_tasks_with_and_without_former_layouts_become_one(shared: OpenedOnce) -> None:
+    keys = [next(k for k in "abcdef" if default_partition(k.encode(), 2) == n) for n in (0, 1)]
+    job = Job(pipeline(FEW), shared, partitions=2)
+    for number, key in enumerate(keys):
+        job.send([{**LATER, "key": key}], number)
+    for stores in job.stores.values():
+        as_before(stores)
+    job.close()
+    # Only one of the tasks gets a record after the change.
+    job = Job(pipeline(MORE), shared, job.stores, partitions=2)
+    job.send([{**LATER, "key": keys[0]}], 0)
+    job = rescaled(job, pipeline(MORE), shared, 2, 1)
+    job.take()
+    job.send([{**LATER, "key": key} for key in keys])
+    assert job.latest() == {keys[0]: {"s": 20, "c": 3}, keys[1]: {"s": 10, "c": 2}}
+    job.close()
 
 
 def stores_of(job: Job) -> Mapping[str, BytesStore]:
@@ -234,7 +261,7 @@ def test_another_scale_of_decimals_is_another_state(shared: OpenedOnce) -> None:
         going_on(job, pipeline("sum(d) AS s", schema="d DECIMAL(5,3)"), shared)
 
 
-def test_renamed_columns_keep_their_state(shared: OpenedOnce, local: LocalQueries) -> None:
+def test_renamed_columns_keep_their_state(shared: OpenedOnce) -> None:
     job = Job(pipeline("sum(n) AS s, sum(k) AS k", schema="n INT, k INT"), shared)
     job.send([{"key": "a", "n": 1, "k": 2, "at": 1}])
     job.take()
