@@ -21,6 +21,7 @@ from kafka_pipeline.deployment.store_contents import (
     StateEffect,
     StateName,
     Verdict,
+    combined,
     content_verdicts,
 )
 
@@ -181,7 +182,10 @@ def plan(
     gone = {spec.name for spec in former}.difference(topics, users)
     renamed = renames(before, after)
     before = with_new_ids(before, after) if before else None
-    verdicts = {**dict(content_verdicts(before, after)), **verdicts}
+    of_contents = dict(content_verdicts(before, after))
+    verdicts = of_contents | {
+        name: combined(of_contents.get(name), verdict) for name, verdict in verdicts.items()
+    }
     given_up = _lost(before, after, verdicts, lost)
     return Plan(
         tasks=_tasks(before, after),

@@ -55,7 +55,8 @@ def content_verdicts(
 ) -> Iterator[tuple[StateName, Verdict]]:
     """Yield the stores about whose state there is something to say, of those with the same name.
 
-    A new retention or grace period, and a move to disk or to memory, change nothing about them.
+    A new retention, and a move to disk or to memory, change nothing about them. A new grace period
+    changes which windows close, if they give their results then.
     """
     former = {each.id: each for each in before.processors} if before else {}
     for processor in after.processors:
@@ -63,16 +64,16 @@ def content_verdicts(
         if had is None:
             continue
         contents, topics = _contents(had), before.state_topics(had) if before else {}
+        closed_after = {store.name: store.spreading.closes_ms for store in had.stores}
+        closes_after = {store.name: store.spreading.closes_ms for store in processor.stores}
         for name, content in _contents(processor).items():
             if topics.get(name) != after.state_topics(processor).get(name):
                 continue  # it is not the same state
             kept = contents.get(name)
-            if kept is None or content is None:
-                if name in contents and isinstance(had.spec, TopologySpec):
-                    yield (processor.id, name), Verdict(StateEffect.KEPT, _UNKNOWN)
-            elif changed := _difference(kept, content):
+            is_known = kept is not None and content is not None
+            if kept and content and (changed := _difference(kept, content)):
                 yield (processor.id, name), Verdict(StateEffect.IMPOSSIBLE, changed)
-            elif kept.format < content.format:
+            elif kept and content and kept.format < content.format:
                 yield (
                     (processor.id, name),
                     Verdict(
@@ -81,6 +82,35 @@ def content_verdicts(
                         "they are read",
                     ),
                 )
+            elif closes := _of_closes(closed_after.get(name), closes_after.get(name)):
+                yield (processor.id, name), Verdict(StateEffect.CONVERTED, closes)
+            elif not is_known and name in contents and isinstance(had.spec, TopologySpec):
+                yield (processor.id, name), Verdict(StateEffect.KEPT, _UNKNOWN)
+
+
+def combined(one: Verdict | None, other: Verdict) -> Verdict:
+    """Return what two verdicts about a store come to: the graver one, with both reasons."""
+    if one is None or one.effect is StateEffect.IMPOSSIBLE:
+        return one or other
+    graver = one if other.effect is StateEffect.KEPT else other
+    if graver.effect is StateEffect.IMPOSSIBLE:
+        return graver
+    return Verdict(graver.effect, "; ".join(filter(None, (other.reason, one.reason))))
+
+
+def _of_closes(before_ms: int | None, now_ms: int | None) -> str:
+    """Return what becomes of windows that give their results so long after their start."""
+    if before_ms is None or now_ms is None or before_ms == now_ms:
+        return ""
+    if now_ms < before_ms:
+        return (
+            f"windows close {before_ms - now_ms} ms earlier, by their grace period: those that are "
+            "open, and would have closed by now, give no result"
+        )
+    return (
+        f"windows close {now_ms - before_ms} ms later, by their grace period: those that have "
+        "closed within this time are open again, and give a second result"
+    )
 
 
 def _contents(processor: PipelineProcessor) -> dict[str, StoreContent | None]:

@@ -22,7 +22,7 @@ from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.spec import Queries
 
 _TIMEOUT_S = 300
-_BEST, _SPARK = "best", "spark"
+_SPARK = "spark"
 
 
 class Content(NamedTuple):
@@ -117,18 +117,14 @@ class KeptContents:
         content = self._known[kind.kept_for(spec)]
         if content.unknown:
             return Comparison(unknown=content.unknown)
-        wrong = dict.fromkeys(
-            filter(None, (kind.difference(spec, each, content.text) for each in kept))
-        )
-        if wrong:
+        changes = [kind.change(spec, each, content.text) for each in kept]
+        if wrong := dict.fromkeys(each.different for each in changes if each.different):
             return Comparison(different="; ".join(wrong))
-        now = _limit(content.text)
-        limits = {_limit(each) for each in kept} - {now}
-        if limits:
-            return Comparison(converted=_of_limits(max(limits), now))
-        return Comparison(
-            remark="the query is another one, and keeps the same: results go on from what was kept"
-        )
+        remarks = dict.fromkeys(remark for each in changes for remark in each.remarks)
+        if converted := dict.fromkeys(words for each in changes for words in each.converted):
+            return Comparison(converted="; ".join([*converted, *remarks]))
+        same = "the query is another one, and keeps the same: results go on from what was kept"
+        return Comparison(remark="; ".join([same, *remarks]))
 
 
 def ask_spark(config: Config, specs: Sequence[ProcessorSpec]) -> list[Content]:
@@ -173,23 +169,6 @@ def _spark_kind(spec: ProcessorSpec) -> Spark[Any]:
     kind = kind_of(spec)
     assert isinstance(kind, Spark), "only queries keep contents"
     return kind
-
-
-def _limit(content: str) -> int:
-    best = json.loads(content).get(_BEST)
-    return int(best[0]) if best else 0
-
-
-def _of_limits(before: int, now: int) -> str:
-    if now > before:
-        return (
-            f"{before} best rows of a group were kept, and {now} will be: rows that were left out "
-            "do not come back, so the new places fill with those of later records"
-        )
-    return (
-        f"{before} best rows of a group were kept, and {now} will be: a group is cut when it "
-        "changes next"
-    )
 
 
 def _main() -> None:

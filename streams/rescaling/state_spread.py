@@ -31,7 +31,7 @@ from kafka_pipeline.streams.sql.join_state import (
     number_of_place,
     number_of_row,
 )
-from kafka_pipeline.streams.sql.kept_shape import KeyColumn
+from kafka_pipeline.streams.sql.kept_shape import KeyColumn, with_layouts
 from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
     TIME_OF,
@@ -160,8 +160,8 @@ class StateSpread:
     @cached_property
     def _key_column(self) -> KeyColumn:
         """Raises `ValueError` if the store of the shape does not say it."""
-        shape = next(self._copies(SHAPE_STORE, most=1), None)
-        return KeyColumn("{}" if shape is None else (shape.value or b"").decode())
+        shape = {row.key: row.value for row in self._copies(SHAPE_STORE, most=1)}
+        return KeyColumn((shape.get(b"content") or b"{}").decode())
 
     def _change_of(self, store: str, task: int) -> Callable[[bytes], bytes] | None:
         """Return a function that rewrites the values of a task, or `None`."""
@@ -195,13 +195,14 @@ class StateSpread:
         Where they differ, some are of an older version, which says less.
         """
         found: dict[bytes, SavedRow] = {}
-        for task in range(self._tasks.before):
-            for key, row in self._state.last(store, task).items():
+        tasks = [self._state.last(store, task) for task in range(self._tasks.before)]
+        for rows in with_layouts(tasks):
+            for key, row in rows.items():
                 known = found.get(key)
                 if known is None or len(row.value or b"") > len(known.value or b""):
                     found[key] = row
         for task in range(self._tasks.after if most is None else most):
-            for key, value, timestamp, headers in found.values():
+            for key, (_, value, timestamp, headers) in found.items():
                 yield SpreadRow(key, value, task, timestamp, headers)
 
     def _merged(self, store: str, task: int) -> Iterator[SpreadRow]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 
@@ -18,9 +17,12 @@ from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import StateShape
+from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
 
 Times = npt.NDArray[np.int64]
+
+Converted = Callable[[Sequence[bytes], Sequence[bytes]], Sequence[bytes]]
+"""Makes buffers of other layouts those of the query; see `KeptLayouts.converted`."""
 
 _HEAD = struct.Struct(">8sq")
 
@@ -65,7 +67,7 @@ class GroupCodec:
             self._buffers = RowCodec(shape.buffers)
         except TypeError as error:
             raise QueryError(f"its state cannot be kept: {error}") from error
-        self._mark = _mark(shape.content)
+        self._mark = row_mark(json.loads(shape.content))
         self._marks = {self._mark}
         """The marks of rows that were found to be of this query, with any limit of best rows."""
 
@@ -115,17 +117,28 @@ class GroupCodec:
             for start, buffers in zip(groups.starts, groups.buffers, strict=True)
         ]
 
-    def of_records(self, keys: Sequence[bytes], values: Sequence[bytes]) -> Groups:
+    def of_records(
+        self,
+        keys: Sequence[bytes],
+        values: Sequence[bytes],
+        tags: Mapping[bytes, bytes],
+        converted: Converted,
+    ) -> Groups:
         """Return the groups of records. Raises `ValueError` if another query has made one.
 
-        A query that differs by the limit of its best rows is not another one.
+        A query that differs by the limit of its best rows is not another one, nor is one whose
+        layout has a tag, by the mark of its rows; those are converted.
         """
+        marks = {value[:8] for value in values}
         if any(len(value) < _HEAD.size for value in values) or not all(
-            map(self._is_known, {value[:8] for value in values} - self._marks)
+            map(self._is_known, marks - self._marks - tags.keys())
         ):
             raise ValueError("these are rows of a query that kept something else")
         starts = [_HEAD.unpack_from(value)[1] for value in values]
-        return Groups(keys, starts, [value[_HEAD.size :] for value in values])
+        own = tags[self._mark]
+        of_values = [tags.get(value[:8], own) for value in values]
+        buffers = converted(of_values, [value[_HEAD.size :] for value in values])
+        return Groups(keys, starts, buffers)
 
     def _is_known(self, mark: bytes) -> bool:
         """Whether rows with this mark were made with another limit."""
@@ -135,7 +148,7 @@ class GroupCodec:
         order = content["best"][1:]
         for limit in range(1, _MOST_LIMIT + 1):
             content["best"] = [limit, *order]
-            if _mark(json.dumps(content, sort_keys=True)) == mark:
+            if row_mark(content) == mark:
                 self._marks.add(mark)
                 return True
         return False
@@ -164,10 +177,6 @@ class GroupCodec:
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
-
-
-def _mark(content: str) -> bytes:
-    return hashlib.sha256(content.encode()).digest()[:8]
 
 
 def spans(calendar: Calendar, times_ms: Times) -> tuple[Times, Times]:

@@ -29,8 +29,8 @@ from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
+from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
-from kafka_pipeline.streams.sql.kept_shape import KeptShape, kept_content
 from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.spec import QuerySpec
@@ -41,7 +41,6 @@ from kafka_pipeline.streams.sql.state_shape import (
     ROUTES,
     Merged,
     PreparedAggregation,
-    difference,
 )
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
@@ -81,8 +80,7 @@ class GroupProcessor(BatchProcessor, FollowsTime):
             self._lookup = TopicTableLookup(self._spec, self._query, context)
         if self.grouping.stage == "rows":
             return
-        content = kept_content(self.shape, ROUTES[self.grouping.stage])
-        self._kept_shape = KeptShape(content, difference, context)
+        self.layouts = KeptLayouts(self.shape, ROUTES[self.grouping.stage], context)
         self._seen_at_ms = context.current_system_time
         idle_ms = self.grouping.close_after_idle_ms
         if idle_ms is not None:
@@ -142,7 +140,7 @@ class GroupProcessor(BatchProcessor, FollowsTime):
 
         `add` gets its `rows`, what merges rows, and the largest timestamp of the batch.
         """
-        self._kept_shape.keep()
+        self.layouts.keep()
         merge = partial(self._merge, is_alone=len(batch) == 1)
         self._forward(add(*rows, merge, max(items_of(batch.timestamps))))
 
@@ -209,7 +207,9 @@ class GroupProcessor(BatchProcessor, FollowsTime):
 
     def _rows_of_records(self, batch: Batch) -> tuple[pa.Table, Groups]:
         try:
-            groups = self.codec.of_records(batch.keys, batch.values)
+            groups = self.codec.of_records(
+                batch.keys, batch.values, self.layouts.tags, self.layouts.converted
+            )
             return self.codec.decode(groups), groups
         except ValueError as error:
             wrong = (
@@ -250,14 +250,13 @@ class WindowProcessor(GroupProcessor):
     def open_stores(self) -> None:
         self._kept: KeptTable | KeptWindows
         if self.grouping.window is None:
-            uncounted = self._kept_shape.uncounted
-            self._kept = KeptTable(self.shape, self.context, uncounted, self.merge_wide)
+            self._kept = KeptTable(self.shape, self.context, self.layouts, self.merge_wide)
         else:
             self._kept = self.windowed = KeptWindows(
                 self.shape,
                 self.context,
                 self.grouping,
-                self._kept_shape.uncounted,
+                self.layouts,
                 self.merge_wide,
             )
 

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
-from kafka_pipeline.streams.sql.spec import Prepared
+from kafka_pipeline.streams.sql.spec import Prepared, StateChange
+from kafka_pipeline.streams.sql.state_change import is_wider, widened
 from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 if TYPE_CHECKING:
@@ -74,20 +75,29 @@ class JoinShape:
         return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
 
 
-def join_difference(join: JoinSpec, kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if they are the same."""
+def join_change(join: JoinSpec, kept: str, wanted: str) -> StateChange:
+    """Compare the content of a state with that of a query; decimals may get more digits."""
     before, now = json.loads(kept), json.loads(wanted)
     changed = declared_join_difference(join, kept)
     if any(side not in before for side in SIDES):
-        return changed
+        return StateChange(changed)
     names = {"left": join.left, "right": join.right}
     columns = [
         f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
         f"{', '.join(now[side])} are needed"
         for side in SIDES
-        if before[side] != now[side]
+        if len(before[side]) != len(now[side])
+        or not all(is_wider(*both, "row") for both in zip(before[side], now[side], strict=True))
     ]
-    return "; ".join(filter(None, [*columns, changed]))
+    if different := "; ".join(filter(None, [*columns, changed])):
+        return StateChange(different)
+    pairs = [both for side in SIDES for both in zip(before[side], now[side], strict=True)]
+    return StateChange(converted=widened(pairs))
+
+
+def join_difference(join: JoinSpec, kept: str, wanted: str) -> str:
+    """Return what differs between two contents of state; "" if the one can go on with the other."""
+    return join_change(join, kept, wanted).different
 
 
 def declared_join_difference(join: JoinSpec, kept: str) -> str:

@@ -17,6 +17,7 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
+from kafka_pipeline.streams.sql.kept_layouts import UNTAGGED, KeptLayouts
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, last_start, windows_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
@@ -33,6 +34,8 @@ Merge = Callable[[pa.Table], pa.Table]
 Wide = Callable[[pa.Table, int], Merged]
 """Merges rows as if best rows had this limit; places beyond the true one have no result."""
 
+_TAGGED = b"\4"
+_TAG_SIZE = 8
 _COUNTED = 2
 _COUNT = struct.Struct("<BI")
 
@@ -40,13 +43,15 @@ _COUNT = struct.Struct("<BI")
 class SentMarks:
     """The first bytes of a group's value in a store: the marks of its results. The buffers follow.
 
+    A value in a layout with a tag begins with a byte 4 and the tag (8 bytes). Then come the marks.
     There is one byte, which says whether HAVING kept the group. For best rows, there are 8 for each
     place up to the limit of the query that put the value, after a byte 2 and the number of places
     (4 bytes). Values of an earlier version of the engine begin with the marks, and so with 0 or an
     odd byte: they have `uncounted` marks.
     """
 
-    def __init__(self, shape: StateShape, uncounted: int) -> None:
+    def __init__(self, shape: StateShape, uncounted: int, tag: bytes) -> None:
+        self._tag = tag and _TAGGED + tag
         self._places = shape.best or 1
         self._uncounted = uncounted
         self._type = np.dtype("<i8" if shape.best else "u1")
@@ -57,13 +62,14 @@ class SentMarks:
         """Return the marks of groups as the first bytes of their values."""
         marks = np.zeros((len(merged.rows), self._places), self._type)
         marks[merged.group_of, merged.places] = merged.marks
-        packed, size, head = marks.tobytes(), self._size, self._head
+        packed, size, head = marks.tobytes(), self._size, self._tag + self._head
         return [head + packed[at : at + size] for at in range(0, len(packed), size)]
 
     def split(self, value: bytes | None) -> tuple[bytes, bytes]:
         """Return the marks and the buffers of a value; `None` is a group without results."""
         if value is None:
             return bytes(self._size), b""
+        value = value[len(self.tag_of(value)) and 1 + _TAG_SIZE :]
         if not self._head:
             return value[:1], value[1:]
         start, places = 0, self._uncounted
@@ -72,13 +78,17 @@ class SentMarks:
         end = start + places * self._type.itemsize
         return value[start:end], value[end:]
 
+    def tag_of(self, value: bytes) -> bytes:
+        """Return the tag of the layout of a value."""
+        return value[1 : 1 + _TAG_SIZE] if value[:1] == _TAGGED else UNTAGGED
+
     def heads(self, values: Iterable[bytes | None]) -> list[bytes]:
         """Return the first bytes of values as they are to stay, whatever the limit is now."""
         marks = [self.split(value)[0] for value in values]
         if not self._head:
-            return marks
+            return [self._tag + each for each in marks]
         size = self._type.itemsize
-        return [_COUNT.pack(_COUNTED, len(each) // size) + each for each in marks]
+        return [self._tag + _COUNT.pack(_COUNTED, len(each) // size) + each for each in marks]
 
     def former(self, values: Iterable[bytes | None], merged: Merged) -> _Marks:
         """Return the marks that results had, where `values` are those of their groups."""
@@ -96,16 +106,19 @@ class KeptGroups:
     """The groups of a task. One thread at a time."""
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, uncounted: int, *, closes: bool = False
+        self,
+        shape: StateShape,
+        context: ProcessorContext,
+        layouts: KeptLayouts,
+        *,
+        closes: bool = False,
     ) -> None:
-        """Take what the query keeps; if it `closes`, results are given on close only.
-
-        `uncounted` is that of `KeptShape`.
-        """
+        """Take what the query keeps; if it `closes`, results are given on close only."""
         self.shape = shape
         self.closes = closes
         self.codec = GroupCodec(shape)
-        self.sent = SentMarks(shape, uncounted)
+        self.sent = SentMarks(shape, layouts.uncounted, layouts.tag)
+        self._layouts = layouts
         self.context = context
 
     def new(
@@ -139,14 +152,15 @@ class KeptGroups:
         marks = self.sent.heads(former) if self.closes else self.sent.packed(merged)
         return [head + buffers for head, buffers in zip(marks, groups.buffers, strict=True)]
 
-    def buffers(self, values: Iterable[bytes]) -> list[bytes]:
-        """Return the buffers of groups with these values in a store."""
-        return [self.sent.split(value)[1] for value in values]
+    def buffers(self, values: Sequence[bytes]) -> Sequence[bytes]:
+        """Return the buffers of groups with these values in a store, in the layout of the query."""
+        tags = [self.sent.tag_of(value) for value in values]
+        return self._layouts.converted(tags, [self.sent.split(value)[1] for value in values])
 
     def in_columns(self, kept: Mapping[_Id, bytes]) -> Groups:
         """Return groups with these values in a store."""
         keys, starts = [key for key, _ in kept], [start for _, start in kept]
-        return Groups(keys, starts, self.buffers(kept.values()))
+        return Groups(keys, starts, self.buffers([*kept.values()]))
 
     def had_result(self, value: bytes | None) -> bool:
         """Whether a group with this value in a store has a result."""
@@ -219,9 +233,9 @@ class KeptTable(KeptGroups):
     """Groups without windows, in a key-value store."""
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, uncounted: int, wide: Wide
+        self, shape: StateShape, context: ProcessorContext, layouts: KeptLayouts, wide: Wide
     ) -> None:
-        super().__init__(shape, context, uncounted)
+        super().__init__(shape, context, layouts)
         self._wide = wide
         self._store: KeyValueStore[bytes, bytes] = context.get_state_store(GROUPS)
 
@@ -258,10 +272,10 @@ class KeptWindows(KeptGroups):
         shape: StateShape,
         context: ProcessorContext,
         grouping: GroupingSpec,
-        uncounted: int,
+        layouts: KeptLayouts,
         wide: Wide,
     ) -> None:
-        super().__init__(shape, context, uncounted, closes=grouping.emit == "on_close")
+        super().__init__(shape, context, layouts, closes=grouping.emit == "on_close")
         self._wide = wide
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
         self._grouping, self._windows = grouping, windows_of(grouping)

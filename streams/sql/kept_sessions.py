@@ -20,6 +20,7 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.kept_groups import KeptGroups, Merge, batches_of
+from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.session_merging import Session, SessionsOfKey
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import SESSIONS, sessions_of
@@ -60,10 +61,13 @@ class KeptSessions(KeptGroups):
     """Sessions, merged in the same job as their buffers."""
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, grouping: GroupingSpec
+        self,
+        shape: StateShape,
+        context: ProcessorContext,
+        grouping: GroupingSpec,
+        layouts: KeptLayouts,
     ) -> None:
-        # There are no best rows of sessions.
-        super().__init__(shape, context, 0, closes=grouping.emit == "on_close")
+        super().__init__(shape, context, layouts, closes=grouping.emit == "on_close")
         self._store: SessionStore[bytes, bytes] = context.get_state_store(SESSIONS)
         self._sessions = sessions_of(grouping)
         self.delay_ms = self._sessions.gap_ms + self._sessions.grace_ms
@@ -191,7 +195,7 @@ class KeptSessions(KeptGroups):
 
     def _decoded(self, kept: _Kept) -> pa.Table:
         keys, starts = [id_.key for id_, _ in kept], [id_.window.start for id_, _ in kept]
-        buffers = self.buffers(value for _, value in kept)
+        buffers = self.buffers([value for _, value in kept])
         return self.codec.decode(Groups(keys, starts, buffers))
 
     def _in_sessions(

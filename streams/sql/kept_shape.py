@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -13,6 +14,11 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of, packed, unpacked
 from kafka_pipeline.streams.stores import KeyValueStore
+
+LAYOUT = "layout"
+"""How the keys of former layouts begin; see `KeptLayouts`."""
+
+Row = TypeVar("Row")
 
 _CONTENT = "content"
 _UNCOUNTED = "uncounted"
@@ -31,7 +37,8 @@ class KeptShape:
         """
         self._store: KeyValueStore[str, str] = context.get_state_store(SHAPE_STORE)
         self._content = content
-        kept = self._store.get(_CONTENT)
+        self.kept = kept = self._store.get(_CONTENT)
+        """The content with which the state was kept; `None` if nothing is."""
         former = self._store.get(_UNCOUNTED)
         self.uncounted = limit_of(kept or "{}") if former is None else int(former or 0)
         """How many marks those values of groups have that do not say so; see `SentMarks`."""
@@ -52,13 +59,34 @@ class KeptShape:
             self._store.put(_UNCOUNTED, str(self.uncounted or ""))
 
 
+def with_layouts(tasks: Sequence[Mapping[bytes, Row]]) -> Sequence[Mapping[bytes, Row]]:
+    """Return the records of the store of several tasks, by key, so that one can have them all.
+
+    A task that has kept all in one layout does not name it, unlike one whose query has changed.
+    """
+    content, layout = _CONTENT.encode(), LAYOUT.encode()
+    if not any(key.startswith(layout) for each in tasks for key in each):
+        return tasks
+    return [
+        {**each, layout: each[content]}
+        if content in each and not any(key.startswith(layout) for key in each)
+        else each
+        for each in tasks
+    ]
+
+
 def kept_content(shape: StateShape, route: str) -> str:
-    """Return what a state is kept for, with what `KeyColumn` needs.
+    """Return what a state is kept for, with what `KeyColumn` and `KeptLayouts` need.
 
     The `route` says how the records of a group meet.
     """
-    keys = {"key_column": shape.key_column, "key_columns": packed(shape.keys), "route": route}
-    return json.dumps({**json.loads(shape.content), **keys}, sort_keys=True)
+    others = {
+        "key_column": shape.key_column,
+        "key_columns": packed(shape.keys),
+        "buffers": packed(shape.buffers),
+        "route": route,
+    }
+    return json.dumps({**json.loads(shape.content), **others}, sort_keys=True)
 
 
 class KeyColumn:

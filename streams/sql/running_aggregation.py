@@ -8,7 +8,7 @@ keeps nothing itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.json_fields import JsonFields
@@ -30,9 +31,11 @@ from kafka_pipeline.streams.sql.split_aggregate import (
     AGGREGATES,
     AggregateParts,
     aggregate_parts,
+    empty_buffers,
     merging_plan,
     partial_plan,
 )
+from kafka_pipeline.streams.sql.state_change import difference
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     MARK,
@@ -41,7 +44,6 @@ from kafka_pipeline.streams.sql.state_shape import (
     PERIOD,
     PLACE,
     StateShape,
-    difference,
     window_content,
 )
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
@@ -94,7 +96,8 @@ class RunningAggregation(Running[_Plan]):
 
     def require_same_state(self, plan: _Plan) -> None:
         """See `Running`."""
-        if changed := difference(self.shape.content, plan.shape.content):
+        if plan.shape.content != self.shape.content:
+            changed = difference(self.shape.content, plan.shape.content) or "other types"
             raise QueryError(f"with the new rows, the query would keep other state: {changed}")
         if _ways(plan.shape) != _ways(self.shape):
             raise QueryError("with the new rows, the query would group records in another way")
@@ -125,7 +128,7 @@ class RunningAggregation(Running[_Plan]):
         frame = shaped(work.frame(plan), work.spec.format, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
-        shape = _shape(parts, query, output, str(self._session.version))
+        shape = _shape(parts, query, output, str(self._session.version), work.make)
         empty = work.empty(shape.rows)
         partial = work.compiled(
             empty,
@@ -146,7 +149,9 @@ class RunningAggregation(Running[_Plan]):
         return _Plan(shape, partial, merge)
 
 
-def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str) -> StateShape:
+def _shape(
+    parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str, make: Catalyst
+) -> StateShape:
     taken = {HAS_RESULT, PLACE, MARK, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
@@ -165,6 +170,9 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         "groups": [str(column.dataType().catalogString()) for column in kept],
         "window": window_content(window),
         "functions": [_described(function) for function in parts.functions],
+        "expressions": _expressions(parts, make),
+        "sizes": [int(each.aggBufferAttributes().size()) for each in parts.functions],
+        "unscaled": [_unscaled(function) for function in parts.functions],
         # Buffers are no public format of Spark; only releases with the same minor version promise
         # to change nothing but bugs.
         "spark": ".".join(spark.split(".")[:2]),
@@ -186,6 +194,7 @@ def _shape(parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark:
         query_groups.is_distinct,
         0 if best is None else best.size,
         best is not None and best.loses_rows,
+        empty_buffers(parts, buffers),
         json.dumps(content, sort_keys=True),
     )
 
@@ -199,6 +208,33 @@ def _described(function: Any) -> str:
     arguments = ", ".join(_types(function.children()))
     kept = ", ".join(_types(function.aggBufferAttributes()))
     return f"{function.prettyName()}({arguments}) in ({kept})"
+
+
+def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:
+    """Return the functions as a query would write them; all differ."""
+    shown = getattr(getattr(make.catalyst.util, "package$"), "MODULE$").toPrettySQL
+    found = dict[str, None]()
+    for each in items(parts.partial.aggregateExpressions()):
+        function = each.aggregateFunction()
+        # The expression of best rows has their limit, which may change.
+        text = "row_number()" if kind(function) == "CollectTopK" else str(shown(each, True))
+        for child in items(function.children()):
+            if kind(child) == "UnscaledValue":
+                text = text.replace(str(shown(child, True)), str(shown(child.child(), True)))
+        name, number = text, 1
+        while name in found:
+            number += 1
+            name = f"{text} {number}"
+        found[name] = None
+    return [*found]
+
+
+def _unscaled(function: Any) -> str:
+    """Return the type of decimals of which a function takes the digits, as whole numbers."""
+    found = [
+        child.child() for child in items(function.children()) if kind(child) == "UnscaledValue"
+    ]
+    return ", ".join(_types_of(found))
 
 
 def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
@@ -216,7 +252,11 @@ def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
 
 
 def _types(expressions: Any) -> list[str]:
-    return [str(each.dataType().catalogString()) for each in items(expressions)]
+    return _types_of(items(expressions))
+
+
+def _types_of(expressions: Sequence[Any]) -> list[str]:
+    return [str(each.dataType().catalogString()) for each in expressions]
 
 
 def _field(column: Any, taken: set[str]) -> pa.Field:

@@ -41,7 +41,9 @@ class SessionProcessor(GroupProcessor):
     """Groups with sessions."""
 
     def open_stores(self) -> None:
-        self._kept = self.windowed = KeptSessions(self.shape, self.context, self.grouping)
+        self._kept = self.windowed = KeptSessions(
+            self.shape, self.context, self.grouping, self.layouts
+        )
 
     def take_records(self, batch: Batch, table: pa.Table) -> None:
         times = np.asarray(items_of(batch.timestamps), np.int64)

@@ -118,6 +118,21 @@ class QuerySpec:
         return found
 
 
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """How a query goes on with a state that was kept for another one.
+
+    `different` says why it cannot; "" if it can. `converted` are sentences about what is kept from
+    now on, and `remarks` about what goes on unchanged under another name. `sources` has for each
+    aggregate function the index of the one in the state, or `None` if it starts now.
+    """
+
+    different: str = ""
+    converted: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    sources: Sequence[int | None] = ()
+
+
 class Prepared(Protocol):
     """A query that is ready to run. One thread at a time."""
 

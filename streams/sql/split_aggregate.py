@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+
+import pyarrow as pa
+from py4j.java_gateway import JavaObject
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
@@ -89,6 +93,24 @@ def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
     columns = items(partial.output())
     count = plan.groupingExpressions().size()
     return AggregateParts(above, plan, partial, columns[:count], columns[count:])
+
+
+def empty_buffers(parts: AggregateParts, buffers: pa.Schema) -> pa.Table:
+    """Return a row with the buffers of a group without records, in these columns."""
+    values = [value for function in parts.functions for value in _initial(function)]
+    arrays = [pa.array([value], field.type) for value, field in zip(values, buffers, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=buffers)
+
+
+def _initial(function: Any) -> list[Any]:
+    match kind(function):
+        case "HyperLogLogPlusPlus":
+            return [0] * int(function.aggBufferAttributes().size())
+        case name if name in _BY_AGGREGATE:
+            return [bytes(function.serialize(function.createAggregationBuffer()))]
+    values = [each.eval(None) for each in items(function.initialValues())]
+    # Numbers, booleans and nulls come as they are, and decimals as objects of Spark.
+    return [Decimal(str(each)) if isinstance(each, JavaObject) else each for each in values]
 
 
 def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:

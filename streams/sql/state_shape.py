@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -14,7 +15,6 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import (
     CalendarSpec,
-    GroupingSpec,
     SessionSpec,
     WindowSpec,
     WindowsSpec,
@@ -46,20 +46,12 @@ ORDER = "__order"
 Records with one number come in the order of their times.
 """
 
-_MEANINGS = {
-    "groups": "the types of the grouping columns",
-    "window": "the window (size, slide and first start, or the gap of sessions, in µs; or the "
-    "period of a calendar)",
-    "functions": "the aggregate functions",
-    "best": "the rows of row_number() (the types and directions of ORDER BY)",
-    "spark": "the version of Spark",
-    "route": "how records of a group meet",
-}
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
 _SCHEMAS = ("groups", "buffers", "output")
-_PLURALS = ("groups", "functions", "best")
+_OF_ROWS = ("groups", "window", "functions", "best", "spark")
+"""The parts of a content that rows on their way to another processor are of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +73,12 @@ class StateShape:
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
     that a place may lose its result while the key to delete is unknown.
 
+    `empty` is a row of buffers: those of a group without records.
+
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
-    with the types of their arguments and buffers, and the version of Spark. Two queries can use the
-    same state if `difference` finds none.
+    with the types of their arguments and buffers, and the version of Spark. It also has, for each
+    function, its expression, the number of its buffers (`sizes`), and the type of decimals that it
+    takes as whole numbers (`unscaled`). `state_change` says whether a query can use a state.
     """
 
     groups: pa.Schema
@@ -97,6 +92,7 @@ class StateShape:
     is_distinct: bool
     best: int
     loses_rows: bool
+    empty: pa.Table
     content: str
 
     @property
@@ -119,14 +115,20 @@ class StateShape:
         """Return JSON values."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         schemas = {name: packed(values[name]) for name in _SCHEMAS}
-        return {**values, **schemas, "window": as_json(self.window)}
+        return {
+            **values,
+            **schemas,
+            "window": as_json(self.window),
+            "empty": base64.b64encode(_written(self.empty)).decode(),
+        }
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> StateShape:
         """Read what `to_json` gave."""
         schemas = {name: unpacked(values[name]) for name in _SCHEMAS}
         window = from_json(WindowsSpec | None, values["window"], "window")
-        return cls(**{**values, **schemas, "window": window})
+        empty = pa.ipc.open_stream(base64.b64decode(values["empty"])).read_all()
+        return cls(**{**values, **schemas, "window": window, "empty": empty})
 
 
 def limit_of(content: str) -> int:
@@ -135,39 +137,10 @@ def limit_of(content: str) -> int:
     return int(best[0]) if best else 0
 
 
-def difference(kept: str, wanted: str) -> str:
-    """Return what differs between two contents of state; "" if the one can go on with the other.
-
-    The limit of best rows may change: those that are kept are the first ones of any limit.
-    """
-    before, now = json.loads(kept), json.loads(wanted)
-    for content in (before, now):
-        if content.get("best"):
-            content["best"] = content["best"][1:] or ["no ORDER BY"]
-    return "; ".join(
-        f"{meaning} {'were' if name in _PLURALS else 'was'} "
-        f"{_said(before.get(name))}, now {_said(now.get(name))}"
-        for name, meaning in _MEANINGS.items()
-        if before.get(name) != now.get(name)
-    )
-
-
-def declared_difference(kept: str, grouping: GroupingSpec) -> str:
-    """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
-
-    The rest, such as the types of groups, only Spark knows.
-    """
-    before = json.loads(kept)
-    if "keeps" in before:
-        return "it was kept for a join of two inputs, and not for groups"
-    now = {"window": window_content(grouping.window), "route": ROUTES[grouping.stage]}
-    former = {name: before.get(name) for name in now}
-    match former["window"], grouping.window:
-        # Spark may count the first start otherwise.
-        case [int(), int() as slide, int() as start], WindowSpec():
-            former["window"] = [*former["window"][:2], start % slide]
-            now["window"] = [*now["window"][:2], now["window"][2] % slide]
-    return difference(json.dumps(former), json.dumps(now))
+def row_mark(content: Mapping[str, Any]) -> bytes:
+    """Return what rows begin with that a processor sends: 8 bytes of a hash of what they are."""
+    parts = {name: content[name] for name in _OF_ROWS if name in content}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).digest()[:8]
 
 
 def window_content(window: WindowsSpec | None) -> list[int | str]:
@@ -269,10 +242,9 @@ def unpacked(text: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
-def _said(part: Any) -> str:
-    match part:
-        case None | []:
-            return "none"
-        case list():
-            return ", ".join(map(str, part))
-    return str(part)
+def _written(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found

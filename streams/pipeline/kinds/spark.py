@@ -44,7 +44,14 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
 from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
 from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.access import table_problems
-from kafka_pipeline.streams.sql.spec import FORMATS, Queries, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.spec import (
+    FORMATS,
+    Queries,
+    QueryError,
+    QuerySpec,
+    SparkLostError,
+    StateChange,
+)
 from kafka_pipeline.streams.sql.state_stores import state_stores, topic_store, windows_of
 from kafka_pipeline.streams.stores import StoreBuilder
 
@@ -217,7 +224,7 @@ class Spark(Kind[Q]):
 
     def declared_difference(self, spec: Q, kept: str) -> str:
         """Return what the spec alone shows to differ from a content that was kept, in words."""
-        from kafka_pipeline.streams.sql.state_shape import declared_difference
+        from kafka_pipeline.streams.sql.state_change import declared_difference
 
         assert spec.grouping is not None, "it keeps something"
         return declared_difference(kept, spec.grouping)
@@ -234,11 +241,11 @@ class Spark(Kind[Q]):
         finally:
             opened.close()
 
-    def difference(self, spec: Q, kept: str, content: str) -> str:
-        """Return what differs between a content that was kept and that of the spec, in words."""
-        from kafka_pipeline.streams.sql.state_shape import difference
+    def change(self, spec: Q, kept: str, content: str) -> StateChange:
+        """Compare a content that was kept with that of the spec."""
+        from kafka_pipeline.streams.sql.state_change import state_change
 
-        return difference(kept, content)
+        return state_change(kept, content)
 
     def supplier(self, unit: Unit, spec: Q, code: UserCode, queries: Queries | None) -> Supplier:
         """See `Kind`."""

@@ -47,7 +47,7 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
 from kafka_pipeline.streams.sql.query_text import read_groups, read_join
-from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
+from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
@@ -205,13 +205,13 @@ class Sql(Spark[SqlSpec]):
         finally:
             opened.close()
 
-    def difference(self, spec: SqlSpec, kept: str, content: str) -> str:
+    def change(self, spec: SqlSpec, kept: str, content: str) -> StateChange:
         """See `Spark`."""
         if spec.join is None:
-            return super().difference(spec, kept, content)
-        from kafka_pipeline.streams.sql.join_shape import join_difference
+            return super().change(spec, kept, content)
+        from kafka_pipeline.streams.sql.join_shape import join_change
 
-        return join_difference(spec.join, kept, content)
+        return join_change(spec.join, kept, content)
 
     def supplier(
         self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None

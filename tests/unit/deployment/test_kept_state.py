@@ -45,6 +45,18 @@ def content(**changed: Any) -> str:
     return json.dumps({**kept, **changed}, sort_keys=True)
 
 
+def told(*functions: str, **changed: Any) -> str:
+    """Return what a query keeps with these functions, each `expression: types`."""
+    expressions, types = zip(*(each.split(": ") for each in functions), strict=True)
+    known = {"expressions": expressions, "buffers": "", "labels": expressions}
+    return content(functions=types, **known, **changed)
+
+
+COUNT = "count(1): count(int) in (bigint)"
+SUM, SUM_OF_M = "sum(n): sum(int) in (bigint)", "sum(m): sum(int) in (bigint)"
+TIME = "max(timestamp): max(timestamp) in (timestamp)"
+
+
 class Kafka(FakeKafka):
     """Has topics, and the contents that the tasks of queries have recorded, by shape topic."""
 
@@ -168,8 +180,66 @@ def test_query_that_stays_the_same_is_kept_without_spark(
             "3 best rows of a group were kept, and 2 will be: a group is cut",
         ),
         ([content()], Content(unknown="no Java"), "unchecked", "no Java"),
+        (
+            [told(COUNT, TIME)],
+            Content(told(SUM, COUNT, TIME)),
+            "converted",
+            "sum(n) starts now in groups that are kept: there, it covers only later records",
+        ),
+        (
+            [content(), told("count(1): count() in (bigint)", SUM)],
+            Content(told("count(1): count() in (bigint)")),
+            "converted",
+            "sum(n) is no longer kept: a group loses it when it changes next",
+        ),
+        (
+            [told(COUNT, SUM, TIME)],
+            Content(told(COUNT, SUM_OF_M, TIME)),
+            "kept",
+            "sum(m) goes on with what was kept for sum(n)",
+        ),
+        (
+            [told(COUNT, SUM, TIME)],
+            Content(told(COUNT, SUM_OF_M, "max(n): max(int) in (int)", TIME)),
+            "converted",
+            "covers only later records; sum(m) goes on with what was kept for sum(n)",
+        ),
+        (
+            [told(SUM, "max(n): max(decimal(5,2)) in (decimal(5,2))", groups=["decimal(10,2)"])],
+            Content(
+                told(SUM, "max(n): max(decimal(7,2)) in (decimal(7,2))", groups=["decimal(12,2)"])
+            ),
+            "converted",
+            "decimal(10,2) becomes decimal(12,2): values stay as they are; max(decimal(5,2)) in",
+        ),
+        *(
+            ([kept], Content(now), "impossible", "the aggregate functions were ")
+            for kept, now in (
+                (told(COUNT, TIME), told(SUM, TIME)),
+                (told(SUM, SUM_OF_M, TIME), told(SUM_OF_M, SUM, TIME)),
+                (told(SUM, SUM_OF_M), told("sum(k): sum(int) in (bigint)")),
+                (content(functions=["a() in (int)", "b() in (int)"]), told("b(): b() in (int)")),
+                (content(functions=["sum(int) in (bigint)"]), told(SUM, SUM_OF_M)),
+                (told("s: sum(bigint) in (bigint)"), told("s: sum(int) in (bigint)")),
+                (
+                    told("s: collect_set(int) in (binary)"),
+                    told("s: collect_set(bigint) in (binary)"),
+                ),
+                (
+                    told("s: collect_set(decimal(5,2)) in (binary)"),
+                    told("s: collect_set(decimal(19,2)) in (binary)"),
+                ),
+                (
+                    told("s: sum(bigint) in (bigint)", unscaled=["decimal(5,2)"]),
+                    told("s: sum(bigint) in (bigint)", unscaled=["decimal(5,3)"]),
+                ),
+                (
+                    json.dumps({**json.loads(told(SUM_OF_M)), "labels": ["sum(n)"]}),
+                    told(SUM_OF_M, SUM),
+                ),
+            )
+        ),
     ],
-    ids=["same", "functions", "one task", "Spark", "larger limit", "smaller limit", "no Spark"],
 )
 def test_changed_query_is_compared_with_what_all_tasks_have_kept(
     kept: list[str],
@@ -212,6 +282,23 @@ def test_what_the_file_shows_to_be_impossible_needs_no_spark(
     with pytest.raises(ConfigError, match=changed) as error:
         require_usable_state(found)
     assert "pipeline apply --lose P" in str(error.value)
+
+
+def test_another_grace_period_of_a_query_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before, after = (
+        grouped(f"key, {WINDOW}", more=f", emit: on_close, grace: {grace}")
+        for grace in ("10 min", "1 min")
+    )
+    kept = {SHAPE: [content(window=HOUR)]}
+    found = planned(monkeypatch, tmp_path, before, after, kept, Spark())
+    assert effects(found) == {
+        "windows": StateEffect.CONVERTED,
+        "windows-times": StateEffect.KEPT,
+        "shape": StateEffect.KEPT,
+    }
+    assert "windows close 540000 ms earlier" in found.stores[0].reason
 
 
 @pytest.mark.parametrize(
@@ -323,7 +410,19 @@ def test_join_is_compared_by_its_columns_and_its_kind(
     outer = joined("LEFT ", "5 s")
     kind = planned(monkeypatch, tmp_path, joined(), outer, kept, Spark())
     assert "the kind of the join (INNER, LEFT, RIGHT or FULL) was another" in kind.impossible["P"]
+    wider = [
+        json.dumps({"left": ["key string", f"n decimal({size},2)"], "right": [], "keeps": []})
+        for size in (20, 10)
+    ]
     other = joined().replace("l.value", "r.value")
+    for kept_for, now, effect in (
+        (wider[1], wider[0], StateEffect.CONVERTED),
+        (wider[0], wider[1], StateEffect.IMPOSSIBLE),
+    ):
+        found = planned(
+            monkeypatch, tmp_path, joined(), other, {SHAPE: [kept_for]}, Spark(Content(now))
+        )
+        assert {*effects(found).values()} == {effect}
     columns = planned(monkeypatch, tmp_path, joined(), other, kept, Spark(Content(more)))
     assert (
         "of a, it has the columns key string, and now key string, n int"

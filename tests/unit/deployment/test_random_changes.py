@@ -78,18 +78,21 @@ def a_topology(chance: random.Random) -> str:
 
 
 def a_query(chance: random.Random) -> str:
-    functions = chance.choice(("count(*)", "sum(n)", "max(n)", "sum(m)", "avg(n)"))
-    group = chance.choice(("key", "n", "key, window(timestamp, '1 minute')"))
+    found = ("sum(n)", "max(n)", "sum(m)", "avg(n)", "max(d)", "count(DISTINCT d)")
+    chosen = chance.sample(found, chance.choice((1, 2))) + chance.choice(([], ["count(*)"]))
+    functions = ", ".join(f"{each} AS v{place}" for place, each in enumerate(chosen))
+    digits = chance.choice((10, 10, 12))
+    group = chance.choice((*("key",) * 4, "n", "key, window(timestamp, '1 minute')"))
     limit, order = chance.choice((1, 2, 3)), chance.choice(("n", "n DESC", "m"))
     best = (
         "SELECT concat(key, '-', place) AS key, n FROM (SELECT key, n, row_number() OVER "
         f"(PARTITION BY key ORDER BY {order}) AS place FROM input) WHERE place <= {limit}"
     )
-    grouped = f"SELECT {functions} AS v FROM input GROUP BY {group}"
-    query = chance.choice((grouped, grouped, best))
+    grouped = f"SELECT {functions} FROM input GROUP BY {group}"
+    query = chance.choice((grouped, grouped, grouped, best))
     return (
-        '- {id: Q, type: sql, format: json, schema: "n INT, m BIGINT", to: [sink], '
-        f'query: "{query}"}}'
+        f'- {{id: Q, type: sql, format: json, schema: "n INT, m BIGINT, d DECIMAL({digits},2)", '
+        f'to: [sink], query: "{query}"}}'
     )
 
 
@@ -108,7 +111,13 @@ def a_pipeline(chance: random.Random, makes: Makes) -> str:
 
 def rows(chance: random.Random) -> list[dict[str, Any]]:
     return [
-        {"key": chance.choice("abc"), "n": chance.randrange(9), "m": number, "at": number / 9}
+        {
+            "key": chance.choice("abc"),
+            "n": chance.randrange(9),
+            "m": number,
+            "d": 0.25,
+            "at": number / 9,
+        }
         for number in range(12)
     ]
 
@@ -232,4 +241,4 @@ def test_what_queries_go_on_with_can_be_read(monkeypatch: pytest.MonkeyPatch) ->
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-    assert {*words} >= {"kept", "impossible"}
+    assert {*words} >= {"kept", "converted", "impossible"}

@@ -17,6 +17,7 @@ from kafka_pipeline.common.pipelines.processors import (
     StoreContent,
 )
 from kafka_pipeline.common.pipelines.specs import ClassSpec, StoreSpec, TopologySpec
+from kafka_pipeline.common.pipelines.spreading import Spreading
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import (
     PipelineVersion,
@@ -24,7 +25,7 @@ from kafka_pipeline.deployment.desired_state import (
     version_to_json,
 )
 from kafka_pipeline.deployment.plan import plan
-from kafka_pipeline.deployment.store_contents import StateEffect
+from kafka_pipeline.deployment.store_contents import StateEffect, Verdict, combined
 from tests.unit.deployment.test_plan import JOB
 from tests.unit.streams.pipeline.loading import load
 
@@ -69,6 +70,42 @@ def test_retention_and_place_of_a_store_may_change() -> None:
     policy = {"cleanup.policy": "compact,delete", "retention.ms": "7"}
     after = topology(CONTENT, topic_config=policy, persistent=False)
     assert verdict(topology(CONTENT), after) == (StateEffect.KEPT, "")
+
+
+@pytest.mark.parametrize("content", [CONTENT, None])
+def test_another_grace_period_changes_which_windows_close(content: StoreContent | None) -> None:
+    before, after, never = (
+        topology(content, spreading=Spreading(rule="key", time="window", closes_ms=closes_ms))
+        for closes_ms in (60_000, 15_000, None)
+    )
+    effect, reason = verdict(before, after)
+    assert effect is StateEffect.CONVERTED
+    assert reason.startswith("windows close 45000 ms earlier, by their grace period: those that")
+    effect, reason = verdict(after, before)
+    assert effect is StateEffect.CONVERTED
+    assert reason.endswith("are open again, and give a second result")
+    assert verdict(before, never)[0] is verdict(before, before)[0] is StateEffect.KEPT
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (None, ("kept", "a"), ("kept", "a")),
+        (("converted", "a"), ("kept", "b"), ("converted", "b; a")),
+        (("converted", "a"), ("converted", "b"), ("converted", "b; a")),
+        (("converted", "a"), ("impossible", "b"), ("impossible", "b")),
+        (("impossible", "a"), ("kept", "b"), ("impossible", "a")),
+        (("converted", "a"), ("unchecked", ""), ("unchecked", "a")),
+    ],
+)
+def test_verdicts_about_a_store_are_combined(
+    one: tuple[str, str] | None, other: tuple[str, str], expected: tuple[str, str]
+) -> None:
+    first, second, both = (
+        each and Verdict(StateEffect(each[0]), each[1]) for each in (one, other, expected)
+    )
+    assert second is not None
+    assert combined(first, second) == both
 
 
 def test_store_of_a_version_without_contents_is_kept_with_a_remark() -> None:

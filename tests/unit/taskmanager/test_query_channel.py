@@ -89,6 +89,7 @@ SHAPE = StateShape(
     is_distinct=False,
     best=0,
     loses_rows=False,
+    empty=pa.table({"n": pa.array([0], pa.int64())}),
     content="{}",
 )
 

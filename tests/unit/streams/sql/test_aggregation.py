@@ -13,11 +13,11 @@ from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_change import difference
 from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     PreparedAggregation,
     StateShape,
-    difference,
 )
 from kafka_pipeline.streams.sql.tables import Rows
 from tests.unit.streams.sql.folding import (

@@ -9,7 +9,7 @@ import pytest
 from kafka_pipeline.common.pipelines.specs import WindowSpec
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
-from kafka_pipeline.streams.sql.state_shape import difference
+from kafka_pipeline.streams.sql.state_change import difference
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.folding import SCHEMA, Folding, opened, records
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce

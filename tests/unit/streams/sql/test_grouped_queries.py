@@ -373,6 +373,7 @@ def test_key_that_spark_does_not_group_by_is_refused() -> None:
         is_distinct=False,
         best=0,
         loses_rows=False,
+        empty=empty.empty_table(),
         content="",
     )
     with pytest.raises(QueryError, match="a column key that is not the key of the records"):
