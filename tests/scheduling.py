@@ -1,7 +1,8 @@
 """Which worker of pytest-xdist runs which files: as few of them as possible start Kafka and Spark.
 
 A worker keeps both until it ends, and Spark compiles much when it first runs queries. So files that
-need Spark come first, those that need Kafka come last, and workers take files from both ends.
+need Spark come first, those that need Kafka come last, and workers take files from both ends. The
+many short files that need neither are between them, so that workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ _SPARK, _NEITHER, _KAFKA = range(3)
 
 
 def sort_by_need(items: list[pytest.Item]) -> None:
-    """Sort tests by what their file needs: Spark, neither, Kafka; otherwise, their order stays."""
+    """Sort files by what they need: Spark, neither, Kafka; tests of a file keep their order.
+
+    Files that need Kafka are in reverse order: they are taken from the end.
+    """
     files: dict[str, list[pytest.Item]] = {}
     for item in items:
         files.setdefault(_file_of(item), []).append(item)
-    needs = {file: _need(tests) for file, tests in files.items()}
-    items.sort(key=lambda item: needs[_file_of(item)])
+    places = {}
+    for number, (file, tests) in enumerate(files.items()):
+        need = _need(file, tests)
+        places[file] = (need, -number if need == _KAFKA else number)
+    items.sort(key=lambda item: places[_file_of(item)])
 
 
 class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]
@@ -37,10 +44,11 @@ def _file_of(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
 
-def _need(tests: Iterable[pytest.Item]) -> int:
-    needs = [
-        _KAFKA if "bootstrap_servers" in getattr(test, "fixturenames", ()) else _SPARK
-        for test in tests
-        if test.get_closest_marker("integration")
-    ]
-    return max(needs, default=_NEITHER)
+def _need(file: str, tests: Iterable[pytest.Item]) -> int:
+    marked = [test for test in tests if test.get_closest_marker("integration")]
+    if not marked:
+        return _NEITHER
+    fixtures = {name for test in marked for name in getattr(test, "fixturenames", ())}
+    # Unit tests with the mark start Spark, with a fixture of theirs or without one.
+    has_spark = "queries" in fixtures or not file.startswith("tests/integration/")
+    return _SPARK if has_spark and "bootstrap_servers" not in fixtures else _KAFKA

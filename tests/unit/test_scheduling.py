@@ -22,21 +22,31 @@ def item(nodeid: str, *fixtures: str, is_integration: bool = False) -> pytest.It
 
 
 def test_files_that_need_spark_come_first_and_those_that_need_kafka_last() -> None:
+    folder = "tests/integration"
     items = [
-        item("kafka.py::test_a", "bootstrap_servers", is_integration=True),
-        item("kafka.py::test_without", is_integration=True),
-        item("plain.py::test_a"),
-        item("fake.py::test_a", "bootstrap_servers"),
-        item("spark.py::test_a", "queries", is_integration=True),
-        item("plain.py::test_b[x::y]"),
-        item("both.py::test_plain"),
-        item("both.py::test_spark", is_integration=True),
+        item(f"{folder}/a.py::test_a", "bootstrap_servers", is_integration=True),
+        item(f"{folder}/a.py::test_without", is_integration=True),
+        item(f"{folder}/b.py::test_a", is_integration=True),
+        item(f"{folder}/both.py::test_a", "bootstrap_servers", "queries", is_integration=True),
+        item("tests/unit/plain.py::test_a"),
+        item("tests/unit/fake.py::test_a", "bootstrap_servers", "queries"),
+        item(f"{folder}/spark.py::test_plain"),
+        item(f"{folder}/spark.py::test_a", "queries", is_integration=True),
+        item("tests/unit/plain.py::test_b[x::y]"),
+        item("tests/unit/spark.py::test_a", is_integration=True),
     ]
     sort_by_need(items)
-    assert [each.nodeid for each in items] == [
-        *("spark.py::test_a", "both.py::test_plain", "both.py::test_spark"),
-        *("plain.py::test_a", "fake.py::test_a", "plain.py::test_b[x::y]"),
-        *("kafka.py::test_a", "kafka.py::test_without"),
+    assert [each.nodeid.removeprefix("tests/") for each in items] == [
+        "integration/spark.py::test_plain",
+        "integration/spark.py::test_a",
+        "unit/spark.py::test_a",
+        "unit/plain.py::test_a",
+        "unit/plain.py::test_b[x::y]",
+        "unit/fake.py::test_a",
+        "integration/both.py::test_a",
+        "integration/b.py::test_a",
+        "integration/a.py::test_a",
+        "integration/a.py::test_without",
     ]
 
 
