@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from hypothesis import settings
 
 import kafka_pipeline
-from tests import leftovers, tiers
+from tests import leftovers, scheduling, tiers
 from tests.brokers import docker_cluster, local_cluster
 
 # Machines are shared: the duration of an example means nothing.
@@ -51,8 +53,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     leftovers.release_guard(config)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without the garbage collector: all that is made then stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.leave_out_long(config, items)
+    scheduling.sort_by_need(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object | None:
+    is_ours = config.getoption("dist") == "loadfile"
+    return scheduling.FromBothEnds(config, log) if is_ours else None
 
 
 @pytest.fixture(autouse=True)

@@ -16,13 +16,18 @@ TIMEOUT_S = 60.0
 class Writer:
     """Writes numbered records of each key, until it is told to stop."""
 
-    def __init__(self, job: Engine, time_of: Callable[[int], int] | None = None) -> None:
-        """`time_of` gives the timestamp of a round; by default, Kafka does."""
+    def __init__(
+        self, job: Engine, time_of: Callable[[int], int] | None = None, rounds: int = 0
+    ) -> None:
+        """`time_of` gives the timestamp of a round; by default, Kafka does.
+
+        Another writer has written `rounds` before.
+        """
         self._job = job
         self._time_of = time_of
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run)
-        self.rounds = 0
+        self.rounds = rounds
 
     def __enter__(self) -> Writer:
         self._thread.start()
@@ -59,8 +64,27 @@ def check_counts(job: Engine, rounds: int) -> None:
     """Assert that the sink has the counts 1..n of every key, in order."""
     sink = job.config.sink_topic
     job.wait_until_done({sink: rounds * KEYS})
-    counts: dict[bytes | None, list[int]] = {}
-    for key, value in job.read(sink):
-        counts.setdefault(key, []).append(int(value or b"0"))
     expected = list(range(1, rounds + 1))
-    assert counts == {b"k%d" % key: expected for key in range(KEYS)}
+    assert counts_by_key(job) == {b"k%d" % key: expected for key in range(KEYS)}
+
+
+def counts_by_key(job: Engine) -> dict[bytes | None, list[int]]:
+    """Return what the sink has of each key, in order."""
+    found: dict[bytes | None, list[int]] = {}
+    for key, value in job.read(job.config.sink_topic):
+        found.setdefault(key, []).append(int(value or b"0"))
+    return found
+
+
+def wait_for_counts(job: Engine, before: int, last: int) -> None:
+    """Wait until each key has counts that go on from a savepoint, after so many from `before`."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        new = [counts[before:] for counts in counts_by_key(job).values()]
+        if len(new) == KEYS and all(counts and counts[-1] == last for counts in new):
+            break
+        assert time.monotonic() < deadline_s, f"{new}\n{job.logs()}"
+        time.sleep(0.2)
+    for counts in new:
+        assert counts == list(range(counts[0], last + 1))
+        assert counts[0] > 1

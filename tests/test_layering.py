@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Set
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 from kafka_pipeline.admin.app import COMMANDS
-from tests.folders import parsed
+from tests.folders import Import, syntax
 
 ROOT = Path(__file__).parent.parent
 
@@ -409,24 +409,20 @@ def sources() -> list[Path]:
 
 def imported(path: Path) -> Iterator[str]:
     """Yield the full names of the modules that a file imports, wherever in the file."""
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            assert node.module is not None
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for each in syntax(path).imports:
+        yield from full_names(each)
 
 
 def imported_at_start(path: Path) -> Iterator[str]:
     """Yield the full names of the modules that a file imports as soon as it is imported."""
-    for node in parsed(path).body:
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for each in syntax(path).imports:
+        if each.at_start:
+            yield from full_names(each)
+
+
+def full_names(each: Import) -> Iterator[str]:
+    yield each.module
+    yield from (f"{each.module}.{name}" for name in each.names)
 
 
 def name(path: Path) -> str:
@@ -441,6 +437,7 @@ def importers(module: str) -> set[str]:
     }
 
 
+@cache
 def file_of(module: str) -> Path | None:
     """Return the file of one of our modules or packages, in the folder that holds it."""
     parts = module.split(".")
@@ -450,34 +447,17 @@ def file_of(module: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def is_for_types(node: ast.AST) -> bool:
-    """Return whether a node is `if TYPE_CHECKING`, which Python skips when it runs."""
-    match node:
-        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
-            return True
-    return False
-
-
 def files(path: Path, *, for_types: bool = True) -> set[Path]:
     """Return the files of the project that a file imports; of a package, the submodules named.
 
     Without `for_types`, leave out what only type checkers import.
     """
     found = set[Path | None]()
-    skipped = {
-        id(inner)
-        for node in ast.walk(parsed(path))
-        if not for_types and is_for_types(node)
-        for inner in ast.walk(node)
-    }
-    for node in ast.walk(parsed(path)):
-        if id(node) in skipped:
+    for each in syntax(path).imports:
+        if each.for_types and not for_types:
             continue
-        if isinstance(node, ast.Import):
-            found |= {file_of(alias.name) for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            package = file_of(node.module)
-            found |= {file_of(f"{node.module}.{alias.name}") or package for alias in node.names}
+        module = file_of(each.module)
+        found |= {file_of(f"{each.module}.{name}") or module for name in each.names} or {module}
     return {file for file in found if file is not None} - {path}
 
 

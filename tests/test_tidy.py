@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.folders import FOLDERS, parsed
+from tests.folders import FOLDERS, syntax
 
 ROOT = Path(__file__).parent.parent
 MAX_FILE_LINES = 600
@@ -48,16 +47,13 @@ def promises(path: Path) -> Iterator[str]:
 
 
 def long_functions(path: Path) -> Iterator[str]:
-    for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            lines = node.end_lineno - node.lineno + 1
-            if lines > MAX_FUNCTION_LINES:
-                yield f"{node.name}: {lines} lines"
+    for name, lines in syntax(path).functions:
+        if lines > MAX_FUNCTION_LINES:
+            yield f"{name}: {lines} lines"
 
 
 def silent_beginning(path: Path) -> Iterator[str]:
-    docstring = ast.get_docstring(parsed(path))
+    docstring = syntax(path).docstring
     if not docstring or not re.search(r"[.:!?]$", docstring.splitlines()[0]):
         yield "its first line is not a sentence"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import subprocess
@@ -18,7 +17,7 @@ from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.cluster_status import Presence
 from tests.engine import Engine, all_run, engine
-from tests.steady_load import KEYS, Writer, check_counts
+from tests.steady_load import KEYS, Writer, check_counts, counts_by_key, wait_for_counts
 from tests.user_code.rescaled import STEP_MS, expected
 
 pytestmark = pytest.mark.integration
@@ -70,55 +69,6 @@ def kill_at_some_time(words: list[str], most_s: float, chance: random.Random) ->
     time.sleep(chance.uniform(0.5, most_s))
     started.kill()
     started.wait()
-
-
-def counts_by_key(job: Engine) -> dict[bytes | None, list[int]]:
-    found: dict[bytes | None, list[int]] = {}
-    for key, value in job.read(job.config.sink_topic):
-        found.setdefault(key, []).append(int(value or b"0"))
-    return found
-
-
-def wait_for_counts(job: Engine, before: int, last: int) -> None:
-    """Wait until each key has counts that go on from a savepoint, after so many from `before`."""
-    deadline_s = time.monotonic() + 60
-    while True:
-        new = [counts[before:] for counts in counts_by_key(job).values()]
-        if len(new) == KEYS and all(counts and counts[-1] == last for counts in new):
-            break
-        assert time.monotonic() < deadline_s, f"{new}\n{job.logs()}"
-        time.sleep(0.2)
-    for counts in new:
-        assert counts == list(range(counts[0], last + 1))
-        assert counts[0] > 1
-
-
-def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(job: Engine, tmp_path: Path) -> None:
-    run(job)
-    folder = tmp_path / "saved"
-    with Writer(job) as writer:
-        writer.go_on(80)
-        said = job.run_command("savepoint create", str(folder))
-        assert "records of state" in said
-        writer.go_on(80)
-    rounds = writer.rounds
-    check_counts(job, rounds)
-    (listed,) = json.loads(
-        subprocess.run(
-            [command_path("pipeline"), "savepoint", "list", str(tmp_path), "--json"],
-            capture_output=True,
-            check=True,
-            timeout=60,
-        ).stdout
-    )
-    assert listed["job"] == job.config.job_name
-
-    said = job.run_command("savepoint restore", str(folder), "--yes")
-    assert "done: version 1 is the pipeline of the job" in said
-    # What came after the savepoint is counted again, from the state of the savepoint on.
-    assert len(counts_by_key(job)) == KEYS
-    job.wait_until(all_run([0, 1]))
-    wait_for_counts(job, rounds, rounds)
 
 
 @pytest.mark.long

@@ -140,26 +140,34 @@ def test_the_oldest_of_many_strangers_makes_room_for_a_worker(server: Connection
 
 
 def test_worker_gets_in_while_strangers_connect_without_end(server: ConnectionServer) -> None:
-    stop = threading.Event()
+    has_too_many, stop = threading.Event(), threading.Event()
 
     def connect_without_end() -> None:
+        held = deque[socket.socket]()
         while not stop.is_set():
             with suppress(OSError):
-                held.append(socket.create_connection(address(server), TIMEOUT_S))
-            if len(held) > 4 * MOST_STRANGERS:
+                stranger = socket.create_connection(address(server), TIMEOUT_S)
+                held.append(stranger)
+                # Each waits for the server's challenge. Otherwise, on a busy machine, so many would
+                # come before the server's next turn that a worker in between would be the oldest.
+                stranger.recv(1)
+            if len(held) > MOST_STRANGERS:
+                has_too_many.set()
                 held.popleft().close()
+        for each in held:
+            each.close()
 
-    held = deque[socket.socket]()
-    thread = threading.Thread(target=connect_without_end)
-    thread.start()
+    threads = [threading.Thread(target=connect_without_end) for _ in range(4)]
+    for thread in threads:
+        thread.start()
     try:
+        assert has_too_many.wait(TIMEOUT_S)
         for _ in range(5):
             require_service(server)
     finally:
         stop.set()
-        thread.join()
-        for each in held:
-            each.close()
+        for thread in threads:
+            thread.join()
 
 
 def test_strangers_of_a_kind_are_logged_ever_more_rarely(server: ConnectionServer) -> None:

@@ -1,4 +1,4 @@
-"""Changes of a pipeline while records flow: nothing is lost, repeated or reordered."""
+"""Changes of a pipeline while records flow, also such as do not come up: nothing is lost."""
 
 from __future__ import annotations
 
@@ -6,21 +6,24 @@ import itertools
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from kafka_pipeline.admin.daemons import Daemon
+from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
 from kafka_pipeline.common.kafka.data import PartitionReader
 from tests.engine import START_TIMEOUT_S, Engine, all_run, engine, signal_session
-from tests.steady_load import Writer, check_counts
+from tests.steady_load import KEYS, Writer, check_counts, counts_by_key, wait_for_counts
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).parents[2]
 CHAIN = """
 - {id: Forwarder, type: forward, to: [Adder]}
 - {id: Adder, type: sum, to: [Counter]}
@@ -33,7 +36,6 @@ REPLACED = """
 - {id: Relay, type: forward, to: [Counter]}
 - {id: Counter, type: count, to: [sink]}
 """
-ROOT = Path(__file__).parents[2]
 # Values between the processors are text, or JSON; each reader fails at the other one.
 FORMED = """
 - {id: Writes, type: "tests.user_code.reforming:Writes", config: {form: FORM},
@@ -43,21 +45,48 @@ FORMED = """
    serdes: {value: FORM, out_value: integer}, to: [sink]}
 """
 BACKLOG = 20_000
+# Its arcs are other ones, and the processor between them cannot start.
+WRONG = """
+- {id: Forwarder, type: forward, to: [Prices]}
+- {id: Prices, type: "tests.user_code.trials:NeverStarts", to: [Counter]}
+- {id: Counter, type: count, to: [sink]}
+"""
 OTHER = "- {id: Raw, type: forward, to: [sink]}\n"
-HEARTBEAT_MS = 500
+REASON = "no table of prices"
+SETTINGS = {
+    "heartbeat_interval_ms": 500,
+    "modules": "[tests.user_code.trials, tests.user_code.reforming]",
+    "python_path": f"[{ROOT}]",
+}
 
 _job_numbers = itertools.count()
 
 
 @pytest.fixture
 def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
-    """A chain of three processors that runs on two TaskManagers."""
-    name = f"apply_{os.getpid()}_{next(_job_numbers)}"
-    settings = {"modules": "[tests.user_code.reforming]", "python_path": f"[{ROOT}]"}
-    with engine(
-        tmp_path, bootstrap_servers, name, CHAIN, heartbeat_interval_ms=HEARTBEAT_MS, **settings
-    ) as made:
+    """A chain of three processors, for two TaskManagers."""
+    name = f"changes_{os.getpid()}_{next(_job_numbers)}"
+    with engine(tmp_path, bootstrap_servers, name, CHAIN, **SETTINGS) as made:
         yield made
+
+
+@dataclass
+class Changing:
+    """A job that runs on two TaskManagers, and how many rounds of records were written to it."""
+
+    job: Engine
+    rounds: int = 0
+
+
+@pytest.fixture(scope="module")
+def changing(
+    tmp_path_factory: pytest.TempPathFactory, bootstrap_servers: str
+) -> Iterator[Changing]:
+    """A job that tests change one after the other; to start one takes longer than any change."""
+    folder = tmp_path_factory.mktemp("changing")
+    with engine(folder, bootstrap_servers, f"changing_{os.getpid()}", CHAIN, **SETTINGS) as made:
+        run(made)
+        yield Changing(made)
 
 
 def run(job: Engine) -> Daemon:
@@ -86,14 +115,43 @@ def taken_in(job: Engine, processor: str) -> int:
     return sum(at.offset for at in committed.values())
 
 
-def states(job: Engine) -> dict[int, str]:
+def begin(job: Engine, *options: str) -> subprocess.Popen[str]:
+    """Begin to apply pipeline.yaml."""
+    files = [str(job.config_file), str(job.config_file.with_name("pipeline.yaml"))]
+    words = [str(command_path("pipeline")), "apply", *files, "--yes", *options]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def versions(job: Engine) -> dict[int, tuple[str, str]]:
     listed = json.loads(job.run_command("versions", "--json"))
-    return {each["version"]: each["state"] for each in listed}
+    return {each["version"]: (each["state"], each["reason"]) for each in listed}
 
 
-def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine) -> None:
-    run(job)
-    with Writer(job) as writer:
+def check_that_it_was_rolled_back(job: Engine, good: int = 1) -> None:
+    """Assert that the version after the good one was rolled back, and that the job says so."""
+    status = job.wait_until(
+        lambda status: all_run([0, 1])(status) and bool(status.job_manager.findings)
+    )
+    assert {info.task.processor for info in status.tasks} == {"Forwarder", "Adder", "Counter"}
+    (finding,) = status.job_manager.findings
+    assert f"version {good + 1} was rolled back to version {good}: Prices_" in finding
+    assert REASON in finding
+    found = versions(job)
+    assert [*found] == [*range(1, good + 3)]
+    assert [state for state, _ in found.values()][-3:] == ["FORMER", "ROLLED BACK", "CURRENT"]
+    assert REASON in found[good + 1][1]
+    assert found[good + 2][1] == f"instead of version {good + 1}"
+
+
+def states(job: Engine) -> dict[int, str]:
+    return {number: state for number, (state, _) in versions(job).items()}
+
+
+def test_processors_are_replaced_and_brought_back_while_records_flow(
+    changing: Changing,
+) -> None:
+    job = changing.job
+    with Writer(job, rounds=changing.rounds) as writer:
         writer.go_on(80)
         job.write_pipeline(REPLACED)
         shown = job.run_command("plan", with_pipeline=True)
@@ -106,6 +164,7 @@ def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine
         writer.go_on(40)
     said = job.run_command("status", "--wait", "--for", "drained", "--timeout", "60")
     assert "the job is drained" in said
+    changing.rounds = writer.rounds
     check_counts(job, writer.rounds)
     assert states(job) == {1: "FORMER", 2: "FORMER", 3: "CURRENT"}
     left = [job.names.arc("Forwarder", "Summer"), job.names.arc("Summer", "Relay")]
@@ -113,6 +172,63 @@ def test_processors_are_replaced_and_brought_back_while_records_flow(job: Engine
     listed = json.loads(job.run_command("topics", "--orphaned", "--delete", "--yes", "--json"))
     assert [each["topic"] for each in listed] == sorted(left)
     assert json.loads(job.run_command("topics", "--orphaned", "--json")) == []
+
+
+def test_version_whose_class_cannot_start_is_rolled_back_and_one_that_starts_is_not(
+    changing: Changing,
+) -> None:
+    job = changing.job
+    good = max(states(job))
+    with Writer(job, rounds=changing.rounds) as writer:
+        writer.go_on(40)
+        job.write_pipeline(WRONG)
+        command = begin(job, "--confirm-within", "10")
+        said = command.communicate(timeout=START_TIMEOUT_S)[0]
+        assert command.returncode == 1, said
+        assert f"version {good + 1} was rolled back to version {good}: Prices_" in said
+        assert REASON in said
+        check_that_it_was_rolled_back(job, good)
+        writer.go_on(40)
+        job.write_pipeline(CHAIN.replace("type: sum", "type: forward"))
+        said = job.run_command("apply", "--yes", with_pipeline=True)
+        assert f"version {good + 3} is on trial, 6 of 6 tasks run" in said
+        assert f"done: version {good + 3}, 6 of 6 tasks run" in said
+        writer.go_on(20)
+    changing.rounds = writer.rounds
+    check_counts(job, writer.rounds)
+    assert [state for state, _ in versions(job).values()][-1] == "CURRENT"
+
+
+# The last test of this job, whose counts go back.
+def test_job_goes_on_after_a_savepoint_and_goes_back_to_it(
+    changing: Changing, tmp_path: Path
+) -> None:
+    job = changing.job
+    current = max(states(job))
+    folder = tmp_path / "saved"
+    with Writer(job, rounds=changing.rounds) as writer:
+        writer.go_on(80)
+        said = job.run_command("savepoint create", str(folder))
+        assert "records of state" in said
+        writer.go_on(80)
+    rounds = writer.rounds
+    check_counts(job, rounds)
+    (listed,) = json.loads(
+        subprocess.run(
+            [command_path("pipeline"), "savepoint", "list", str(tmp_path), "--json"],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+    )
+    assert listed["job"] == job.config.job_name
+
+    said = job.run_command("savepoint restore", str(folder), "--yes")
+    assert f"done: version {current} is the pipeline of the job" in said
+    # What came after the savepoint is counted again, from the state of the savepoint on.
+    assert len(counts_by_key(job)) == KEYS
+    job.wait_until(all_run([0, 1]))
+    wait_for_counts(job, rounds, rounds)
 
 
 @pytest.mark.long
@@ -221,3 +337,32 @@ def test_backlog_of_another_serde_is_drained_first_although_a_task_manager_is_ki
     assert states(job) in ({1: "FORMER", 2: state} for state in ("ON TRIAL", "CURRENT"))
     for key in {key for key, _ in rows}:
         assert [row for row in found if row[0] == key] == [row for row in rows if row[0] == key]
+
+
+@pytest.mark.long
+def test_it_is_rolled_back_although_the_command_was_killed(job: Engine) -> None:
+    job_manager = run(job)
+    with Writer(job) as writer:
+        writer.go_on(40)
+        job.write_pipeline(WRONG)
+        with begin(job, "--confirm-within", "10") as command:
+            wait_for(job_manager, "arcs are to be drained")
+            command.kill()
+        check_that_it_was_rolled_back(job)
+        writer.go_on(20)
+    check_counts(job, writer.rounds)
+
+
+@pytest.mark.long
+def test_it_is_rolled_back_although_the_job_manager_was_killed(job: Engine) -> None:
+    job_manager = run(job)
+    with Writer(job) as writer:
+        writer.go_on(40)
+        job.write_pipeline(WRONG)
+        with begin(job, "--no-wait", "--confirm-within", "10"):
+            wait_for(job_manager, "the version is on trial")
+            job_manager.kill()
+        job.start_job_manager(with_pipeline=False)
+        check_that_it_was_rolled_back(job)
+        writer.go_on(20)
+    check_counts(job, writer.rounds)
