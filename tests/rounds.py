@@ -189,7 +189,7 @@ class WindowsModel:
     """The time of the partition that is behind; those without records hold nobody back."""
 
     @classmethod
-    def of(cls, log: Log, ends: Sequence[int]) -> WindowsModel:
+    def of(cls, log: Log, ends: Sequence[int], modulus: int = 7) -> WindowsModel:
         counts = Counter[tuple[bytes, int]]()
         clocks = []
         for its, end in zip(log.partitions, ends, strict=True):
@@ -198,14 +198,16 @@ class WindowsModel:
                 clock = max(clock, time_ms)
                 start = time_ms // WINDOW_MS * WINDOW_MS
                 if start + WINDOW_MS + GRACE_MS > clock:
-                    counts[b"name%d" % (int(value or b"") % 7), start] += 1
+                    counts[b"name%d" % (int(value or b"") % modulus), start] += 1
             clocks.append(clock)
         return cls(counts, min(clock for clock in clocks if clock >= 0))
 
-    def closed(self, since: int, until: int) -> Counter[tuple[bytes | None, bytes | None]]:
+    def closed(
+        self, since: int, until: int, what: bytes = b"count"
+    ) -> Counter[tuple[bytes | None, bytes | None]]:
         """Return the results of windows that close after a time, up to another one."""
         return Counter(
-            (name, b"count %d %d" % (start, count))
+            (name, b"%s %d %d" % (what, start, count))
             for (name, start), count in self.counts.items()
             if since < start + WINDOW_MS + GRACE_MS <= until
         )

@@ -88,29 +88,19 @@ def count_names(suffix: str = "") -> Topology:
     return builder.build()
 
 
-def names_in_windows(emit: EmitTime = "on_close", twice: bool = False) -> Topology:
-    """Count values in windows after a repartition by them; `twice`, and then all windows."""
+def names_in_windows(
+    emit: EmitTime = "on_close", modulus: int = 7, what: str = "count"
+) -> Topology:
+    """Count values in windows after a repartition by what is left of them."""
     builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
     named = builder.stream("source", name="Names").map(
-        lambda key, value: (b"name%d" % (int(value) % 7), value)
+        lambda key, value: (b"name%d" % (int(value) % modulus), value)
     )
     kind = windows.tumbling(WINDOW_MS, grace_ms=GRACE_MS)
     by_name = named.group_by_key(name="ByName").windowed_by(kind, emit=emit)
     counted = by_name.count(name="Counted").to_stream()
-    if not twice:
-        counted.map(partial(shown, b"count")).to("sink")
-        return builder.build()
-    again = counted.map(lambda key, count: (b"all", count), value_serde=serdes.int64)
-    totals = again.group_by_key(name="All").windowed_by(kind, emit="on_close")
-    totals.aggregate(int, add, name="Totals", value_serde=serdes.int64).to_stream().map(
-        partial(shown, b"total")
-    ).to("sink")
+    counted.map(partial(shown, what.encode())).to("sink")
     return builder.build()
-
-
-def add(key: bytes, value: int, total: int) -> int:
-    """Return a new total."""
-    return total + value
 
 
 class Largest(Processor):
