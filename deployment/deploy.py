@@ -173,8 +173,11 @@ def require_usable_state(found: Plan) -> None:
                 "  - go back: leave these processors as they are in the version that runs",
                 "  - another id: a processor with a new id begins without state, at the oldest "
                 "record of its input, and its results start again",
-                "  - `pipeline apply --rebuild ID`: the new code computes the state of a class or "
-                "topology again from its sources, as far as these still have the records",
+                *(
+                    f"  - `pipeline apply --rebuild {id_}`: the new version computes the state "
+                    "again from its sources, as far as these still have the records"
+                    for id_ in found.impossible_entries
+                ),
                 f"  - `pipeline apply {ids}`: their state begins empty, and they go on in their "
                 "inputs where they are. What they have kept so far is missing in all later "
                 "results. The job rests meanwhile, and a savepoint of it is made",

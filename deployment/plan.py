@@ -11,7 +11,7 @@ from typing import Any
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import SparkSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import SparkSpec
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.suggest import did_you_mean, one_of
 from kafka_pipeline.common.tasks import TaskId
@@ -44,6 +44,8 @@ class PlannedStore:
     topic: str
     effect: StateEffect
     reason: str = ""
+    entry: str = field(default="", compare=False)
+    """The id of the processor's entry in pipeline.yaml, if that is still in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,12 @@ class Plan:
             if store.effect is StateEffect.IMPOSSIBLE:
                 found.setdefault(store.processor, {})[store.reason] = None
         return {processor: "; ".join(reasons) for processor, reasons in found.items()}
+
+    @property
+    def impossible_entries(self) -> list[str]:
+        """The ids in pipeline.yaml of the processors that cannot use the state that they have."""
+        stores = (each for each in self.stores if each.effect is StateEffect.IMPOSSIBLE)
+        return [*dict.fromkeys(each.entry or each.processor for each in stores)]
 
     @property
     def counts(self) -> dict[Effect, int]:
@@ -237,13 +245,13 @@ _KEPT = Verdict(StateEffect.KEPT)
 
 
 def processors_with_state(pipeline: Pipeline, ids: Collection[str]) -> list[str]:
-    """Return the processors whose state is meant; the id of a topology means all of its groups.
+    """Return the processors whose state is meant; the id of an entry means all of its parts.
 
     Raises `ConfigError` for an id that no processor with state has.
     """
     found: dict[str, None] = {}
     for id_ in ids:
-        own = [each for each in pipeline.processors if id_ in (each.id, _entry(each))]
+        own = [each for each in pipeline.processors if id_ in (each.id, each.entry)]
         if not any(each.stores for each in own):
             stateful = [each.id for each in pipeline.processors if each.stores]
             has = f": it has {one_of(stateful)}" if stateful else ""
@@ -251,14 +259,6 @@ def processors_with_state(pipeline: Pipeline, ids: Collection[str]) -> list[str]
             raise ConfigError(f'the pipeline has no processor "{id_}" with state{hint}')
         found |= dict.fromkeys(each.id for each in own if each.stores)
     return [*found]
-
-
-def _entry(processor: PipelineProcessor) -> str:
-    """Return the id that the processor's entry has in pipeline.yaml, if that is a topology."""
-    spec = processor.spec
-    if isinstance(spec, TopologySpec):
-        return processor.id.removesuffix(f"-{spec.group}")
-    return processor.id
 
 
 def arcs_to_drain(before: Pipeline, after: Pipeline) -> Iterator[Arc]:
@@ -355,7 +355,7 @@ def _stores(
                 effect = StateEffect.REBUILT
             elif effect is StateEffect.KEPT and not was_kept:
                 effect = StateEffect.FOUND if topic in existing else StateEffect.NEW
-            yield PlannedStore(processor.id, name, topic, effect, verdict.reason)
+            yield PlannedStore(processor.id, name, topic, effect, verdict.reason, processor.entry)
     for topic, (id_, name) in had.items():
         yield PlannedStore(id_, name, topic, StateEffect.LEFT)
 

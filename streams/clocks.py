@@ -84,6 +84,14 @@ def with_clocks(
     return found if any(found) else None
 
 
+def clocks_in(headers: Sequence[KafkaHeaders], timestamps: Sequence[int]) -> list[int]:
+    """Return the clocks of records of an internal topic; those in order have their timestamps."""
+    return [
+        max(timestamp, _read(*each[-1]) if each else NO_CLOCK)
+        for each, timestamp in zip(headers, timestamps, strict=True)
+    ]
+
+
 def clocked(batch: RecordBatch) -> RecordBatch:
     """Return records of an internal topic with the clocks that their headers have."""
     if batch.headers is None:

@@ -256,6 +256,9 @@ class SteppedTask:
                         pass
                 for partition, offset in fetched.ends:
                     task.reached_end(partition, offset)
+                if not fetched.batches:
+                    # Queries hold records back until no more come.
+                    task.turn(inf)
 
 
 def drain(task: SteppedTask) -> None:

@@ -81,6 +81,11 @@ def need_event_time(pipeline: Pipeline) -> frozenset[str]:
     return frozenset(each.id for each in pipeline.processors if flow.needs_time(each))
 
 
+def stores_of_times(processor: PipelineProcessor) -> list[str]:
+    """Return the stores of a processor that hold the event time of its steps."""
+    return [store.name for store in processor.stores if store.spreading.rule in _BY_TIME]
+
+
 class _Flow:
     """The flow of records between processors."""
 
@@ -177,7 +182,7 @@ class _Flow:
 
     def needs_time(self, processor: PipelineProcessor) -> bool:
         """Return whether a processor itself needs event time."""
-        if any(store.spreading.rule in _BY_TIME for store in processor.stores):
+        if stores_of_times(processor):
             return True
         if any(store.spreading.time is not None for store in processor.stores):
             return True

@@ -9,7 +9,12 @@ from enum import StrEnum
 
 import msgspec
 
-from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.common.pipelines.specs import (
+    ProcessorSpec,
+    SourceSpec,
+    SparkSpec,
+    TopologySpec,
+)
 from kafka_pipeline.common.pipelines.spreading import SAID, Spreading
 from kafka_pipeline.common.typed_json import Name, Positive, Strict
 
@@ -18,6 +23,9 @@ SOURCE = "source"
 
 SINK = "sink"
 """Means the sink topic in `PipelineProcessor.to`."""
+
+ROWS_SUFFIX = "-rows"
+"""Follows the id of a query in the id of the processor that makes rows of its groups."""
 
 
 class OnError(StrEnum):
@@ -113,6 +121,19 @@ class PipelineProcessor:
     stores: tuple[LoggedStore, ...] = ()
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     meetings: tuple[Meeting, ...] | None = None
+
+    @property
+    def entry(self) -> str:
+        """The id of the entry of pipeline.yaml that it is made of.
+
+        Those of a topology, and those of a query that groups records, may be several processors.
+        """
+        spec = self.spec
+        if isinstance(spec, TopologySpec):
+            return self.id.removesuffix(f"-{spec.group}")
+        if isinstance(spec, SparkSpec) and spec.gives_rows:
+            return self.id.removesuffix(ROWS_SUFFIX)
+        return self.id
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:

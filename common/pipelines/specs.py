@@ -349,8 +349,12 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     def _of_groups(self) -> Mapping[str, Any]:
         if self.grouping is None:
             return {}
-        is_first = self.grouping.stage == "rows"
-        return {"gives": "rows of groups"} if is_first else {"emits": self.grouping.emit}
+        return {"gives": "rows of groups"} if self.gives_rows else {"emits": self.grouping.emit}
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether it sends rows of groups to the processor that keeps the groups."""
+        return self.grouping is not None and self.grouping.stage == "rows"
 
     @property
     def _merges_only(self) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.event_time import need_event_time
+from kafka_pipeline.common.pipelines.event_time import need_event_time, stores_of_times
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import TopologySpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.streams.backfill.plan import in_order
-from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 
 class RebuildPlan:
@@ -33,12 +31,12 @@ class RebuildPlan:
         if renames(before, after):
             raise ConfigError("--rebuild: rename processors first, by an apply of its own")
         self.processors = tuple(each.id for each in rebuilt)
-        """Those whose state is rebuilt; an entry for a topology has several."""
+        """Those whose state is rebuilt; an entry for a topology or a query may have several."""
         arcs = after.arcs
         all_ = in_order(after, _with_writers(after, rebuilt))
         self.internal = frozenset(t for each in all_ for t in after.in_topics(each) if t in arcs)
         """The topics between all of the processors."""
-        of_former = {each.id: _of_entry(before, _entry(each)) for each in all_}
+        of_former = {each.id: _of_entry(before, each.entry) for each in all_}
         self.readers: Mapping[str, Mapping[str, str]] = {
             each.id: {
                 topic: self._reader(each, topic, of_former[each.id])
@@ -62,25 +60,30 @@ class RebuildPlan:
 
     def _require_possible(self, processor: PipelineProcessor, *, needs_time: bool) -> None:
         id_, inputs = processor.id, self._after.in_topics(processor)
-        if kind_of(processor.spec).needs_spark:
-            raise ConfigError(f"--rebuild: {id_} is a query, whose state cannot be rebuilt yet")
         if processor.global_stores:
             raise ConfigError(
                 f"--rebuild: {id_} has a global store: what that had in the past is not known"
             )
-        sends_on = not self._after.arcs.keys().isdisjoint(self._after.out_topics(processor))
-        is_alone = self.internal.isdisjoint(inputs) and (len(inputs) == 1 or not sends_on)
-        if needs_time and not is_alone:
-            raise ConfigError(
-                f"--rebuild: {id_} has windows or joins by time, and reads other processors, or "
-                "several sources ahead of others. How far it was in event time depends on when "
-                "their records came, which cannot be computed again yet"
-            )
+        if needs_time and len(inputs) > 1:
+            self._require_time_of_inputs(processor)
         for topic in self.readers[id_]:
             if self._after.partitions_of(topic) != self._before.partitions_of(topic):
                 raise ConfigError(
                     f"--rebuild: {topic} has other partitions than before: apply that first"
                 )
+
+    def _require_time_of_inputs(self, processor: PipelineProcessor) -> None:
+        """Raise `ConfigError` if event time depends on when records of several inputs came."""
+        inputs = self._after.in_topics(processor)
+        if self.internal.issuperset(inputs):
+            return
+        is_last = self._after.arcs.keys().isdisjoint(self._after.out_topics(processor))
+        if not is_last or not self.internal.isdisjoint(inputs):
+            raise ConfigError(
+                f"--rebuild: {processor.id} has windows or joins by time, and reads sources along "
+                "with other processors, or several sources ahead of others. How far it was in "
+                "event time depends on when their records came, which cannot be computed again"
+            )
 
     def _reader(
         self, processor: PipelineProcessor, topic: str, former: Sequence[PipelineProcessor]
@@ -102,9 +105,36 @@ class RebuildPlan:
             for topic, reader in topics.items():
                 yield processor, topic, reader
 
+    def clocks(self) -> Iterator[tuple[str, str]]:
+        """Yield the stores with the event time of steps behind other processors, as they run now.
+
+        Each is that of a processor in the plan, whose step has the same name in both versions.
+        """
+        former = {each.id: each for each in self._before.processors}
+        for id_ in self.readers:
+            had, processor = former.get(id_), self._after.processor(id_)
+            if had is None or not self._is_behind(self._before, had):
+                continue
+            is_same = self._after.task_count(processor) == self.tasks_of(id_)
+            if is_same and self._is_behind(self._after, processor):
+                known = stores_of_times(had)
+                yield from ((id_, store) for store in stores_of_times(processor) if store in known)
+
+    @staticmethod
+    def _is_behind(pipeline: Pipeline, processor: PipelineProcessor) -> bool:
+        return not pipeline.arcs.keys().isdisjoint(pipeline.in_topics(processor))
+
     def partitions_of(self, topic: str) -> int:
         """Return how many partitions a topic has."""
         return self._after.partitions_of(topic)
+
+    def tasks_of(self, processor: str) -> int:
+        """Return how many tasks a processor has now."""
+        return self._before.task_count(self._before.processor(processor))
+
+    def state_topic(self, processor: str, store: str) -> str:
+        """Return the state topic that a store has now."""
+        return self._before.state_topics(self._before.processor(processor))[store]
 
     @property
     def feeders(self) -> list[str]:
@@ -113,15 +143,7 @@ class RebuildPlan:
 
 
 def _of_entry(pipeline: Pipeline, entry: str) -> list[PipelineProcessor]:
-    return [each for each in pipeline.processors if _entry(each) == entry]
-
-
-def _entry(processor: PipelineProcessor) -> str:
-    """Return the id of the entry of pipeline.yaml that a processor is made of."""
-    spec = processor.spec
-    if isinstance(spec, TopologySpec):
-        return processor.id.removesuffix(f"-{spec.group}")
-    return processor.id
+    return [each for each in pipeline.processors if each.entry == entry]
 
 
 def _with_writers(

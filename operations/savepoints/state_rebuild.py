@@ -43,16 +43,25 @@ from kafka_pipeline.operations.savepoints.manifest import (
 )
 from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
 from kafka_pipeline.operations.savepoints.record_files import RecordFile
+from kafka_pipeline.operations.savepoints.saved_state import FolderState
 from kafka_pipeline.operations.times import shown_time
-from kafka_pipeline.streams.backfill.rounds import Reach, Rounds, RoundsPlan, opened_rounds
+from kafka_pipeline.streams.backfill.rounds import (
+    Reach,
+    Rounds,
+    RoundsPlan,
+    Times,
+    opened_rounds,
+)
 from kafka_pipeline.streams.backfill.runner import Jobs, Runner, shown_progress
 from kafka_pipeline.streams.backfill.work import translated
 from kafka_pipeline.streams.engine.user_files import code_fingerprints
+from kafka_pipeline.streams.event_time.step_time import NO_TIME, time_of
 
 _REQUEST_TIMEOUT_S = 60
 _FEW_RECORDS = 50_000
 """A rest that is small enough to be computed while the job is stopped."""
 _LOOK_S = 1.0
+_LAST_OFFSETS = 1_000
 
 Committeds = Mapping[tuple[str, Partition], Committed]
 """Committed positions, by processor and partition."""
@@ -156,7 +165,9 @@ class StateRebuild:
         """Compute what the running job has processed, until little is left or it gets no less."""
         before: float = float("inf")
         while True:
-            read = rounds.advance(self.reach(rounds.starts, self._committed()))
+            # First, since the job goes on: records after the offsets must not be older.
+            reached = self._reached()
+            read = rounds.advance(self.reach(rounds.starts, self._committed()), reached)
             if read <= _FEW_RECORDS or read > before / 2:
                 return
             before = read
@@ -172,6 +183,30 @@ class StateRebuild:
             found |= {(reader, place): at for place, at in committed.items()}
         return found
 
+    def _reached(self) -> Times:
+        """Return the times of steps behind other processors, as their state topics have them."""
+        found: dict[str, dict[str, list[int]]] = {}
+        for processor, store in self.plan.clocks():
+            topic = self.plan.state_topic(processor, store)
+            places = [(topic, n) for n in range(self.plan.tasks_of(processor))]
+            oldest, ends = self._admin.oldest_offsets(places), self._admin.stable_ends(places)
+            found.setdefault(processor, {})[store] = [
+                self._last_time(place, oldest[place], ends[place]) for place in places
+            ]
+        return found
+
+    def _last_time(self, place: Partition, oldest: int, end: int) -> int:
+        # The topic has one key. Its last record is near the end, unless transactions were aborted.
+        for start in (max(oldest, end - _LAST_OFFSETS), oldest):
+            values = [
+                value
+                for batch in read_range(self.config, *place, start, end)
+                for value in batch.values
+            ]
+            if values and values[-1] is not None:
+                return time_of(values[-1])
+        return NO_TIME
+
     def reach(self, starts: Reach, committed: Committeds) -> Reach:
         """Return how far to compute: where nothing was committed, not at all."""
         found: dict[str, dict[str, list[int]]] = {}
@@ -179,6 +214,24 @@ class StateRebuild:
             found.setdefault(processor, {})[topic] = [
                 max(committed.get((reader, (topic, number)), Committed(0)).offset, start)
                 for number, start in enumerate(starts[processor][topic])
+            ]
+        return found
+
+    def reached_in(self, savepoint: Manifest) -> Times:
+        """Return the times of steps behind other processors at a savepoint of the whole job."""
+        files = {
+            (each.processor, each.store): (each.topic, {part.partition for part in each.partitions})
+            for each in savepoint.stores
+        }
+        found: dict[str, dict[str, list[int]]] = {}
+        for processor, store in self.plan.clocks():
+            state = FolderState(self._folder, {store: files[processor, store]})
+            found.setdefault(processor, {})[store] = [
+                max(
+                    (time_of(row.value) for row in state.last(store, n).values() if row.value),
+                    default=NO_TIME,
+                )
+                for n in range(self.plan.tasks_of(processor))
             ]
         return found
 
@@ -244,7 +297,8 @@ class _State:
                 for saved in savepoint.inputs
                 for at in saved.positions
             }
-            self._rounds.advance(self._of.reach(self._rounds.starts, positions))
+            reach = self._of.reach(self._rounds.starts, positions)
+            self._rounds.advance(reach, self._of.reached_in(savepoint))
             self._write(folder, savepoint, positions)
         self._of.await_code(self._timeout_s)
         return folder

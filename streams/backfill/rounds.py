@@ -24,12 +24,16 @@ from kafka_pipeline.streams.backfill.kafka import ReadPartition
 from kafka_pipeline.streams.backfill.kept_state import saved_state
 from kafka_pipeline.streams.backfill.runner import Runner
 from kafka_pipeline.streams.backfill.stage import Round, StageTask, Topics
-from kafka_pipeline.streams.backfill.tasks import remove_unfinished, require_runs
+from kafka_pipeline.streams.backfill.tasks import Done, remove_unfinished, require_runs
 from kafka_pipeline.streams.backfill.work import held, read_json, write_json
+from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import valued
 
 Reach = Mapping[str, Mapping[str, Sequence[int]]]
 """Offsets by processor, by source that it reads, and by partition."""
+
+Times = Mapping[str, Mapping[str, Sequence[int]]]
+"""What steps have reached in event time: by processor, store and task; -1 if nothing."""
 
 _ABOUT = "rounds.json"
 
@@ -74,9 +78,11 @@ class Rounds:
         found: Reach = self._about["starts"]
         return found
 
-    def advance(self, ends: Reach) -> int:
+    def advance(self, ends: Reach, reached: Times) -> int:
         """Compute up to these offsets; return how many records of sources were read for that.
 
+        Steps behind other processors end at the times that they have `reached` in the running job,
+        where these are known, and else with the writer that is behind.
         Begins again if offsets have gone back since. Raises `UnavailableError` if records are gone
         or Kafka does not deliver them, and `PipelineError` if a processor rejects a record under
         `on_error: fail`.
@@ -86,8 +92,9 @@ class Rounds:
             read += self._complete()
         if _goes_back(self._about["at"], ends):
             self._begin_again(self._about["starts"])
-        if self._about["at"] != _plain(ends):
-            self._change(going=_plain(ends), now_ms=wall_clock_ms())
+        # Without the second comparison, windows that have closed since would be open.
+        if self._about["at"] != _plain(ends) or self._about.get("reached", {}) != _plain(reached):
+            self._change(going=_plain(ends), reached=_plain(reached), now_ms=wall_clock_ms())
             read += self._complete()
         return read
 
@@ -107,7 +114,7 @@ class Rounds:
     def _begin_again(self, starts: Reach) -> None:
         # Folders of former attempts may outlast this process, so that names must differ.
         attempt = self._about["attempt"] + 1
-        self._change(attempt=attempt, starts=starts, number=0, at=starts)
+        self._change(attempt=attempt, starts=starts, number=0, at=starts, reached={})
         for path in self._folder.glob("round-*"):
             shutil.rmtree(path)
 
@@ -118,8 +125,13 @@ class Rounds:
         self._runner.folders.clear()
         read = self._read(folder, about["at"], about["going"])
         topics = Topics(self._plan.config.parallelism, self._plan.pipeline.partitions)
+        clocks: dict[str, int] = {}
         for stage in self._plan.stages:
-            self._process(stage, topics, number)
+            for done in self._process(stage, topics, number, clocks):
+                for topic, clock in done.clocks.items():
+                    # A task without records holds nobody back, as an idle one does not.
+                    if clock >= 0:
+                        clocks[topic] = min(clock, clocks.get(topic, clock))
         about.pop("now_ms")
         self._change(number=number, at=about.pop("going"))
         for path in (*folder.glob("read-*"), self._round_folder(number - 1)):
@@ -149,7 +161,13 @@ class Rounds:
             read += sum(done.records_in for done in found)
         return read
 
-    def _process(self, stage: Sequence[ProcessorReplica], topics: Topics, number: int) -> None:
+    def _process(
+        self,
+        stage: Sequence[ProcessorReplica],
+        topics: Topics,
+        number: int,
+        clocks: Mapping[str, int],
+    ) -> list[Done]:
         starts, ends = self._about["at"], self._about["going"]
         references = HostReferences(self._plan.config.secrets)
         tasks = []
@@ -161,6 +179,8 @@ class Rounds:
                 for topic, its in ends.get(replica.name, {}).items()
                 if topic in replica.in_topics
             }
+            times = self._about.get("reached", {}).get(replica.name, {})
+            reached = {store: of_tasks[part] for store, of_tasks in times.items()}
             tasks.append(
                 StageTask(
                     folder=self._task_folder(number, replica),
@@ -174,10 +194,12 @@ class Rounds:
                     followed={},
                     topics=topics,
                     now_ms=self._about["now_ms"],
-                    round=Round(before, ranges, self._plan.internal),
+                    round=Round(before, ranges, self._plan.internal, clocks, reached),
                 )
             )
-        self._runner.do(stage[0].name, tasks, None)
+        if kind_of(stage[0].spec).needs_spark:
+            return self._runner.do_here(stage[0].name, tasks, None)
+        return self._runner.do(stage[0].name, tasks, None)
 
     def _task_folder(self, number: int, replica: ProcessorReplica) -> Path:
         return self._round_folder(number) / f"stage-{replica.name}" / str(replica.task)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
+from kafka_pipeline.streams.clocks import clocks_in
 from kafka_pipeline.streams.sql.columns import HEADERS, binary_items, header_array, header_items
 
 SCHEMA = pa.schema(
@@ -257,3 +258,19 @@ def batches(
         for start in range(0, len(whole), TASK_BATCH_RECORDS):
             yield whole.part(start, min(start + TASK_BATCH_RECORDS, len(whole)))
         offset = end
+
+
+def least_clocks(paths: Sequence[Path], scratch: Path) -> list[int]:
+    """Return the least clock of the records of each batch that `batches` yields, in order.
+
+    The paths are those of an internal topic, whose late records have their clocks as headers.
+    """
+    found: list[int] = []
+    for table in merged(paths, scratch):
+        clocks = table["timestamp"].to_numpy()
+        headers = header_items(table["headers"])
+        if headers is not None:
+            clocks = np.asarray(clocks_in(headers, clocks.tolist()), np.int64)
+        starts = range(0, len(clocks), TASK_BATCH_RECORDS)
+        found += [int(clocks[start : start + TASK_BATCH_RECORDS].min()) for start in starts]
+    return found

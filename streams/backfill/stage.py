@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 
 from kafka_pipeline.common.code.user_code import UserCode
@@ -15,15 +16,17 @@ from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.topics import TopicLimits
 from kafka_pipeline.streams.backfill.kept_state import KeptState
 from kafka_pipeline.streams.backfill.outputs import OutputWriter, SortedRuns
-from kafka_pipeline.streams.backfill.sorted_runs import batches
+from kafka_pipeline.streams.backfill.sorted_runs import batches, least_clocks
 from kafka_pipeline.streams.backfill.tasks import Done, Workspace, require_runs
 from kafka_pipeline.streams.engine.global_task import GlobalTask
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup
+from kafka_pipeline.streams.engine.nodes import ProcessorNode
 from kafka_pipeline.streams.engine.record_queues import Partition
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
-from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime
+from kafka_pipeline.streams.event_time.input_time import InputTime, Mark
+from kafka_pipeline.streams.event_time.progress import UNKNOWN, Progress
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
@@ -69,11 +72,17 @@ class Round:
     `before` is the folder that the same task had then, if this is not the first round. Of each
     input in `ranges`, it takes the records with offsets from the first number up to the second one.
     Only what goes to the `outputs` is written.
+
+    `clocks` has the least clock of the records that later rounds will bring, by internal input; -1
+    while unknown. `reached` has the times, by store, that the steps of the task have reached in the
+    job that runs: windows that have closed there close here, and no others do at the end.
     """
 
     before: Path | None
     ranges: Mapping[str, tuple[int, int]] = field(hash=False)
     outputs: frozenset[str]
+    clocks: Mapping[str, int] = field(default_factory=dict, hash=False)
+    reached: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +155,9 @@ class StageTask:
         followers: Mapping[str, GlobalTask],
     ) -> Done:
         number = self.replica.task.partition
+        input_time = self._input_time(group)
         readers = {
-            (topic, number): self._within(
-                topic,
-                batches(source.runs, topic, number, source.keeps_offsets, workspace.path),
-            )
+            (topic, number): self._records_of(topic, source, group, input_time, workspace)
             for topic, source in self.inputs.items()
         }
         kept, times = self._kept(stores), dict[str, int]()
@@ -171,9 +178,10 @@ class StageTask:
                 max_timestamp_ahead_ms=self.config.max_timestamp_ahead_ms,
                 global_stores={name: follower.view for name, follower in followers.items()},
                 log_record_values=self.config.log_record_values,
+                clocked_topics=() if input_time is None else self.replica.arcs.keys(),
             ),
             times={(topic, number): time_ms for topic, time_ms in times.items()},
-            input_time=self._input_time(group),
+            input_time=input_time,
         )
         self._require_no_wall_clock(nodes)
         done, runs = Done(), SortedRuns(workspace.path)
@@ -191,6 +199,7 @@ class StageTask:
                 self._require_no_wall_clock(nodes)
                 kept.write(runs)
                 done.times = {topic: nodes.partition_time((topic, number)) for topic in self.inputs}
+                done.clocks = self._clocks(group, input_time, done.times)
         finally:
             nodes.close()
         done.count_written(runs.close())
@@ -207,28 +216,68 @@ class StageTask:
                 "windows with close_after_idle_ms): its state cannot be computed again"
             )
 
-    def _within(self, topic: str, found: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
-        """Yield the records of an input that are in the task's range."""
-        if self.round is None or topic not in self.round.ranges:
-            yield from found
-            return
-        start, end = self.round.ranges[topic]
-        for batch in found:
-            part = batch.part(batch.count_before(start), batch.count_before(end))
-            if len(part):
-                yield part
+    def _records_of(
+        self,
+        topic: str,
+        source: Input,
+        group: NodeGroup,
+        input_time: InputTime | None,
+        workspace: Workspace,
+    ) -> Iterator[RecordBatch]:
+        """Return the records of an input, each batch once event time knows of what follows it."""
+        number, folder = self.replica.task.partition, workspace.path
+        found = batches(source.runs, topic, number, source.keeps_offsets, folder)
+        if self.round is None:
+            return found
+        if topic in self.round.ranges:
+            return _within(found, *self.round.ranges[topic])
+        if input_time is None:
+            return found
+        last = self._last_clock(topic, group, self.round)
+        backwards = reversed(least_clocks(source.runs, folder))
+        marks = [*accumulate(backwards, min, initial=last)][::-1]
+        return _marked(found, (topic, number), input_time, marks)
+
+    def _last_clock(self, topic: str, group: NodeGroup, at: Round) -> int:
+        """Return how far event time is with an internal input at the end of a round."""
+        if not at.reached:
+            return at.clocks.get(topic, UNKNOWN)
+        found = (
+            now + group.hold_ms(node.name)
+            for node in group.nodes
+            if isinstance(node, ProcessorNode)
+            for store in node.stores
+            if (now := at.reached.get(store, UNKNOWN)) != UNKNOWN
+        )
+        return max(found, default=UNKNOWN)
 
     def _input_time(self, group: NodeGroup) -> InputTime | None:
-        """Return the time of a round's sources as in a running task: no source is ever idle."""
-        if self.round is None or self.replica.event_time is None:
+        """Return the time of a round's inputs as in a running task: no source is ever idle."""
+        spec, number = self.replica.event_time, self.replica.task.partition
+        if self.round is None or spec is None:
             return None
-        if self.inputs.keys() - self.round.ranges.keys():
-            # Its own state needs no event time: that is refused behind other processors.
-            return None
-        number = self.replica.task.partition
-        sources = dict.fromkeys(((topic, number) for topic in self.inputs), SOURCE)
+        writers = {
+            (topic, number): sum(writer.tasks for writer in spec.writers.get(topic, ()))
+            for topic in self.inputs
+        }
+        if len(writers) > 1 and any(writers.values()) and group.looks_up:
+            raise ConfigError(
+                f"{self.replica.name} looks records up in a table, and reads other processors: "
+                "which of their records came first cannot be computed again"
+            )
         holds = any(map(group.hold_ms_to, self.replica.arcs))
-        return InputTime(sources, _NEVER_MS, passes_sources_on=holds)
+        return InputTime(writers, _NEVER_MS, passes_sources_on=holds)
+
+    def _clocks(
+        self, group: NodeGroup, input_time: InputTime | None, times: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Return the least clock that records for each internal topic will have from now on."""
+        if input_time is None:
+            return {}
+        now = input_time.time_ms
+        if input_time.follows_records:
+            now = min((time for time in times.values() if time != UNKNOWN), default=UNKNOWN)
+        return {topic: max(now - group.hold_ms_to(topic), UNKNOWN) for topic in self.replica.arcs}
 
     def _feed(
         self, nodes: GroupTask, readers: Mapping[Partition, Iterator[RecordBatch]]
@@ -259,6 +308,25 @@ class StageTask:
             # Batches are large already.
             accumulates=False,
         )
+
+
+def _within(found: Iterator[RecordBatch], start: int, end: int) -> Iterator[RecordBatch]:
+    """Yield the records with offsets from `start` up to `end`."""
+    for batch in found:
+        part = batch.part(batch.count_before(start), batch.count_before(end))
+        if len(part):
+            yield part
+
+
+def _marked(
+    found: Iterator[RecordBatch], partition: Partition, input_time: InputTime, marks: Sequence[int]
+) -> Iterator[RecordBatch]:
+    """Yield batches; `marks` are the least clocks of all records after each number of batches."""
+    first, *following = map(Progress, marks)
+    input_time.learn({partition: Mark(0, first, first)})
+    for batch, progress in zip(found, following, strict=True):
+        input_time.learn({partition: Mark(batch.offsets[-1] + 1, progress, progress)})
+        yield batch
 
 
 def _commit(stores: Mapping[str, BytesStore], kept: KeptState | None) -> None:

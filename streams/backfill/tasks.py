@@ -43,6 +43,8 @@ class Done:
     """How many runs are in its folder."""
     times: dict[str, int] = field(default_factory=dict)
     """The largest timestamp that it has processed of each input, by topic; -1 if none."""
+    clocks: dict[str, int] = field(default_factory=dict)
+    """The least clock of the records that it will send, by internal topic; -1 while unknown."""
 
     def add(self, figures: TaskFigures) -> None:
         """Add the figures of a group; `count_written` counts the records that it wrote."""

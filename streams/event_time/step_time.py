@@ -86,6 +86,12 @@ def closed_until(times: bytes) -> int:
     return closed
 
 
+def time_of(times: bytes) -> int:
+    """Return the time of a step with windows, or of a join, from what its store has."""
+    now: int = _LAYOUT.unpack(times)[0]
+    return now
+
+
 def times_store_name(name: str) -> str:
     """Return the name of the store with the times of a windowed step."""
     return f"{name}-times"

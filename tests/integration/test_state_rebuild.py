@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import subprocess
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,8 +31,10 @@ from kafka_pipeline.operations.savepoints.state_rebuild import StateRebuild
 from kafka_pipeline.operations.times import shown_time
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.load import load_pipeline
-from tests.history import Here
-from tests.tasks import Job, Record, run_once
+from kafka_pipeline.streams.sql.spec import Queries
+from tests.history import Here, Row
+from tests.rounds import Log, WindowsModel, rows
+from tests.tasks import Job, Record, SteppedTask, run_once
 from tests.user_code.rebuilt import GRACE_MS, WINDOW_MS
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -50,12 +54,39 @@ processors:
   builder: "tests.user_code.rebuilt:windowed"
   config: {factor: FACTOR}
 """
+WINDOWS = """
+- id: Shop
+  type: topology
+  builder: "tests.user_code.rebuilt:names_in_windows"
+  config: {modulus: MODULUS, what: WHAT}
+"""
+QUERY = """
+- id: Shop
+  type: sql
+  query: >-
+    SELECT concat('name', cast(value AS INT) % MODULUS) AS key,
+    concat('WHAT ', unix_millis(window.start), ' ', count(*)) AS value FROM input
+    GROUP BY concat('name', cast(value AS INT) % MODULUS), window(timestamp, '1 second')
+  emit: on_close
+  grace: 500 ms
+  to: [sink]
+"""
 NAMES = """
 - id: Shop
   type: topology
   builder: "tests.user_code.rebuilt:count_names"
   config: {suffix: "SUFFIX"}
 """
+
+
+@dataclass
+class InThisProcess:
+    """Runs queries for tasks, as a driver does for its workers."""
+
+    queries: Queries
+
+    def while_waiting(self, meanwhile: object) -> Queries:
+        return self.queries
 
 
 class Killed(ControlFlow):
@@ -92,6 +123,33 @@ class Command:
             )
         )
         self.written += rounds
+
+    def write_rows(self, number: int, part: Sequence[tuple[int, Row]]) -> None:
+        """Write records to a partition."""
+        self.job.write(
+            *(
+                Record(key, value, START_MS + time_ms, partition=number)
+                for _, (key, value, time_ms, _) in part
+            )
+        )
+
+    def run_in_time(self, version: Proposal, local: Queries, partitions: Sequence[int]) -> None:
+        """Let tasks process all that there is, writers first, and all event time that is known."""
+        for replica in replicas(version.pipeline):
+            is_writer = replica.in_topics == (self.job.config.source_topic,)
+            if is_writer and replica.task.partition not in partitions:
+                continue
+            context = self.job.context(self._tm_id)
+            spark: Any = InThisProcess(local)
+            task = SteppedTask(replica, replace(context, queries=spark))
+            task.start()
+            task.drain()
+            context.time_watch.look()
+            while task.running.turn(inf).has_more:
+                pass
+            if task.running.has_uncommitted:
+                task.commit()
+            task.drop()
 
     def run(self, version: Proposal, partitions: Sequence[int] = (0, 1)) -> None:
         """Let the tasks process all that there is."""
@@ -213,6 +271,64 @@ def test_windows_go_on_as_if_the_new_code_had_run_from_the_start(
         ]
     counts = command.values(command.job.config.sink_topic)
     assert counts == {key: [b"%d" % n for n in range(1, 84)] for key in KEYS}
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"), [(QUERY, STEPS), (WINDOWS, STEPS), (WINDOWS, []), (QUERY, [])]
+)
+def test_windows_behind_a_repartition_go_on_as_if_the_new_version_had_run_from_the_start(
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    queries: Queries,
+    text: str,
+    steps: list[tuple[Any, str]],
+) -> None:
+    log = Log.of(
+        [
+            # One partition is ahead of the other.
+            (key, value, time_ms + 5_000 * partition(key or b""), headers)
+            for key, value, time_ms, headers in rows(200)
+        ],
+        2,
+    )
+    old, new = (
+        command.version(text.replace("MODULUS", modulus).replace("WHAT", what))
+        for modulus, what in (("7", "old"), ("5", "new"))
+    )
+    command.deploy(old)
+    at = [0, 0]
+    for share, partitions in ((0.4, (0, 1)), (0.7, (1,))):
+        for number in partitions:
+            end = int(len(log.partitions[number]) * share)
+            command.write_rows(number, log.partitions[number][at[number] : end])
+            at[number] = end
+        command.run_in_time(old, queries, partitions)
+    # What nobody has read yet is for the new version.
+    for number, its in enumerate(log.partitions):
+        command.write_rows(number, its[at[number] :])
+    for owner, name in steps:
+        with monkeypatch.context() as patched:
+            patched.setattr(JobStop, "end", killed)
+            patched.setattr(owner, name, killed)
+            with pytest.raises(Killed):
+                command.rebuild(new, Here(local=queries))
+    assert command.rebuild(new, Here(local=queries)) == 2
+    command.run_in_time(new, queries, (0, 1))
+    moved = Log(
+        [
+            [(n, (row[0], row[1], row[2] + START_MS, row[3])) for n, (_, row) in enumerate(its)]
+            for its in log.partitions
+        ]
+    )
+    before, after = (
+        WindowsModel.of(moved, ends, modulus)
+        for ends, modulus in ((at, 7), ([*map(len, log.partitions)], 5))
+    )
+    read = command.job.read(command.job.config.sink_topic)
+    assert Counter((each.key, each.value) for each in read) == (
+        before.closed(-1, before.now, b"old") + after.closed(before.now, after.now, b"new")
+    )
+    assert {(each.value or b"")[:3] for each in read} == {b"old", b"new"}
 
 
 def test_state_after_a_repartition_goes_on_with_other_code(command: Command) -> None:

@@ -88,6 +88,21 @@ def count_names(suffix: str = "") -> Topology:
     return builder.build()
 
 
+def names_in_windows(
+    emit: EmitTime = "on_close", modulus: int = 7, what: str = "count"
+) -> Topology:
+    """Count values in windows after a repartition by what is left of them."""
+    builder = StreamsBuilder(key_serde=serdes.bytes, value_serde=serdes.bytes)
+    named = builder.stream("source", name="Names").map(
+        lambda key, value: (b"name%d" % (int(value) % modulus), value)
+    )
+    kind = windows.tumbling(WINDOW_MS, grace_ms=GRACE_MS)
+    by_name = named.group_by_key(name="ByName").windowed_by(kind, emit=emit)
+    counted = by_name.count(name="Counted").to_stream()
+    counted.map(partial(shown, what.encode())).to("sink")
+    return builder.build()
+
+
 class Largest(Processor):
     """Forwards the largest number of each key so far; 0 forgets it."""
 

@@ -16,7 +16,13 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, LoggedStore, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import (
+    ROWS_SUFFIX,
+    SINK,
+    SOURCE,
+    LoggedStore,
+    PipelineProcessor,
+)
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     CalendarSpec,
@@ -388,7 +394,7 @@ def _with_groups(
     late_topics = {name: file.topics[name] for name in late if name in file.topics}
     assert isinstance(processor.spec, SparkSpec)
     between = {GROUPS_TOPIC: names.internal(processor.id, GROUPS_TOPIC)}
-    id_ = f"{processor.id}-rows"
+    id_ = f"{processor.id}{ROWS_SUFFIX}"
     if wrong := name_problem(id_):
         problems.add(entry.at, f'the id "{id_}" of the processor in front of the groups {wrong}')
     senders = {other.id for other in file.entries}

@@ -20,6 +20,25 @@ CHAIN = """
 - {id: Counter, type: count, to: [sink]}
 - {id: Totals, type: count, to: [sink]}
 """
+GROUPS = """
+- {id: Q, type: sql, query: "SELECT key, count(*) AS value FROM source GROUP BY key", to: [sink]}
+"""
+NAMED_GROUPS = """
+- {id: Q, type: sql, query: "SELECT value AS key, count(*) AS value FROM input GROUP BY value",
+   to: [sink]}
+"""
+JOINED = """
+sources: {others: others}
+processors:
+- {id: Forwarder, type: forward, to: [Q]}
+- id: Q
+  type: sql
+  from: [others]
+  query: >-
+    SELECT o.key, f.value FROM others o JOIN Forwarder f ON o.key = f.key
+    AND f.timestamp BETWEEN o.timestamp AND o.timestamp + INTERVAL 1 MINUTE
+  to: [sink]
+"""
 NAMES = """
 - {id: Shop, type: topology, builder: "tests.user_code.rebuilt:count_names"}
 """
@@ -65,6 +84,32 @@ def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_w
     assert [*plan.sources()] == [("Shop-Names", "in", "Shop")]
 
 
+def test_a_query_is_rebuilt_with_the_processor_in_front_of_its_groups(
+    config: Config, tmp_path: Path
+) -> None:
+    """Whether its records have met in a topic before does not matter."""
+    whole, grouped = (pipeline(config, tmp_path, text) for text in (GROUPS, NAMED_GROUPS))
+    found = RebuildPlan(whole, grouped, "Q")
+    assert found.processors == ("Q-rows", "Q")
+    assert [*found.sources()] == [("Q-rows", "in", "Q")]
+    back = RebuildPlan(grouped, whole, "Q")
+    assert back.processors == ("Q",)
+    assert [*back.sources()] == [("Q", "in", "Q-rows")]
+
+
+def test_times_of_steps_behind_other_processors_are_those_of_the_job(
+    config: Config, tmp_path: Path
+) -> None:
+    text = '- {id: Shop, type: topology, builder: "tests.user_code.rebuilt:names_in_windows"}'
+    windows, names = (pipeline(config, tmp_path, each) for each in (text, NAMES))
+    found = RebuildPlan(windows, windows, "Shop")
+    assert [*found.clocks()] == [("Shop-ByName", "Counted-times")]
+    assert found.state_topic("Shop-ByName", "Counted-times") == (
+        "state_topic_Shop-ByName_Counted-times_job"
+    )
+    assert [*RebuildPlan(names, windows, "Shop").clocks()] == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "entry", "why"),
     [
@@ -83,17 +128,10 @@ def test_a_group_with_another_name_goes_on_where_the_only_reader_of_its_source_w
             "rename processors first",
         ),
         (
-            "- {id: Q, type: sql, query: 'SELECT key, count(*) AS value FROM source GROUP BY key', "
-            "to: [sink]}",
+            JOINED,
             None,
             "Q",
-            "is a query",
-        ),
-        (
-            "- {id: T, type: topology, builder: 'tests.user_code.totals:build'}",
-            None,
-            "T",
-            "has windows or joins by time",
+            "Q has windows or joins by time, and reads sources along with other processors",
         ),
     ],
 )

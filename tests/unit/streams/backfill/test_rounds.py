@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import io
-import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.record_batch import RecordBatch
-from kafka_pipeline.operations.savepoints.rebuild_plan import RebuildPlan
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.backfill import sorted_runs
 from kafka_pipeline.streams.backfill.kept_state import KeptState
-from kafka_pipeline.streams.backfill.outputs import SortedRuns, runs_of
-from kafka_pipeline.streams.backfill.rounds import Reach, Rounds, RoundsPlan, opened_rounds
-from kafka_pipeline.streams.backfill.runner import Runner, shown_progress
-from kafka_pipeline.streams.backfill.sorted_runs import batches
-from kafka_pipeline.streams.partitioning import default_partition
-from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.streams.backfill.outputs import SortedRuns
 from kafka_pipeline.streams.stores import window
 from tests.history import Here, History, Interrupted, Row
+from tests.rounds import Case, WindowsModel, rows, skewed
 
 WINDOWS = """
 - {id: Shop, type: topology, builder: "tests.user_code.rebuilt:build"}
 """
 NAMES = """
 - {id: Shop, type: topology, builder: "tests.user_code.rebuilt:count_names"}
+"""
+NAMES_IN_WINDOWS = """
+- {id: Shop, type: topology, builder: "tests.user_code.rebuilt:names_in_windows", config: CONFIG}
 """
 CHAIN = """
 - {id: Adder, type: sum, to: [Counter]}
@@ -54,154 +45,6 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_runs, "TASK_BATCH_RECORDS", 15)
     monkeypatch.setattr("kafka_pipeline.streams.backfill.stage._MOST_UNCOMMITTED", 5)
     monkeypatch.setattr("kafka_pipeline.streams.backfill.kept_state._ENTRIES_AT_ONCE", 4)
-
-
-@dataclass
-class Log:
-    """The partitions of the source, as Kafka has them: some offsets are markers."""
-
-    partitions: list[list[tuple[int, Row]]]
-
-    @classmethod
-    def of(cls, rows: Sequence[Row], partitions: int) -> Log:
-        found: list[list[tuple[int, Row]]] = [[] for _ in range(partitions)]
-        for row in rows:
-            its = found[default_partition(row[0] or b"", partitions)]
-            its.append((len(its) + len(its) // 10, row))
-        return cls(found)
-
-    def read_range(
-        self, config: Config, topic: str, partition: int, start: int, end: int
-    ) -> Iterator[RecordBatch]:
-        for offset, (key, value, time_ms, _) in self.partitions[partition]:
-            if start <= offset < end:
-                yield RecordBatch(topic, partition, [key], [value], [time_ms], [offset])
-
-    def ends(self, share: float) -> list[int]:
-        """Return the offsets after a share of each partition, less of the later ones."""
-        return [
-            its[int(len(its) * share / (number + 1)) - 1][0] + 1 if share < 1 else its[-1][0] + 1
-            for number, its in enumerate(self.partitions)
-        ]
-
-    def before(self, ends: Sequence[int]) -> list[Row]:
-        """Return the records before offsets, partition by partition."""
-        return [
-            row
-            for its, end in zip(self.partitions, ends, strict=True)
-            for offset, row in its
-            if offset < end
-        ]
-
-
-@dataclass
-class Case:
-    """A pipeline, its records, and rounds over them."""
-
-    history: History
-    entry: str
-    rows: list[Row]
-    log: Log = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.log = Log.of(self.rows, self.history.parallelism)
-
-    @property
-    def pipeline(self) -> Pipeline:
-        folder = self.history.folder
-        return load_pipeline(folder / "pipeline.yaml", load_config(folder / "config.yaml"))
-
-    def plan(self, code: str = "") -> RoundsPlan:
-        found = RebuildPlan(self.pipeline, self.pipeline, self.entry)
-        config = load_config(self.history.folder / "config.yaml")
-        return RoundsPlan(config, self.pipeline, found.stages, found.internal, {"code": code})
-
-    def reach(self, offsets: Sequence[int]) -> Reach:
-        found = RebuildPlan(self.pipeline, self.pipeline, self.entry)
-        return {
-            processor: {topic: list(offsets) for topic in topics}
-            for processor, topics in found.readers.items()
-        }
-
-    def advance(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        *shares: float,
-        jobs: Here | None = None,
-        with_results: bool = False,
-        code: str = "",
-        start: int = 0,
-    ) -> Rounds:
-        """Advance to shares of the log, in a process of its own, and return the rounds."""
-        monkeypatch.setattr("kafka_pipeline.streams.backfill.kafka.read_range", self.log.read_range)
-        plan = self.plan(code)
-        if with_results:
-            plan = replace(plan, internal=plan.internal | {"out"})
-        work = self.history.folder / "work"
-        starts = self.reach([start] * self.history.parallelism)
-        with shown_progress(Console(file=io.StringIO())) as progress:
-            runner = Runner(jobs or Here(), progress, with_values=True)
-            with opened_rounds(plan, work, starts, runner) as rounds:
-                for share in shares:
-                    rounds.advance(self.reach(self.log.ends(share)))
-        return rounds
-
-    def results(self) -> Counter[tuple[bytes | None, bytes | None, int]]:
-        """Return what the last round has sent to the sink."""
-        folders = [*(self.history.folder / "work").glob("round-*/stage-*/*")]
-        return Counter(
-            each
-            for number in range(self.history.parallelism)
-            for batch in batches(
-                runs_of(folders, "out", number), "out", number, False, self.history.folder
-            )
-            for each in zip(batch.keys, batch.values, batch.timestamps, strict=True)
-        )
-
-    def expected(self, share: float) -> Counter[tuple[bytes | None, bytes | None, int]]:
-        """Return what a job that ran from the first record on sends after that share."""
-        found = Counter[tuple[bytes | None, bytes | None, int]]()
-        for number, its in enumerate(self.log.partitions):
-            rows = [row for _, row in its]
-            end = self.log.ends(share)[number]
-            before = [row for offset, row in its if offset < end]
-            for records, sign in ((rows, 1), (before, -1)):
-                (out,) = self.history.streamed({"in": records}, "out")
-                for key, value, time_ms, _ in out:
-                    found[key, value, time_ms] += sign
-        return +found
-
-    def state(self, rounds: Rounds) -> dict[str, dict[bytes | None, bytes | None]]:
-        """Return all state, by task and store."""
-        found: dict[str, dict[bytes | None, bytes | None]] = {}
-        for stage in self.plan().stages:
-            for replica in stage:
-                for store in replica.state_topics:
-                    its = found.setdefault(f"{replica.task} {store}", {})
-                    for batch in rounds.state(replica, store):
-                        its.update(zip(batch.keys, batch.values, strict=True))
-        return found
-
-    def times(self, rounds: Rounds) -> dict[str, Mapping[str, int]]:
-        return {
-            str(replica.task): rounds.times(replica)
-            for stage in self.plan().stages
-            for replica in stage
-        }
-
-
-def rows(count: int, keys: int = 9) -> list[Row]:
-    """Return records with jumps of time, some of them late."""
-    chance = random.Random(5)
-    found: list[Row] = []
-    time_ms = 1_000_000
-    for _ in range(count):
-        time_ms += chance.choice((0, 10, 40, 40, 700))
-        late_ms = chance.choice((0, 0, 0, 300, 900, 2_500))
-        found.append(
-            (b"k%d" % chance.randrange(keys), b"%d" % chance.randrange(50), time_ms - late_ms, [])
-        )
-    return found
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
@@ -233,6 +76,63 @@ def test_the_state_does_not_depend_on_the_rounds(
     assert any(state.values())
     assert often.state(in_rounds) == state
     assert often.times(in_rounds) == once.times(at_once)
+
+
+@pytest.mark.parametrize(
+    ("emit", "make", "shares"),
+    [
+        ("on_close", rows, (0.7,)),
+        ("on_close", skewed, (0.1, 0.4, 0.4, 0.7)),
+        ("on_update", skewed, (0.3, 0.7)),
+    ],
+)
+def test_windows_behind_a_repartition_wait_for_the_partition_that_is_behind(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    emit: str,
+    make: Callable[[int], list[Row]],
+    shares: Sequence[float],
+) -> None:
+    pipeline = NAMES_IN_WINDOWS.replace("CONFIG", f"{{emit: {emit}}}")
+    case = Case(History(tmp_path, pipeline, 3), "Shop", make(150))
+    case.advance(monkeypatch, *shares)
+    case.advance(monkeypatch, 1, with_results=True)
+    before, after = (WindowsModel.of(case.log, case.log.ends(share)) for share in (0.7, 1))
+    found = {(key, value or b"") for key, value, _ in case.results()}
+    if emit == "on_close":
+        assert Counter(found) == after.closed(before.now, after.now)
+        assert found, "nothing is compared"
+        return
+    # Of each window that has changed, the last update is the count of all.
+    last: dict[tuple[bytes | None, bytes], int] = {}
+    for key, value in found:
+        _, start, count = value.split()
+        last[key, start] = max(int(count), last.get((key, start), 0))
+    changed = {
+        (name, b"%d" % start): count
+        for (name, start), count in after.counts.items()
+        if count > before.counts[name, start]
+    }
+    assert last == changed
+    assert (
+        before.counts.keys() & after.counts.keys() & {(key, int(start)) for key, start in last}
+    ), "no window goes on"
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_000, 5_000])
+def test_windows_close_that_have_closed_in_the_job_and_no_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ahead_ms: int
+) -> None:
+    """The job may be ahead of a partition that is idle, or know less than the last records."""
+    case = Case(History(tmp_path, NAMES_IN_WINDOWS.replace("CONFIG", "{}"), 3), "Shop", skewed(150))
+    case.advance(monkeypatch, 0.3)
+    until = WindowsModel.of(case.log, case.log.ends(1)).now + ahead_ms
+    for time_ms, is_last in ((until, False), (10**15, True)):
+        reached = {"Shop-ByName": {"Counted-times": [time_ms] * 3}}
+        case.advance(monkeypatch, 1, reached=reached, with_results=is_last)
+    found = Counter((key, value) for key, value, _ in case.results())
+    assert found == WindowsModel.of(case.log, case.log.ends(1)).closed(until, 10**15)
+    assert found, "nothing is compared"
 
 
 def test_state_that_depends_on_the_wall_clock_is_refused(
