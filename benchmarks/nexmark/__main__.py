@@ -185,6 +185,8 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--kill", action="store_true", help="kill -9 one of two TaskManagers, and measure nothing"
     )
     arguments = parser.parse_args(words)
+    if arguments.kill and set(arguments.peer or ()) - {NONE}:
+        parser.error("--kill: only this engine is killed; leave out --peer")
     arguments.peer = arguments.peer or list(PEERS)
     arguments.query = arguments.query or list(QUERIES)
     unordered = [name for name in arguments.query if QUERIES[name].needs_order]

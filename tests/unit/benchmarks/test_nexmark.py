@@ -148,3 +148,10 @@ def test_disorder_is_refused_for_queries_that_need_order(
     with pytest.raises(SystemExit):
         parse(["--disorder", "100", "--query", "q4", "--query", "q5"])
     assert "q4 look" in capsys.readouterr().err
+
+
+def test_peers_are_not_killed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["--kill", "--peer", "none"]).kill
+    with pytest.raises(SystemExit):
+        parse(["--kill", "--peer", "flink"])
+    assert "only this engine is killed" in capsys.readouterr().err
