@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
@@ -23,6 +22,7 @@ from typing import Any
 
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
+from benchmarks.command import exit_after, positive, say
 from benchmarks.contender import Contender
 from benchmarks.dsl_jobs import RIGHT, TABLE
 from benchmarks.peers.bare import BareLoop
@@ -34,7 +34,7 @@ from benchmarks.records import rows, table_rows
 from benchmarks.report import COLUMNS, Row, Table, as_json, as_text
 from benchmarks.runs import failover, latency, rebuild, throughput
 from kafka_pipeline.admin.broker.jars import KAFKA_VERSION
-from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.signals import Interrupted
 from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.process.java import find_java
 
@@ -95,14 +95,14 @@ class Comparison:
                 figures = self._measure(entry)
             except PipelineError as error:
                 self.failures.append(f"{said}: {error}")
-                _say(f"{said}: FAILED: {error}")
+                say(f"{said}: FAILED: {error}")
                 continue
             self.figures[entry].append(
                 {**figures, "load_before": load, "load_after": os.getloadavg()[0]}
             )
             first = COLUMNS[entry.measurement][0]
             value = f"{figures[first.figure]:,.{first.decimals}f} {first.title}"
-            _say(f"{said}: {value}, load {load:.1f} before")
+            say(f"{said}: {value}, load {load:.1f} before")
 
     def table(self, group: Group) -> Table:
         """Return the figures of a workload."""
@@ -244,16 +244,16 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         choices=plan.WORKLOADS,
         help=f"may be given several times; by default {', '.join(plan.COMPARED)}",
     )
-    parser.add_argument("--rounds", type=_positive, default=5)
-    parser.add_argument("--records", type=_positive, default=6_000_000, help="of throughput")
+    parser.add_argument("--rounds", type=positive, default=5)
+    parser.add_argument("--records", type=positive, default=6_000_000, help="of throughput")
     parser.add_argument(
-        "--warm-up-records", type=_positive, default=2_000_000, help="before those measured"
+        "--warm-up-records", type=positive, default=2_000_000, help="before those measured"
     )
     parser.add_argument(
-        "--seconds", type=_positive, default=20, help="of latency, at each of its rates"
+        "--seconds", type=positive, default=20, help="of latency, at each of its rates"
     )
-    parser.add_argument("--warm-up-seconds", type=_positive, default=30, help="before those")
-    parser.add_argument("--state-records", type=_positive, default=2_000_000, help="of restore")
+    parser.add_argument("--warm-up-seconds", type=positive, default=30, help="before those")
+    parser.add_argument("--state-records", type=positive, default=2_000_000, help="of restore")
     parser.add_argument(
         "--json",
         nargs="?",
@@ -267,28 +267,10 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
-def _positive(text: str) -> int:
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Compare, and exit with 1 if a run failed."""
     arguments = parse()
-    Signals().install()
-    try:
-        sys.exit(compare(arguments))
-    except Interrupted as interrupt:
-        sys.exit(128 + interrupt.number)
-    except PipelineError as error:
-        _say(str(error))
-        sys.exit(error.exit_code)
+    exit_after(lambda: compare(arguments))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from kafka_pipeline import Stream, StreamsBuilder, Suppress, Windowed, serdes, value, windows
+from kafka_pipeline import (
+    Stream,
+    StreamsBuilder,
+    Suppress,
+    Table,
+    Windowed,
+    serdes,
+    value,
+    windows,
+)
+from kafka_pipeline.streams.dsl.window_aggregates import Windows
 from kafka_pipeline.streams.timestamps import RecordView
 
 TABLE = "bench_table"
@@ -96,51 +106,47 @@ def foreign_key(source: str, sink: str) -> StreamsBuilder:
 
 def hopping(source: str, sink: str) -> StreamsBuilder:
     """Keep the latest value of each key in twelve windows at a time; pass on that of the newest."""
-    builder = _builder()
-    grouped = builder.stream(source, name="Source", timestamp_extractor=_time).group_by_key()
     hops = windows.hopping(_HOPS * _HOP_MS, advance_ms=_HOP_MS, grace_ms=0)
-    latest = grouped.windowed_by(hops).reduce(_latest, name="Latest").to_stream()
+    builder, latest = _latest_in(hops, source)
 
     def is_newest(windowed: Windowed[str], number: str) -> bool:
         return windowed.window.start + _HOP_MS > _FIRST_MS + int(number)
 
-    _pass_on(latest.filter(is_newest), sink)
+    _pass_on(latest.to_stream().filter(is_newest), sink)
     return builder
 
 
 def sliding(source: str, sink: str) -> StreamsBuilder:
     """Keep the latest value of each key in sliding windows; pass on that of a record's own one."""
-    builder = _builder()
-    grouped = builder.stream(source, name="Source", timestamp_extractor=_time).group_by_key()
-    spans = windows.sliding(_SLIDING_MS, grace_ms=0)
-    latest = grouped.windowed_by(spans).reduce(_latest, name="Latest").to_stream()
+    builder, latest = _latest_in(windows.sliding(_SLIDING_MS, grace_ms=0), source)
 
     def ends_with_it(windowed: Windowed[str], number: str) -> bool:
         return windowed.window.end == _FIRST_MS + int(number)
 
-    _pass_on(latest.filter(ends_with_it), sink)
+    _pass_on(latest.to_stream().filter(ends_with_it), sink)
     return builder
 
 
 def session(source: str, sink: str) -> StreamsBuilder:
     """Keep the latest value of each key's session, which grows with each record."""
-    builder = _builder()
-    grouped = builder.stream(source, name="Source", timestamp_extractor=_time).group_by_key()
-    sessions = windows.session(_GAP_MS, grace_ms=0)
-    latest = grouped.windowed_by(sessions).reduce(_latest, name="Latest").to_stream()
-    _pass_on(latest.filter(lambda windowed, number: number is not None), sink)
+    builder, latest = _latest_in(windows.session(_GAP_MS, grace_ms=0), source)
+    _pass_on(latest.to_stream().filter(lambda windowed, number: number is not None), sink)
     return builder
 
 
 def suppressed(source: str, sink: str) -> StreamsBuilder:
     """Keep the latest value of each key and window, and pass it on when the window closes."""
-    builder = _builder()
-    grouped = builder.stream(source, name="Source", timestamp_extractor=_time).group_by_key()
-    tumbling = windows.tumbling(CLOSING_MS, grace_ms=0)
-    latest = grouped.windowed_by(tumbling).reduce(_latest, name="Latest")
+    builder, latest = _latest_in(windows.tumbling(CLOSING_MS, grace_ms=0), source)
     last = latest.suppress(Suppress.until_window_closes(), name="Closed")
     _pass_on(last.to_stream(), sink)
     return builder
+
+
+def _latest_in(spans: Windows, source: str) -> tuple[StreamsBuilder, Table[Windowed[str], str]]:
+    """Return a builder, and the latest value of each key and window."""
+    builder = _builder()
+    grouped = builder.stream(source, name="Source", timestamp_extractor=_time).group_by_key()
+    return builder, grouped.windowed_by(spans).reduce(_latest, name="Latest")
 
 
 def _pass_on(results: Stream[Windowed[str], str], sink: str) -> None:

@@ -17,13 +17,13 @@ work: dropping a record is less work than counting it, and Kafka Streams logs ea
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.bench import Bench, bench
+from benchmarks.command import exit_after, say
 from benchmarks.contender import Contender
 from benchmarks.peers.bare_loop import producer_of
 from benchmarks.peers.flink_sql import FlinkSql
@@ -31,7 +31,7 @@ from benchmarks.peers.kafka_streams import KafkaStreams
 from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.readings import PARTITIONS, MinuteCounts, Window, closing_readings, readings
 from benchmarks.report import NO_FIGURE, aligned
-from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.signals import Interrupted
 from kafka_pipeline.common.errors import PipelineError
 from kafka_pipeline.common.kafka.bulk import read_committed
 
@@ -175,12 +175,12 @@ def compare(chosen: Mapping[str, Variant], arguments: argparse.Namespace) -> int
             except PipelineError as error:
                 exit_code = 1
                 cells = [NO_FIGURE] * (len(TITLES) - 1)
-                _say(f"{title}: FAILED: {error}")
+                say(f"{title}: FAILED: {error}")
             except Interrupted as interrupt:
                 exit_code = 128 + interrupt.number
                 break
             rows.append([title, *cells])
-            _say(f"{title}: {', '.join(map(' '.join, zip(TITLES[1:], cells, strict=True)))}")
+            say(f"{title}: {', '.join(map(' '.join, zip(TITLES[1:], cells, strict=True)))}")
     print(
         f"{arguments.large:,} readings in a partition and {arguments.small:,} in each of "
         f"{PARTITIONS - 1} others, of the same hour\n\n{aligned(rows)}"
@@ -213,10 +213,6 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Compare, and exit with 1 if a run failed."""
     arguments = parse()
@@ -225,14 +221,7 @@ def main() -> None:
         for name, variant in variants().items()
         if name in (arguments.only or variants()) and name not in arguments.skip
     }
-    Signals().install()
-    try:
-        sys.exit(compare(chosen, arguments))
-    except Interrupted as interrupt:
-        sys.exit(128 + interrupt.number)
-    except PipelineError as error:
-        _say(str(error))
-        sys.exit(error.exit_code)
+    exit_after(lambda: compare(chosen, arguments))
 
 
 if __name__ == "__main__":

@@ -195,6 +195,7 @@ def plan(
         name: combined(of_contents.get(name), verdict) for name, verdict in verdicts.items()
     }
     given_up = _lost(before, after, verdicts, lost)
+    arcs = [*_arcs_that_change(before, after)] if before else []
     return Plan(
         tasks=_tasks(before, after),
         made=tuple(topic for topic in topics if topic not in existing),
@@ -203,11 +204,11 @@ def plan(
         orphaned=tuple(sorted(gone.intersection(existing))),
         stores=tuple(_stores(before, after, existing, verdicts, given_up.stores, rebuilt)),
         inputs=tuple(_new_inputs(before, after)),
-        losses=tuple(_losses(before, after)) if before else (),
-        arcs=tuple(arcs_to_drain(before, after)) if before else (),
+        losses=tuple(_losses(before, after, arcs)) if before else (),
+        arcs=tuple(arc for arc, is_in_loop in arcs if not is_in_loop),
         renamed=renamed,
         lost=given_up,
-        misread=_misread(before, after, lost) if before else {},
+        misread=_misread(arcs, lost),
     )
 
 
@@ -292,12 +293,12 @@ def _arcs_that_change(before: Pipeline, after: Pipeline) -> Iterator[tuple[Arc, 
             yield arc, not reached(arc.reader, targets).isdisjoint(arc.writers)
 
 
-def _misread(before: Pipeline, after: Pipeline, lost: Collection[str]) -> dict[str, str]:
+def _misread(arcs: Collection[tuple[Arc, bool]], lost: Collection[str]) -> dict[str, str]:
     """Return what readers of loops would misread, by processor; what is lost begins empty."""
     return {
         arc.reader: f"what waits in {arc.topic} cannot be drained, as processors that send to each "
         f"other write it, and would be misread: {arc.change}"
-        for arc, is_in_loop in _arcs_that_change(before, after)
+        for arc, is_in_loop in arcs
         if is_in_loop and arc.change and arc.reader not in lost
     }
 
@@ -375,7 +376,7 @@ def _new_inputs(before: Pipeline | None, after: Pipeline) -> Iterator[NewInput]:
                 )
 
 
-def _losses(before: Pipeline, after: Pipeline) -> Iterator[str]:
+def _losses(before: Pipeline, after: Pipeline, arcs: Collection[tuple[Arc, bool]]) -> Iterator[str]:
     now, had = _by_id(after), _by_id(before)
     for processor in before.processors:
         state = _state_topics(before, processor)
@@ -393,7 +394,7 @@ def _losses(before: Pipeline, after: Pipeline) -> Iterator[str]:
         for name, topic in state.items():
             if topic not in topics:
                 yield f'"{processor.id}" no longer keeps the store "{name}" (topic {topic})'
-    for arc, is_in_loop in _arcs_that_change(before, after):
+    for arc, is_in_loop in arcs:
         if is_in_loop and not arc.change:
             members = ", ".join(f'"{id_}"' for id_ in dict.fromkeys((*arc.writers, arc.reader)))
             yield f"what is in {arc.topic} is not processed: {members} send to each other"

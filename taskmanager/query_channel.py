@@ -41,7 +41,7 @@ import structlog
 from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.config.references import References
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.streams.sql.columns import read, write
+from kafka_pipeline.streams.sql.arrow_bytes import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.spec import (
@@ -219,11 +219,9 @@ class RemoteQueries:
         """See `Queries`."""
         connection, answer = self._opened({"join": spec.to_json()})
         left, right = answer["columns"]
-        fields = (
-            JsonFields.from_json(answer["fields"][0]),
-            JsonFields.from_json(answer["fields"][1]),
-        )
-        return RemoteJoin(connection, (left, right), fields, JoinShape.from_json(answer["shape"]))
+        of_left, of_right = map(JsonFields.from_json, answer["fields"])
+        shape = JoinShape.from_json(answer["shape"])
+        return RemoteJoin(connection, (left, right), (of_left, of_right), shape)
 
     def expanded(self, value: Any, what: str) -> Any:
         """See `References`; the values are those on the driver's host. Also raises as `open`."""

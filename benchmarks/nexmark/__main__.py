@@ -9,13 +9,13 @@ TaskManagers, and one gets SIGKILL in the middle; the results must still be righ
 from __future__ import annotations
 
 import argparse
-import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
+from benchmarks.command import exit_after, positive, say
 from benchmarks.contender import Contender, Job, Running
 from benchmarks.nexmark import flink
 from benchmarks.nexmark.catalog import MODULES, QUERIES, Query
@@ -26,7 +26,7 @@ from benchmarks.nexmark.runs import measure, survive
 from benchmarks.peers.kafka_streams import KafkaStreams
 from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.report import Row, Table, as_text
-from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.admin.signals import Interrupted
 from kafka_pipeline.common.errors import PipelineError
 
 KAFKA_STREAMS, FLINK, NONE = "kafka-streams", "flink", "none"
@@ -126,14 +126,14 @@ class Nexmark:
             self._fail(f"{said}: {error}")
             return
         self.figures[query.name, title].append(figures)
-        _say(
+        say(
             f"{said}: {figures['records_per_s']:,.0f} events/s, "
             f"{figures['cpu_s_per_million']:.2f} CPU s per million"
         )
 
     def _fail(self, said: str) -> None:
         self.failures.append(said)
-        _say(f"FAILED: {said}")
+        say(f"FAILED: {said}")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -171,12 +171,12 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--peer", action="append", choices=(*PEERS, NONE), help=f"{several}, `none` for none"
     )
-    parser.add_argument("--events", type=_positive, default=2_000_000)
-    parser.add_argument("--rounds", type=_positive, default=3)
+    parser.add_argument("--events", type=positive, default=2_000_000)
+    parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--seed", type=int, default=0, help="of the events")
     parser.add_argument(
         "--disorder",
-        type=_positive,
+        type=positive,
         default=1,
         metavar="N",
         help="events arrive out of order within groups of so many, as 1000",
@@ -198,28 +198,10 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     return arguments
 
 
-def _positive(text: str) -> int:
-    number = int(text.replace("_", ""))
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be 1 or more")
-    return number
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> None:
     """Run, and exit with 1 if a run failed."""
     arguments = parse()
-    Signals().install()
-    try:
-        sys.exit(run(arguments))
-    except Interrupted as interrupt:
-        sys.exit(128 + interrupt.number)
-    except PipelineError as error:
-        _say(str(error))
-        sys.exit(error.exit_code)
+    exit_after(lambda: run(arguments))
 
 
 if __name__ == "__main__":

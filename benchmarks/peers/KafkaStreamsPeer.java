@@ -27,6 +27,7 @@ import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
+import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.processor.StateStore;
@@ -241,6 +242,12 @@ public final class KafkaStreamsPeer {
         .withCachingDisabled();
   }
 
+  private static KTable<Windowed<String>, String> latest(
+      TimeWindowedKStream<String, String> windowed) {
+    return windowed.reduce(
+        (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest());
+  }
+
   private static void passOn(KStream<Windowed<String>, String> results, String sink) {
     results
         .map((windowed, number) -> KeyValue.pair(windowed.key(), number))
@@ -251,10 +258,7 @@ public final class KafkaStreamsPeer {
     StreamsBuilder builder = new StreamsBuilder();
     TimeWindows hops = TimeWindows.ofSizeWithNoGrace(HOP.multipliedBy(12)).advanceBy(HOP);
     passOn(
-        timed(builder, source)
-            .windowedBy(hops)
-            .reduce(
-                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+        latest(timed(builder, source).windowedBy(hops))
             .toStream()
             .filter(
                 (windowed, number) ->
@@ -265,11 +269,9 @@ public final class KafkaStreamsPeer {
 
   private static Topology sliding(String source, String sink) {
     StreamsBuilder builder = new StreamsBuilder();
+    SlidingWindows spans = SlidingWindows.ofTimeDifferenceWithNoGrace(SLIDING);
     passOn(
-        timed(builder, source)
-            .windowedBy(SlidingWindows.ofTimeDifferenceWithNoGrace(SLIDING))
-            .reduce(
-                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+        latest(timed(builder, source).windowedBy(spans))
             .toStream()
             .filter(
                 (windowed, number) ->
@@ -294,10 +296,7 @@ public final class KafkaStreamsPeer {
   private static Topology suppressed(String source, String sink) {
     StreamsBuilder builder = new StreamsBuilder();
     passOn(
-        timed(builder, source)
-            .windowedBy(TimeWindows.ofSizeWithNoGrace(CLOSING))
-            .reduce(
-                (old, number) -> number, KafkaStreamsPeer.<WindowStore<Bytes, byte[]>>latest())
+        latest(timed(builder, source).windowedBy(TimeWindows.ofSizeWithNoGrace(CLOSING)))
             .suppress(Suppressed.untilWindowCloses(Suppressed.BufferConfig.unbounded()))
             .toStream(),
         sink);

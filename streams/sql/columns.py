@@ -120,19 +120,6 @@ def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=schema)
 
 
-def write(table: pa.Table) -> memoryview:
-    """Return a table as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return memoryview(sink.getvalue())
-
-
-def read(data: bytes | memoryview) -> pa.Table:
-    """Return the table of an Arrow IPC stream, without a copy. Raises `pa.ArrowException`."""
-    return pa.ipc.open_stream(pa.py_buffer(data)).read_all()
-
-
 def binary_items(column: pa.ChunkedArray) -> list[bytes | None]:
     """Return the items of a binary column; four times as fast as `to_pylist`."""
     items: list[bytes | None] = []

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.spec import Prepared, StateChange
 from kafka_pipeline.streams.sql.state_change import is_wider, widened
-from kafka_pipeline.streams.sql.state_shape import packed, unpacked
 
 if TYPE_CHECKING:
     from kafka_pipeline.streams.sql.json_fields import JsonFields

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from kafka_pipeline.streams.dsl.json_columns import joined_objects
-from kafka_pipeline.streams.sql.state_shape import packed, unpacked
+from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 
 TYPES = frozenset({"string", "boolean", "tinyint", "smallint", "int", "bigint", "double"})
 """Spark's names of the types that Arrow reads as Spark does, or refuses to read.

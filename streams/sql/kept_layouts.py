@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.kept_shape import LAYOUT, KeptShape, kept_content
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_change import difference, is_wider_function, state_change
-from kafka_pipeline.streams.sql.state_shape import StateShape, packed, row_mark, unpacked
+from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
 
 Content = Mapping[str, Any]
 

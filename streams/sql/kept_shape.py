@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import SHAPE_STORE
 from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of, packed, unpacked
+from kafka_pipeline.streams.sql.state_shape import StateShape, limit_of
 from kafka_pipeline.streams.stores import KeyValueStore
 
 LAYOUT = "layout"

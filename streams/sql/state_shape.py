@@ -20,6 +20,7 @@ from kafka_pipeline.common.pipelines.specs import (
     WindowsSpec,
 )
 from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.streams.sql.arrow_bytes import packed, read, unpacked, write
 from kafka_pipeline.streams.sql.spec import Prepared
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class StateShape:
             **values,
             **schemas,
             "window": as_json(self.window),
-            "empty": base64.b64encode(_written(self.empty)).decode(),
+            "empty": base64.b64encode(write(self.empty)).decode(),
         }
 
     @classmethod
@@ -127,7 +128,7 @@ class StateShape:
         """Read what `to_json` gave."""
         schemas = {name: unpacked(values[name]) for name in _SCHEMAS}
         window = from_json(WindowsSpec | None, values["window"], "window")
-        empty = pa.ipc.open_stream(base64.b64decode(values["empty"])).read_all()
+        empty = read(base64.b64decode(values["empty"]))
         return cls(**{**values, **schemas, "window": window, "empty": empty})
 
 
@@ -230,21 +231,3 @@ class PreparedAggregation(Prepared, Protocol):
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """
-
-
-def packed(schema: pa.Schema) -> str:
-    """Return a schema as text."""
-    return base64.b64encode(schema.serialize().to_pybytes()).decode()
-
-
-def unpacked(text: str) -> pa.Schema:
-    """Return the schema that `packed` made text of."""
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
-
-
-def _written(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found

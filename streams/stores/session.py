@@ -94,10 +94,10 @@ class SessionStore(SegmentedStore[K, V]):
             return []
         data, read = self._write_key(key), self._read
         return [
-            (Windowed(key, Window(session_start(stored), session_end(stored))), read(value))
+            (Windowed(key, Window(start, session_end(stored))), read(value))
             for stored, value in self._entries_of_key(data, first, last)
             if stored[SEGMENT_BYTES:-SESSION_BYTES] == data
-            and session_start(stored) <= latest_start
+            and (start := session_start(stored)) <= latest_start
         ]
 
     def backward_find_sessions(

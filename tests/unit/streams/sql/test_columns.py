@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from kafka_pipeline.streams.errors import InvalidTimestampError, StreamsError
 from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.arrow_bytes import read, write
 from kafka_pipeline.streams.sql.columns import (
     HEADERS,
     batch_of,
     binary_items,
-    read,
     table_of,
-    write,
 )
 from kafka_pipeline.streams.sql.spec import COLUMNS
 
