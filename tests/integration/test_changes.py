@@ -85,14 +85,15 @@ def changing(
     """A job that tests change one after the other; to start one takes longer than any change."""
     folder = tmp_path_factory.mktemp("changing")
     with engine(folder, bootstrap_servers, f"changing_{os.getpid()}", CHAIN, **SETTINGS) as made:
-        run(made)
+        run(made, threads=1)
         yield Changing(made)
 
 
-def run(job: Engine) -> Daemon:
+def run(job: Engine, threads: int = 2) -> Daemon:
+    """Run the job on two TaskManagers; each of their threads starts a Spark."""
     job_manager = job.start_job_manager()
     for tm_id in (0, 1):
-        job.start_task_manager(tm_id)
+        job.start_task_manager(tm_id, threads)
     job.wait_until(all_run([0, 1]))
     return job_manager
 

@@ -89,7 +89,7 @@ def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
 
 
 def test_both_daemons_show_the_pipeline_that_they_run(job: Engine) -> None:
-    task_manager = job.start_task_manager(0)
+    task_manager = job.start_task_manager(0, threads=1)
     tasks = Pages(task_manager)
     assert tasks.get("/healthz")[0] == 200
     assert not tasks.is_ready()  # Spark starts, and there is no JobManager
@@ -113,7 +113,7 @@ def test_both_daemons_show_the_pipeline_that_they_run(job: Engine) -> None:
     errors = tasks.values("task_rejected_records_total", error="RecordRejected")
     assert errors == {"Adder": BAD}
     assert tasks.values("task_state_bytes").keys() == {"Counter"}
-    assert tasks.values("taskmanager_threads", state="RUNNING") == {"": 2}
+    assert tasks.values("taskmanager_threads", state="RUNNING") == {"": 1}
     assert tasks.values("taskmanager_worker_resident_memory_bytes")[""] > 1_000_000
     # The times of a commit come with the next report of its worker.
     transactions = tasks.values("task_transactions_total")

@@ -186,7 +186,7 @@ def test_the_second_job_manager_leads_and_the_first_one_ends(running: Running) -
 def test_a_task_manager_killed_under_load_loses_and_repeats_nothing(running: Running) -> None:
     """Its tasks run elsewhere after three heartbeats, and the results are exact."""
     job = running.job
-    victim = job.start_task_manager(1)
+    victim = job.start_task_manager(1, threads=1)  # each thread starts a Spark
     job.wait_until(all_run([0, 1]))
     with Load(job, 60_000, seconds=8) as load:
         time.sleep(2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.operations.times import shown_time
 from tests.engine import Engine, engine
+from tests.in_process import run_pipeline
 
 pytestmark = [pytest.mark.integration]
 
@@ -41,17 +40,9 @@ def job(tmp_path_factory: pytest.TempPathFactory, bootstrap_servers: str) -> Ite
 def topic(
     job: Engine, command: str, name: str, *options: str, given: str = "", code: int = 0
 ) -> str:
-    done = subprocess.run(
-        [command_path("pipeline"), "topic", command, str(job.config_file), name, *options],
-        input=given,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
+    return run_pipeline(
+        "topic", command, str(job.config_file), name, *options, given=given, code=code
     )
-    assert done.returncode == code, done.stdout
-    return done.stdout
 
 
 def read(job: Engine, name: str, *options: str) -> list[dict[str, Any]]:
@@ -121,11 +112,12 @@ def test_topics_of_the_user_are_made_and_changed(tmp_path: Path, bootstrap_serve
     pipeline = PIPELINE.format(other=other) + "# on_error is fail: there are no dead letters\n"
     made = Engine(tmp_path, bootstrap_servers, name, pipeline, tm_number=1)
     admin, source, sink = Admin(made.config), made.config.source_topic, made.config.sink_topic
+    files = [str(made.config_file), str(made.config_file.with_name("pipeline.yaml"))]
 
     def run(command: str, *words: str) -> str:
-        return made.run_command(f"topic {command}", *words, with_pipeline=True)
+        return run_pipeline("topic", command, *files, *words)
 
-    planned = made.run_command("plan", with_pipeline=True)
+    planned = run_pipeline("plan", *files)
     assert f"`pipeline topic create` makes them before):\n  {source}\n  {other}\n" in planned
     assert f"{source}: would be made, 2 partitions" in run("create", "--dry-run")
     assert admin.partition_counts([source, other, sink]) == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.tasks import TaskId
 from tests.engine import Engine, engine
+from tests.in_process import run_pipeline
 
 pytestmark = [pytest.mark.integration]
 
@@ -65,17 +64,7 @@ def leave_open(producers: dict[str, Producer], job: Engine, id_: str, *topics: s
 
 
 def transactions(job: Engine, command: str, *options: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [command_path("pipeline"), "transactions", command, str(job.config_file), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout
-    return done.stdout
+    return run_pipeline("transactions", command, str(job.config_file), *options, code=code)
 
 
 def listed(job: Engine) -> dict[str, Any]:
