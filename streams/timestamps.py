@@ -22,7 +22,7 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code.error_words import described
-from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 
@@ -38,7 +38,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class RecordView(Protocol):
-    """A record as an extractor sees it; key and value are deserialized.
+    """A record as an extractor sees it; key and value are deserialized when they are asked for.
 
     `timestamp` was set by the producer or the broker; it is negative if there is none.
     """
@@ -331,7 +331,7 @@ def takes_the_topics(extractor: TimestampExtractor) -> bool:
 def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: int) -> int:
     try:
         timestamp = extractor.extract(record, partition_time)
-    except StreamsError:
+    except (StreamsError, EngineError, PipelineError):
         raise
     except BaseException as raised:
         error = as_exception(raised)
