@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
@@ -34,7 +33,7 @@ from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import StoreBuilder, WindowStore, window
 from kafka_pipeline.streams.stores.recent_windows import RecentWindows
-from kafka_pipeline.streams.stores.window_batch import WindowBatch
+from kafka_pipeline.streams.stores.window_batch import WindowBatch, meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +231,14 @@ class _Joining(FollowsTime):
         except SerializationError as error:
             raise self._unwritable(error) from error
 
+    def _all_written(self, values: Sequence[tuple[int, Any]]) -> list[bytes]:
+        """Return values as bytes, each of which comes with its side."""
+        write = self._write
+        try:
+            return [write[side](value) for side, value in values]
+        except SerializationError as error:
+            raise self._unwritable(error) from error
+
     def _unwritable(self, error: SerializationError) -> SerializationError:
         return unwritable(f'{self._join.kind.value} "{self._join.name}"', error)
 
@@ -273,37 +280,94 @@ class StreamJoiner(_Joining, MeetingPoint):
         now = self._passed if self._unmatched is None else self._time.see(record.timestamp)
         key = b"" if record.key is None else self._written_key(record.key)
         clock = self.context.task_time.clock
-        columns = (record.key, key, record.value, record.timestamp, record.headers, clock, now)
-        self._join_one(*columns, self._sides, self._forward_now)
+        self._join_one(
+            record.key,
+            key,
+            record.value,
+            record.timestamp,
+            record.headers,
+            clock,
+            now,
+            self._sides,
+            self._forward_now,
+        )
 
     def process_in_order(self, batch: Batch) -> None:
-        times = items_of(batch.timestamps)
-        keys = items_of(batch.keys)
-        written = [b"" if key is None else self._written_key(key) for key in keys]
+        keys = [b"" if key is None else self._written_key(key) for key in items_of(batch.keys)]
         sides = [WindowBatch(side) for side in self._sides]
-        self._load(sides, written, batch)
-        nows = [self._passed] * len(times) if self._unmatched is None else self._time.moves(times)
+        self._load(sides, keys, batch)
+        unmatched = self._unmatched
+        if unmatched is None:
+            results = self._met(batch, keys, sides)
+        else:
+            with unmatched.at_once():
+                results = self._joined_one_by_one(batch, keys, sides)
+        for side in sides:
+            side.end()
+        if unmatched is not None:
+            self._time.see(max(items_of(batch.timestamps)))
+        self.context.forward(results)
+
+    def _met(self, batch: Batch, keys: Sequence[bytes], sides: Sequence[WindowBatch]) -> Batch:
+        """Join a batch whose records have no results without a partner."""
+        times, values = items_of(batch.timestamps), items_of(batch.values)
+        kept = self._not_dropped(batch)
+        written = self._all_written([values[place] for place in kept])
+        records = [
+            (values[place][0], keys[place], times[place], data)
+            for place, data in zip(kept, written, strict=True)
+        ]
+        met = meet(sides, records, self._before_ms, self._after_ms)
+        read, joiner = self._read, self._joiner
+        joined, joined_times = [], []
+        places = [kept[number] for number, _, _ in met]
+        for place, (_, time, data) in zip(places, met, strict=True):
+            side, value = values[place]
+            other = read[1 - side](data)
+            joined.append(joiner(value, other) if side == LEFT else joiner(other, value))
+            joined_times.append(time if time > times[place] else times[place])
+        return _results_of(batch, places, joined, joined_times)
+
+    def _not_dropped(self, batch: Batch) -> Sequence[int]:
+        """Return which records can have a partner, and count the others."""
+        keys, values = items_of(batch.keys), items_of(batch.values)
+        kept = [
+            place
+            for place, (key, (_, value)) in enumerate(zip(keys, values, strict=True))
+            if key is not None and value is not None
+        ]
+        for _ in range(len(keys) - len(kept)):
+            self.context.drop(NULL_KEY_OR_VALUE)
+        if self._follows_records:
+            return kept
+        times, clocks, now = items_of(batch.timestamps), batch.clocks, self._passed
+        return [
+            place
+            for place in kept
+            if not self._drops(times[place], NO_CLOCK if clocks is None else clocks[place], now)
+        ]
+
+    def _joined_one_by_one(
+        self, batch: Batch, keys: Sequence[bytes], sides: Sequence[WindowBatch]
+    ) -> Batch:
+        times = items_of(batch.timestamps)
         results = _Results()
         records = zip(
+            items_of(batch.keys),
             keys,
-            written,
             items_of(batch.values),
             times,
             repeat(()) if batch.headers is None else (each or () for each in batch.headers),
             batch.clocks or repeat(NO_CLOCK),
-            nows,
+            self._time.moves(times),
+            repeat(sides),
+            repeat(results.add),
             strict=False,
         )
         places = batch.offsets or range(len(times))
-        join_one, add = self._join_one, results.add
-        with nullcontext() if self._unmatched is None else self._unmatched.at_once():
-            for results.place, record in zip(places, records, strict=True):
-                join_one(*record, sides, add)
-        for side in sides:
-            side.end()
-        if self._unmatched is not None:
-            self._time.see(max(times))
-        self.context.forward(results.batch(with_clocks=batch.clocks is not None))
+        for results.place, record in zip(places, records, strict=True):
+            self._join_one(*record)
+        return results.batch(with_clocks=batch.clocks is not None)
 
     def _load(self, sides: Sequence[WindowBatch], keys: Sequence[bytes], batch: Batch) -> None:
         """Read the records of both sides that those of a batch may meet and are not in memory."""
@@ -488,3 +552,22 @@ class _Results:
             places,
             clocks if with_clocks else None,
         )
+
+
+def _results_of(
+    batch: Batch, places: Sequence[int], values: Sequence[Any], times: Sequence[int]
+) -> Batch:
+    """Return results, each with the place of the record in the batch that led to it."""
+
+    def column(items: Sequence[Any]) -> list[Any]:
+        return [items[place] for place in places]
+
+    headers = [] if batch.headers is None else column(batch.headers)
+    return Batch(
+        column(items_of(batch.keys)),
+        values,
+        times,
+        headers if any(headers) else None,
+        places if batch.offsets is None else column(batch.offsets),
+        None if batch.clocks is None else column(batch.clocks),
+    )

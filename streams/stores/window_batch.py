@@ -37,18 +37,21 @@ class WindowBatch:
         store.expire()
         recent.follow()
         self._recent = recent
-        self._entries = recent.entries
+        self.entries = recent.entries
+        """Times and values of each key, in the order of the store, later than `read_until`."""
         self._store = store
         self.read_until = recent.complete_after
         """The last time at which entries must be read from the store."""
-        self._stream_time = store.stream_time
+        self.stream_time = store.stream_time
+        """The stream time of the store, with what was put."""
         self._live_from = store.live_from
         self._retention_ms = store.retention_ms
         self._expires_by_puts = store.expires_by_puts
         self._wanted: dict[bytes, list[tuple[int, int]]] = {}
         self._read: dict[bytes, list[TimeAndBytes]] = {}
         """What was read of each key, and what was put up to `read_until`."""
-        self._changes: Changes = {}
+        self.changes: Changes = {}
+        """What was put, with its keys in the store."""
         self._older: list[tuple[bytes, int, bytes]] = []
         """What was put at times at which the store may have entries that are not in memory."""
 
@@ -70,7 +73,7 @@ class WindowBatch:
         """Return times and values of a key, in an expected range of times."""
         if first < self._live_from:
             first = self._live_from
-        entries = self._entries.get(key)
+        entries = self.entries.get(key)
         if first > self.read_until:
             return () if entries is None else between(entries, first, last)
         return [
@@ -83,27 +86,34 @@ class WindowBatch:
         if time < self._live_from:
             self._store.dropped += 1
             return
-        if time > self._stream_time:
-            self._stream_time = time
+        if time > self.stream_time:
+            self.stream_time = time
             if self._expires_by_puts:
                 self._live_from = time - self._retention_ms + 1
         if time > self.read_until:
-            entries = self._entries.get(key)
+            entries = self.entries.get(key)
             number = 0
             if entries is None:
-                self._entries[key] = [(time, value)]
+                self.entries[key] = [(time, value)]
             elif entries[-1][0] < time:
                 entries.append((time, value))
             else:
                 number = insert(entries, time, value)
-            self._changes[window_key(key, time, number)] = value
+            self.changes[window_key(key, time, number)] = value
             return
         self._older.append((key, time, value))
         insert(self._read.setdefault(key, []), time, value)
 
+    def reaches(self, first: int, time: int) -> bool:
+        """Return whether something from `first` on is read or expires with records up to `time`."""
+        live_from = self._live_from
+        if self._expires_by_puts:
+            live_from = max(live_from, time - self._retention_ms + 1)
+        return first <= self.read_until or first < live_from
+
     def end(self) -> None:
         """Write what was put."""
-        changes = self._changes
+        changes = self.changes
         size = sum(map(len, changes)) + sum(map(len, filter(None, changes.values())))
         size += ENTRY_BYTES * len(changes)
         places = list(dict.fromkeys((key, time) for key, time, _ in self._older))
@@ -116,8 +126,58 @@ class WindowBatch:
             number = numbers[key, time]
             numbers[key, time] = number + 1
             changes[window_key(key, time, number)] = value
-        self._store.put_serialized(changes, self._stream_time)
+        self._store.put_serialized(changes, self.stream_time)
         self._recent.grow(size)
+
+
+Found = tuple[int, int, bytes]
+"""The place of a record, and the time and the value of one that it has met."""
+
+
+def meet(
+    sides: Sequence[WindowBatch],
+    records: Sequence[tuple[int, bytes, int, bytes]],
+    before_ms: Sequence[int],
+    after_ms: Sequence[int],
+) -> list[Found]:
+    """Have each record look up those of the other side in its window, and then add it to its own.
+
+    Records have a side, which is 0 or 1, a key, a time and a value. `before_ms` and `after_ms` are
+    how far the windows of the records of each side reach. Does what calls of `fetch_serialized` and
+    `put_one_serialized` do for one record after the other.
+    """
+    found: list[Found] = []
+    times = [time for _, _, time, _ in records]
+    earliest, latest = min(times, default=0), max(times, default=0)
+    if any(side.reaches(earliest - max(*before_ms, 0), latest) for side in sides):
+        for place, (number, key, time, value) in enumerate(records):
+            first, last = time - before_ms[number], time + after_ms[number]
+            for each in sides[1 - number].fetch_serialized(key, first, last):
+                found.append((place, *each))
+            sides[number].put_one_serialized(key, time, value)
+        return found
+    entries = [side.entries for side in sides]
+    changes = [side.changes for side in sides]
+    for place, (number, key, time, value) in enumerate(records):
+        others = entries[1 - number].get(key)
+        if others is not None:
+            for other_time, other in between(
+                others, time - before_ms[number], time + after_ms[number]
+            ):
+                found.append((place, other_time, other))
+        own = entries[number].get(key)
+        duplicates = 0
+        if own is None:
+            entries[number][key] = [(time, value)]
+        elif own[-1][0] < time:
+            own.append((time, value))
+        else:
+            duplicates = insert(own, time, value)
+        changes[number][window_key(key, time, duplicates)] = value
+    for number, side in enumerate(sides):
+        own_times = [time for each, _, time, _ in records if each == number]
+        side.stream_time = max([side.stream_time, *own_times])
+    return found
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
