@@ -415,7 +415,7 @@ class StreamJoiner(_Joining, MeetingPoint):
         first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
         found = sides[1 - side].fetch_serialized(key_data, first, last)
         for time, data in found:
-            if unmatched is not None:
+            if unmatched is not None and self._keeps[1 - side]:
                 unmatched.discard(1 - side, time, key_data)
             joined = self._joined(side, value, self._read[1 - side](data))
             forward(key, joined, time if time > timestamp else timestamp, headers, clock)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafka_pipeline import serdes, stores
 from kafka_pipeline.streams.stores import WindowStore
 from kafka_pipeline.streams.stores.recent_windows import RecentWindows
-from kafka_pipeline.streams.stores.window_batch import WindowBatch
+from kafka_pipeline.streams.stores.window_batch import WindowBatch, meet
 from tests.unit.streams.stores.backends import Backend
 
 RETENTION = 12
@@ -86,7 +86,8 @@ def test_what_is_found_and_kept_is_that_of_the_store_alone(
 ) -> None:
     backend = Backend(kind, tmp_path_factory.mktemp("recent"))
     alone = Backend("memory", Path())
-    store, expected = backend.build(DEFINITION), alone.build(DEFINITION)
+    store: Any = backend.build(DEFINITION)
+    expected: Any = alone.build(DEFINITION)
     both = (store, expected)
     backend.store.caches.limit_bytes = limit_bytes
     recent = RecentWindows(store, LOOKBACK)
@@ -126,6 +127,68 @@ def test_what_is_found_and_kept_is_that_of_the_store_alone(
         assert content(store) == content(expected)
         assert store.dropped == expected.dropped
     backend.close()
+
+
+@settings(max_examples=100)
+@given(
+    batches=st.lists(
+        st.tuples(
+            st.sampled_from(["keep", "keep", "commit", "undo"]),
+            st.lists(
+                st.tuples(
+                    st.integers(0, 1),
+                    st.sampled_from([b"a", b"b"]),
+                    st.integers(0, 9) | st.just(30),
+                ),
+                min_size=1,
+                max_size=8,
+            ),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    before_ms=st.tuples(st.integers(-2, 6), st.integers(-2, 6)),
+    after_ms=st.tuples(st.integers(-2, 6), st.integers(-2, 6)),
+    later=st.booleans(),
+)
+def test_records_of_two_sides_meet_as_one_after_the_other(
+    batches: list[tuple[str, list[tuple[int, bytes, int]]]],
+    before_ms: tuple[int, int],
+    after_ms: tuple[int, int],
+    later: bool,
+) -> None:
+    backends = [Backend("memory", Path()) for _ in range(4)]
+    built: list[Any] = [backend.build(DEFINITION) for backend in backends]
+    sides, expected = [RecentWindows(store, 6) for store in built[:2]], built[2:]
+    for number, (action, batch) in enumerate(batches):
+        for each in backends:
+            each.store.mark()
+        start = 7 * number if later else 0
+        records = [
+            (side, key, start + time, b"%d" % place)
+            for place, (side, key, time) in enumerate(batch)
+        ]
+        one_by_one = []
+        for place, (side, key, time, value) in enumerate(records):
+            first, last = time - before_ms[side], time + after_ms[side]
+            others = expected[1 - side].fetch_serialized(key, first, last)
+            one_by_one += [(place, *each) for each in others]
+            expected[side].put_one_serialized(key, time, value)
+        together = [WindowBatch(side) for side in sides]
+        for side, key, time, _ in records:
+            together[1 - side].expect(key, time - before_ms[side], time + after_ms[side])
+        for side_batch in together:
+            side_batch.load()
+        assert meet(together, records, before_ms, after_ms) == one_by_one
+        for side_batch in together:
+            side_batch.end()
+        for each in backends:
+            if action == "commit":
+                each.store.commit(number)
+            elif action == "undo":
+                each.store.undo()
+        assert [content(store) for store in built[:2]] == [content(store) for store in expected]
+        assert [store.stream_time for store in built[:2]] == [s.stream_time for s in expected]
 
 
 def test_what_was_put_is_found_without_a_look_into_the_store(
