@@ -67,9 +67,9 @@ class RecentWindows(StoreCache):
 
     def grow(self, size: int) -> None:
         """Count bytes that were added, and forget entries if they are too many."""
-        if self.size + size > self._most:
-            self._shrink()
         super().grow(size)
+        if self.size > self._most:
+            self._shrink()
 
     def clear(self) -> None:
         """Have the thread of the store forget everything when it next uses it."""
