@@ -15,6 +15,8 @@ TimeAndBytes = tuple[int, bytes]
 
 _SHARE = 8
 """One cache takes up to this part of the budget of all."""
+_FIRST_SHARE = 64
+"""A cache that takes less than this part of the budget is not looked through."""
 
 
 class RecentWindows(StoreCache):
@@ -22,8 +24,8 @@ class RecentWindows(StoreCache):
 
     It does what `fetch_serialized` and `put_one_serialized` of the store do, and nobody else may
     write to the store. All entries later than `complete_after` are in memory, and all entries are
-    in the store. If they take too much memory, those that are more than `lookback_ms` older than
-    the newest one are forgotten, or all of them.
+    in the store. Those that are more than `lookback_ms` older than the newest one are forgotten
+    before they take as much memory as the others, and all of them if they take too much.
     """
 
     def __init__(self, store: WindowStore[Any, Any], lookback_ms: int) -> None:
@@ -35,7 +37,9 @@ class RecentWindows(StoreCache):
         self.complete_after = store.stream_time
         """The last time at which the store may have entries that are not in memory."""
         self._lookback_ms = lookback_ms
+        self._least = store.cache_budget.limit_bytes // _FIRST_SHARE
         self._most = store.cache_budget.limit_bytes // _SHARE
+        self._shrinks_at = self._least
         self._generation: int | None = store.generation
 
     def follow(self) -> None:
@@ -68,7 +72,7 @@ class RecentWindows(StoreCache):
     def grow(self, size: int) -> None:
         """Count bytes that were added, and forget entries if they are too many."""
         super().grow(size)
-        if self.size > self._most:
+        if self.size > self._shrinks_at:
             self._shrink()
 
     def clear(self) -> None:
@@ -91,6 +95,7 @@ class RecentWindows(StoreCache):
         if size > self._most // 2:
             kept, after, size = {}, newest, 0
         self.entries, self.complete_after, self.size = kept, after, size
+        self._shrinks_at = min(max(2 * size, self._least), self._most)
 
 
 def between(entries: Sequence[TimeAndBytes], first: int, last: int) -> Sequence[TimeAndBytes]:
