@@ -73,13 +73,10 @@ class WindowBatch:
         """Return times and values of a key, in an expected range of times."""
         if first < self._live_from:
             first = self._live_from
-        entries = self.entries.get(key)
+        found = between(self.entries.get(key, ()), first, last)
         if first > self.read_until:
-            return () if entries is None else between(entries, first, last)
-        return [
-            *between(self._read.get(key, ()), first, last),
-            *between(entries or (), first, last),
-        ]
+            return found
+        return [*between(self._read.get(key, ()), first, last), *found]
 
     def put_one_serialized(self, key: bytes, time: int, value: bytes) -> None:
         """Add a value; what has expired is dropped and counted, as in `WindowStore.put`."""
@@ -143,8 +140,8 @@ def meet(
     """Have each record look up those of the other side in its window, and then add it to its own.
 
     Records have a side, which is 0 or 1, a key, a time and a value. `before_ms` and `after_ms` are
-    how far the windows of the records of each side reach. Does what calls of `fetch_serialized` and
-    `put_one_serialized` do for one record after the other.
+    how far the windows of the records of each side reach. The results are those of
+    `fetch_serialized` and `put_one_serialized` for one record after the other.
     """
     found: list[Found] = []
     times = [time for _, _, time, _ in records]
