@@ -22,7 +22,7 @@ import structlog
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.code.error_words import described
-from kafka_pipeline.common.errors import as_exception
+from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 
@@ -38,7 +38,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class RecordView(Protocol):
-    """A record as an extractor sees it; key and value are deserialized.
+    """A record as an extractor sees it; key and value are deserialized when they are asked for.
 
     `timestamp` was set by the producer or the broker; it is negative if there is none.
     """
@@ -299,13 +299,29 @@ def extract_column(
         return Extracted(column, (), partition_time)
     timestamps: list[int] = []
     dropped: list[int] = []
-    for index in range(len(batch)):
-        timestamp = _extract(extractor, view(index), partition_time)
-        timestamps.append(timestamp)
-        if timestamp < 0:
-            dropped.append(index)
-        elif timestamp > partition_time:
-            partition_time = timestamp
+    extract = extractor.extract
+    try:
+        for index in range(len(batch)):
+            timestamp = extract(view(index), partition_time)
+            if type(timestamp) is not int or timestamp > _MAX_TIME:
+                raise StreamsError(
+                    f"the timestamp extractor returned a {type(timestamp).__name__} that is not an "
+                    "integer below 2**63"
+                )
+            timestamps.append(timestamp)
+            if timestamp < 0:
+                dropped.append(index)
+            elif timestamp > partition_time:
+                partition_time = timestamp
+    except (StreamsError, EngineError, PipelineError):
+        raise
+    except BaseException as raised:
+        error = as_exception(raised)
+        failed = "the timestamp extractor failed"
+        raise StreamsError(
+            f"{failed}: {described(error, with_values=True)}",
+            shown=f"{failed}: {described(error, with_values=False)}",
+        ) from error
     return Extracted(timestamps, dropped, partition_time)
 
 
@@ -326,23 +342,3 @@ def takes_the_topics(extractor: TimestampExtractor) -> bool:
         isinstance(extractor, RecordTimestampExtractor)
         and type(extractor).extract is RecordTimestampExtractor.extract
     )
-
-
-def _extract(extractor: TimestampExtractor, record: RecordView, partition_time: int) -> int:
-    try:
-        timestamp = extractor.extract(record, partition_time)
-    except StreamsError:
-        raise
-    except BaseException as raised:
-        error = as_exception(raised)
-        failed = "the timestamp extractor failed"
-        raise StreamsError(
-            f"{failed}: {described(error, with_values=True)}",
-            shown=f"{failed}: {described(error, with_values=False)}",
-        ) from error
-    if type(timestamp) is not int or timestamp > _MAX_TIME:
-        raise StreamsError(
-            f"the timestamp extractor returned a {type(timestamp).__name__} that is not an integer "
-            "below 2**63"
-        )
-    return timestamp

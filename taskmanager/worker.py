@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -31,6 +32,10 @@ from kafka_pipeline.taskmanager.task_stores import check_writable
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
 
+_COLLECTED_AT = (20_000, 20, 20)
+"""The thresholds of Python's garbage collector. A batch of thousands of records has tens of
+thousands of objects; with the defaults, the collector looks for cycles among them all the time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadSettings:
@@ -50,6 +55,8 @@ def run(settings: ThreadSettings, marks: Marks) -> None:
     logs.configure_as(settings.config)
     structlog.contextvars.bind_contextvars(task_manager=settings.tm_id, thread=settings.thread)
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    gc.freeze()
+    gc.set_threshold(*_COLLECTED_AT)
     if not settings.config.spark.is_local:
         check_writable(settings.config)
     admin = Admin(settings.config)

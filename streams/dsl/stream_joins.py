@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, Protocol
 
 from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.joining import LEFT, RIGHT, JoinFunction, JoinKind, add_sides
-from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from kafka_pipeline.streams.dsl.table_lookup import NULL_KEY_OR_VALUE
 from kafka_pipeline.streams.dsl.table_values import unwritable
-from kafka_pipeline.streams.dsl.waiting import Items, Waiting, waiting_store
+from kafka_pipeline.streams.dsl.unmatched_records import Unmatched
+from kafka_pipeline.streams.dsl.waiting import waiting_store
 from kafka_pipeline.streams.dsl.windows import JoinWindows
 from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.errors import SerializationError
@@ -30,8 +31,9 @@ from kafka_pipeline.streams.event_time.step_time import (
 from kafka_pipeline.streams.processor import Processor, ProcessorContext
 from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
-from kafka_pipeline.streams.stores import KeyValueStore, StoreBuilder, WindowStore, window
-from kafka_pipeline.streams.stores.window_batch import WindowBatch
+from kafka_pipeline.streams.stores import StoreBuilder, WindowStore, window
+from kafka_pipeline.streams.stores.recent_windows import RecentWindows
+from kafka_pipeline.streams.stores.window_batch import WindowBatch, meet
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,7 @@ class _Joining(FollowsTime):
         super().__init__()
         self._join = join
         self._joiner = join.joiner
+        self._write = [serde.serialize for serde in join.value_serdes]
         windows = join.windows
         self._before_ms = (windows.before_ms, windows.after_ms)
         self._after_ms = (windows.after_ms, windows.before_ms)
@@ -216,26 +219,33 @@ class _Joining(FollowsTime):
         self.context.drop(EXPIRED if own > until else EXPIRED_AFTER_IDLE)
         return True
 
-    def _keep(self, store: WindowStore[Any, Any], record: Record, value: Any) -> None:
-        """Put a record into the store of its side."""
+    def _written_key(self, key: Any) -> bytes:
         try:
-            store.put(record.key, value, record.timestamp)
+            return self._join.key_serde.serialize(key)
+        except SerializationError as error:
+            raise self._unwritable(error) from error
+
+    def _written(self, side: int, value: Any) -> bytes:
+        try:
+            return self._write[side](value)
+        except SerializationError as error:
+            raise self._unwritable(error) from error
+
+    def _all_written(self, values: Sequence[tuple[int, Any]]) -> list[bytes]:
+        """Return values as bytes, each of which comes with its side."""
+        write = self._write
+        try:
+            return [write[side](value) for side, value in values]
         except SerializationError as error:
             raise self._unwritable(error) from error
 
     def _unwritable(self, error: SerializationError) -> SerializationError:
         return unwritable(f'{self._join.kind.value} "{self._join.name}"', error)
 
-    def _forward(self, record: Record, joined: Any, timestamp: int) -> None:
-        self.context.forward(Record(record.key, joined, timestamp, record.headers))
-
-    def _found(
-        self, store: WindowStore[Any, Any], record: Record, side: int
-    ) -> list[tuple[int, Any]]:
-        """Return times and values of the records of the other side that a record meets."""
-        first = max(0, record.timestamp - self._before_ms[side])
-        last = record.timestamp + self._after_ms[side]
-        return store.fetch_list(record.key, first, last) if first <= last else []
+    def _recent(self, side: int) -> RecentWindows:
+        """Return the store of a side, whose newest records are in memory."""
+        store = self.context.get_state_store(self._join.sides[side])
+        return RecentWindows(store, max(*self._before_ms, 0))
 
 
 class StreamJoiner(_Joining, MeetingPoint):
@@ -249,9 +259,8 @@ class StreamJoiner(_Joining, MeetingPoint):
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         join = self._join
-        self._stores: list[WindowStore[Any, Any]] = [
-            context.get_state_store(name) for name in join.sides
-        ]
+        self._sides = [self._recent(side) for side in (LEFT, RIGHT)]
+        self._stores = [side.store for side in self._sides]
         self._read = [serde.deserialize for serde in join.value_serdes]
         self._keeps = (join.kind.keeps(LEFT), join.kind.keeps(RIGHT))
         self._delays_ms = [after_ms + self._grace_ms for after_ms in self._after_ms]
@@ -271,43 +280,116 @@ class StreamJoiner(_Joining, MeetingPoint):
         now = self._passed if self._unmatched is None else self._time.see(record.timestamp)
         key = b"" if record.key is None else self._written_key(record.key)
         clock = self.context.task_time.clock
-        self._join_one(record, key, clock, now, self._stores, self._forward_now)
+        self._join_one(
+            record.key,
+            key,
+            record.value,
+            record.timestamp,
+            record.headers,
+            clock,
+            now,
+            self._sides,
+            self._forward_now,
+        )
 
     def process_in_order(self, batch: Batch) -> None:
-        times = items_of(batch.timestamps)
         keys = [b"" if key is None else self._written_key(key) for key in items_of(batch.keys)]
-        sides = [WindowBatch(store) for store in self._stores]
+        sides = [WindowBatch(side) for side in self._sides]
         self._load(sides, keys, batch)
-        nows = [self._passed] * len(times) if self._unmatched is None else self._time.moves(times)
-        clocks = batch.clocks or [NO_CLOCK] * len(times)
-        places = batch.offsets or range(len(times))
-        results = _Results()
-        records = zip(batch.records(), keys, clocks, nows, places, strict=True)
-        with nullcontext() if self._unmatched is None else self._unmatched.at_once():
-            for record, key, clock, now, results.place in records:
-                self._join_one(record, key, clock, now, sides, results.add)
+        unmatched = self._unmatched
+        if unmatched is None:
+            results = self._met(batch, keys, sides)
+        else:
+            with unmatched.at_once():
+                results = self._joined_one_by_one(batch, keys, sides)
         for side in sides:
             side.end()
-        if self._unmatched is not None:
-            self._time.see(max(times))
-        self.context.forward(results.batch(with_clocks=batch.clocks is not None))
+        if unmatched is not None:
+            self._time.see(max(items_of(batch.timestamps)))
+        self.context.forward(results)
+
+    def _met(self, batch: Batch, keys: Sequence[bytes], sides: Sequence[WindowBatch]) -> Batch:
+        """Join a batch whose records have no results without a partner."""
+        times, values = items_of(batch.timestamps), items_of(batch.values)
+        kept = self._not_dropped(batch)
+        written = self._all_written([values[place] for place in kept])
+        records = [
+            (values[place][0], keys[place], times[place], data)
+            for place, data in zip(kept, written, strict=True)
+        ]
+        met = meet(sides, records, self._before_ms, self._after_ms)
+        read, joiner = self._read, self._joiner
+        joined, joined_times = [], []
+        places = [kept[number] for number, _, _ in met]
+        for place, (_, time, data) in zip(places, met, strict=True):
+            side, value = values[place]
+            other = read[1 - side](data)
+            joined.append(joiner(value, other) if side == LEFT else joiner(other, value))
+            joined_times.append(time if time > times[place] else times[place])
+        return _results_of(batch, places, joined, joined_times)
+
+    def _not_dropped(self, batch: Batch) -> Sequence[int]:
+        """Return which records can have a partner, and count the others."""
+        keys, values = items_of(batch.keys), items_of(batch.values)
+        kept = [
+            place
+            for place, (key, (_, value)) in enumerate(zip(keys, values, strict=True))
+            if key is not None and value is not None
+        ]
+        for _ in range(len(keys) - len(kept)):
+            self.context.drop(NULL_KEY_OR_VALUE)
+        if self._follows_records:
+            return kept
+        times, clocks, now = items_of(batch.timestamps), batch.clocks, self._passed
+        return [
+            place
+            for place in kept
+            if not self._drops(times[place], NO_CLOCK if clocks is None else clocks[place], now)
+        ]
+
+    def _joined_one_by_one(
+        self, batch: Batch, keys: Sequence[bytes], sides: Sequence[WindowBatch]
+    ) -> Batch:
+        times = items_of(batch.timestamps)
+        results = _Results()
+        records = zip(
+            items_of(batch.keys),
+            keys,
+            items_of(batch.values),
+            times,
+            repeat(()) if batch.headers is None else (each or () for each in batch.headers),
+            batch.clocks or repeat(NO_CLOCK),
+            self._time.moves(times),
+            repeat(sides),
+            repeat(results.add),
+            strict=False,
+        )
+        places = batch.offsets or range(len(times))
+        for results.place, record in zip(places, records, strict=True):
+            self._join_one(*record)
+        return results.batch(with_clocks=batch.clocks is not None)
 
     def _load(self, sides: Sequence[WindowBatch], keys: Sequence[bytes], batch: Batch) -> None:
-        """Read the records of both sides that those of a batch may meet."""
-        columns = (keys, items_of(batch.values), items_of(batch.timestamps))
+        """Read the records of both sides that those of a batch may meet and are not in memory."""
+        times = items_of(batch.timestamps)
         before_ms, after_ms = self._before_ms, self._after_ms
-        for key, (side, value), timestamp in zip(*columns, strict=True):
+        if min(times) - max(before_ms) > max(side.read_until for side in sides):
+            return
+        for key, (side, value), timestamp in zip(keys, items_of(batch.values), times, strict=True):
             other = sides[1 - side]
             first = timestamp - before_ms[side]
-            if first <= other.stored_until and value is not None:
+            if first <= other.read_until and value is not None:
                 other.expect(key, first, timestamp + after_ms[side])
         for each in sides:
             each.load()
 
     def _join_one(
         self,
-        record: Record,
+        key: Any,
         key_data: bytes,
+        side_and_value: tuple[int, Any],
+        timestamp: int,
+        headers: Headers,
         clock: int,
         now: int,
         sides: Sequence[Side],
@@ -315,14 +397,14 @@ class StreamJoiner(_Joining, MeetingPoint):
     ) -> None:
         """Join a record with those of the other side, and add it to its own.
 
-        `key_data` and `clock` are those of the record, and `now` is the time of the step.
+        `key_data` is the key as bytes, and `now` is the time of the step.
         """
-        side, value = record.value
-        key, timestamp, unmatched = record.key, record.timestamp, self._unmatched
+        side, value = side_and_value
+        unmatched = self._unmatched
         if key is None or value is None:
             if value is not None and self._keeps[side]:
                 alone = self._joined(side, value, None)
-                forward(key, alone, timestamp, record.headers, clock)
+                forward(key, alone, timestamp, headers, clock)
             else:
                 self.context.drop(NULL_KEY_OR_VALUE)
             return
@@ -330,37 +412,24 @@ class StreamJoiner(_Joining, MeetingPoint):
             return
         if unmatched is not None and timestamp == now and self._follows_records:
             self._release(unmatched, now, forward)
-        read = self._read[1 - side]
         first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
         found = sides[1 - side].fetch_serialized(key_data, first, last)
         for time, data in found:
-            if unmatched is not None:
+            if unmatched is not None and self._keeps[1 - side]:
                 unmatched.discard(1 - side, time, key_data)
-            joined = self._joined(side, value, read(data))
-            forward(key, joined, max(timestamp, time), record.headers, clock)
+            joined = self._joined(side, value, self._read[1 - side](data))
+            forward(key, joined, time if time > timestamp else timestamp, headers, clock)
         written = self._written(side, value)
         if unmatched is not None and self._keeps[side] and not found:
             if timestamp + self._delays_ms[side] < now:
                 alone = self._joined(side, value, None)
-                forward(key, alone, timestamp, record.headers, clock)
+                forward(key, alone, timestamp, headers, clock)
             else:
-                unmatched.add(side, timestamp, key_data, written, record.headers)
+                unmatched.add(side, timestamp, key_data, written, headers)
         sides[side].put_one_serialized(key_data, timestamp, written)
 
     def _joined(self, side: int, value: Any, other: Any) -> Any:
         return self._joiner(value, other) if side == LEFT else self._joiner(other, value)
-
-    def _written_key(self, key: Any) -> bytes:
-        try:
-            return self._join.key_serde.serialize(key)
-        except SerializationError as error:
-            raise self._unwritable(error) from error
-
-    def _written(self, side: int, value: Any) -> bytes:
-        try:
-            return self._join.value_serdes[side].serialize(value)
-        except SerializationError as error:
-            raise self._unwritable(error) from error
 
     def time_passed(self, time: int) -> None:
         if self._go_on(time, self._stores) and self._unmatched is not None:
@@ -393,8 +462,10 @@ class SelfJoiner(_Joining, Processor):
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
-        self._store: WindowStore[Any, Any] = context.get_state_store(self._join.sides[LEFT])
-        self._retention_ms: int = self._store.retention_ms
+        self._side = self._recent(LEFT)
+        self._store = self._side.store
+        self._retention_ms = self._store.retention_ms
+        self._read = self._join.value_serdes[LEFT].deserialize
         self._follow([self._store], NO_TIME)
 
     def time_passed(self, time: int) -> None:
@@ -409,13 +480,14 @@ class SelfJoiner(_Joining, Processor):
             timestamp, self.context.task_time.clock, self._passed
         ):
             return
-        for time, other in self._found(self._store, record, LEFT):
+        key_data = self._written_key(key)
+        for time, other in self._found(key_data, timestamp, LEFT):
             self._forward(record, joiner(value, other), max(timestamp, time))
         expired = self._expired(timestamp)
         first = timestamp - self._before_ms[RIGHT]
         last = timestamp + self._after_ms[RIGHT]
         meets_itself = expired < timestamp and first <= timestamp <= last
-        for time, other in self._found(self._store, record, RIGHT):
+        for time, other in self._found(key_data, timestamp, RIGHT):
             if time <= expired:
                 continue
             if meets_itself and time > timestamp:
@@ -424,7 +496,16 @@ class SelfJoiner(_Joining, Processor):
             self._forward(record, joiner(other, value), max(timestamp, time))
         if meets_itself:
             self._forward(record, joiner(value, value), timestamp)
-        self._keep(self._store, record, value)
+        self._side.put_one_serialized(key_data, timestamp, self._written(LEFT, value))
+
+    def _forward(self, record: Record, joined: Any, timestamp: int) -> None:
+        self.context.forward(Record(record.key, joined, timestamp, record.headers))
+
+    def _found(self, key: bytes, timestamp: int, side: int) -> list[tuple[int, Any]]:
+        """Return times and values of the records that one meets as a record of this side."""
+        first, last = timestamp - self._before_ms[side], timestamp + self._after_ms[side]
+        found = self._side.fetch_serialized(key, first, last)
+        return [(time, self._read(data)) for time, data in found]
 
     def _expired(self, timestamp: int) -> int:
         """Return the last time that the store of a second stream would not have any more."""
@@ -435,12 +516,12 @@ class SelfJoiner(_Joining, Processor):
 
 
 class Side(Protocol):
-    """The records of a side: a `WindowStore` as it is, or as a batch sees it."""
+    """The records of a side: `RecentWindows`, or as a batch sees them."""
 
     def fetch_serialized(
-        self, key: bytes, time_from: int, time_to: int
+        self, key: bytes, first: int, last: int
     ) -> Sequence[tuple[int, bytes]]: ...
-    def put_one_serialized(self, key: bytes, window_start: int, value: bytes) -> None: ...
+    def put_one_serialized(self, key: bytes, time: int, value: bytes) -> None: ...
 
 
 Forward = Callable[[Any, Any, int, Headers, int], None]
@@ -460,7 +541,8 @@ class _Results:
     def batch(self, *, with_clocks: bool) -> Batch:
         if not self._rows:
             return Batch([], [], [])
-        keys, values, times, headers, clocks, places = map(list, zip(*self._rows, strict=True))
+        columns = (list(map(itemgetter(place), self._rows)) for place in range(6))
+        keys, values, times, headers, clocks, places = columns
         has_headers = any(headers)
         return Batch(
             keys,
@@ -472,113 +554,20 @@ class _Results:
         )
 
 
-_OF_SIDE = (1, 0)
-"""The numbers of the sides in the order of the records: of one time, right ones come first."""
+def _results_of(
+    batch: Batch, places: Sequence[int], values: Sequence[Any], times: Sequence[int]
+) -> Batch:
+    """Return results, each with the place of the record in the batch that led to it."""
 
+    def column(items: Sequence[Any]) -> list[Any]:
+        return [items[place] for place in places]
 
-class Lone(NamedTuple):
-    """A record whose window closed without a partner; key and value are serialized."""
-
-    timestamp: int
-    side: int
-    key: bytes
-    value: bytes
-    headers: Headers
-
-
-class Unmatched:
-    """Keeps records until they have a partner, or until their window closes.
-
-    Only the earliest time at which a record of each side may wait is in memory. It is read from
-    the store at the start, and after the engine has undone writes.
-    """
-
-    def __init__(self, store: KeyValueStore[bytes, Items], delays_ms: Sequence[int | None]) -> None:
-        """`delays_ms` says for each side how long after its time a record waits.
-
-        It is `None` for a side whose records do not wait, and may be negative.
-        """
-        self._waiting = Waiting(store)
-        self._delays_ms = delays_ms
-        self._first: list[int | None] = [None, None]
-        self._generation: int | None = None
-        self.at_once = self._waiting.at_once
-
-    def add(self, side: int, timestamp: int, key: bytes, value: bytes, headers: Headers) -> None:
-        """Store a record without a partner."""
-        self._read()
-        of_headers = (None, pack(pack_headers(headers))) if headers else ()
-        self._waiting.add(timestamp, _OF_SIDE[side], key, value, *of_headers)
-        first = self._first[side]
-        if first is None or timestamp < first:
-            self._first[side] = timestamp
-
-    def discard(self, side: int, timestamp: int, key: bytes) -> None:
-        """Remove the records of a side with a time and a key, if there are any."""
-        self._waiting.discard(timestamp, _OF_SIDE[side], key)
-
-    def take_due(self, now: int) -> list[Lone]:
-        """Remove and return the records whose windows have closed by the stream time `now`.
-
-        They are ordered by time, side (right before left) and key.
-        """
-        self._read()
-        due: list[Lone] = []
-        for side, (first, delay_ms) in enumerate(zip(self._first, self._delays_ms, strict=True)):
-            if first is not None and delay_ms is not None and first + delay_ms < now:
-                due += self._take(side, first, now - delay_ms)
-        due.sort(key=lambda lone: (lone.timestamp, _OF_SIDE[lone.side], lone.key))
-        return due
-
-    def _take(self, side: int, first: int, end: int) -> list[Lone]:
-        """Remove and return the records of a side before the time `end`; none is before `first`."""
-        taken: list[Lone] = []
-        places: list[tuple[int, bytes]] = []
-        self._first[side] = None
-        for timestamp, number, key, items in self._waiting.since(first):
-            if number != _OF_SIDE[side]:
-                continue
-            if timestamp >= end:
-                self._first[side] = timestamp
-                break
-            places.append((timestamp, key))
-            taken += (Lone(timestamp, side, key, *each) for each in _with_headers(items))
-        for place in places:
-            self.discard(side, *place)
-        return taken
-
-    def _read(self) -> None:
-        generation = self._waiting.generation
-        if generation == self._generation:
-            return
-        self._generation = generation
-        self._first = [None, None]
-        sides = {number: side for side, number in enumerate(_OF_SIDE)}
-        missing = {side for side, delay_ms in enumerate(self._delays_ms) if delay_ms is not None}
-        for timestamp, number, _, _ in self._waiting.since(0):
-            side = sides[number]
-            if side in missing:
-                self._first[side] = timestamp
-                missing.remove(side)
-            if not missing:
-                break
-
-
-def _with_headers(items: Items) -> Iterator[tuple[bytes, Headers]]:
-    """Yield the value of each record, and its headers.
-
-    Headers follow their value after a `None`, which no value can be. So lists from versions that
-    kept no headers can still be read.
-    """
-    value: bytes | None = None
-    headers: Headers = ()
-    parts = iter(items)
-    for part in parts:
-        if part is None:
-            headers = unpack_headers(unpack(next(parts) or b""))
-            continue
-        if value is not None:
-            yield value, headers
-        value, headers = part, ()
-    if value is not None:
-        yield value, headers
+    headers = [] if batch.headers is None else column(batch.headers)
+    return Batch(
+        column(items_of(batch.keys)),
+        values,
+        times,
+        headers if any(headers) else None,
+        places if batch.offsets is None else column(batch.offsets),
+        None if batch.clocks is None else column(batch.clocks),
+    )

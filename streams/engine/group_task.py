@@ -24,6 +24,7 @@ from kafka_pipeline.streams.engine.record_queues import (
     Partition,
     RecordQueues,
     RecordSpan,
+    parts_of,
 )
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError, RejectedRecords
 from kafka_pipeline.streams.engine.runtime import GroupRuntime, Rejection, UserCall
@@ -432,10 +433,8 @@ class GroupTask:
             count, error = runtime.process_mixed(turns[:most])
         else:
             count, error = runtime.process_turns(turns, until_s)
-        done = turns[:count]
-        firsts = {id(batch): index for batch, index in reversed(done)}
-        for batch, last in {id(batch): (batch, last) for batch, last in done}.values():
-            self._advance(batch, firsts[id(batch)], last + 1)
+        for batch, start, places in parts_of(turns[:count]):
+            self._advance(batch, start, start + len(places))
         if error is not None:
             batch, index = turns[count]
             self._reject(batch, Rejection(index, error))

@@ -33,6 +33,20 @@ Turn = tuple[RecordBatch, int]
 """One record: a batch, and an index in it."""
 
 
+def parts_of(turns: Sequence[Turn]) -> list[tuple[RecordBatch, int, list[int]]]:
+    """Return each batch of some turns, with its first index, and the places of its records there.
+
+    The records of a batch are consecutive, and in order.
+    """
+    parts = []
+    left = list(range(len(turns)))
+    while left:
+        batch, start = turns[left[0]]
+        parts.append((batch, start, [place for place in left if turns[place][0] is batch]))
+        left = [place for place in left if turns[place][0] is not batch]
+    return parts
+
+
 class InnerInputs(Protocol):
     """What is known of the internal partitions of a task; `InputTime` knows it."""
 
@@ -324,14 +338,16 @@ class RecordQueues:
                 reached = list(accumulate(window, max))
                 heads.append((number, queue, reached))
                 end = min(end, (reached[-1], number))
-        entries: list[tuple[int, int, int, RecordBatch]] = []
+        waiting: list[Turn] = []
+        times: list[int] = []
         for number, queue, reached in heads:
             # At equal timestamps, earlier queues are next.
             count = (bisect_right if number <= end[1] else bisect_left)(reached, end[0])
             indices = range(queue.start, queue.start + count)
-            entries += zip(reached, repeat(number), indices, repeat(queue.batches[0]), strict=False)
-        entries.sort()
-        turns = [(batch, index) for *_, index, batch in entries]
+            waiting += zip(repeat(queue.batches[0], count), indices, strict=True)
+            times += reached[:count]
+        order = sorted(range(len(times)), key=times.__getitem__)
+        turns = [waiting[place] for place in order]
         if turns and turns[-1][0].error:
             turns.pop()
         if until_ms is not None:

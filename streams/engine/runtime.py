@@ -19,7 +19,7 @@ from kafka_pipeline.streams.engine.call_size import CallSize
 from kafka_pipeline.streams.engine.mixed import MixedBatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Output
-from kafka_pipeline.streams.engine.record_queues import Turn
+from kafka_pipeline.streams.engine.record_queues import Turn, parts_of
 from kafka_pipeline.streams.engine.running import RunningSource
 from kafka_pipeline.streams.engine.running_async import RunningAsync
 from kafka_pipeline.streams.engine.running_group import RunningGroup
@@ -349,26 +349,26 @@ class GroupRuntime:
 
     def _turns_to_failed(self, turns: Sequence[Turn]) -> int:
         """Return how many of these records are up to the end of those that failed together."""
-        (failed, end), self._failed = self._failed or (None, 0), None
+        if self._failed is None:
+            return 0
+        (failed, end), self._failed = self._failed, None
         ends = (n for n, (each, i) in enumerate(turns, 1) if each is failed and i + 1 == end)
         return next(ends, 0)
 
     def _process_together(self, turns: Sequence[Turn]) -> bool:
         """Process records of several sources as a batch of each; undo that if one of them fails."""
         (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
-        parts: dict[int, tuple[RecordBatch, int, list[int]]] = {}
-        for place, (batch, index) in enumerate(turns):
-            parts.setdefault(id(batch), (batch, index, []))[2].append(place)
+        parts = parts_of(turns)
         for set_mark in self._set_marks:
             set_mark()
         mark = len(self.outputs)
         self.time = first.timestamps[at]
         self.task_time.reach(self.time)
-        last = at + len(parts[id(first)][2]) - 1
+        last = at + len(parts[0][2]) - 1
         self._called = (first.topic, first.partition, first.offsets[at], first.offsets[last])
         began_s = self._call_began_s = monotonic()
         try:
-            self._receive_parts(parts.values())
+            self._receive_parts(parts)
         except (EngineError, PipelineError):
             raise
         except BaseException as raised:

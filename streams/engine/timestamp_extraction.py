@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
@@ -13,18 +16,74 @@ from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.timestamps import extract_column, stamped
 
+_UNREAD: Any = object()
 
-@dataclass(frozen=True, slots=True)
+
 class _View:
-    """A record as a timestamp extractor sees it."""
+    """A record as a timestamp extractor sees it; key and value are deserialized if it asks."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    key: object
-    value: object
-    headers: KafkaHeaders
+    __slots__ = ("_batch", "_index", "_key", "_readers", "_value")
+
+    def __init__(self, batch: RecordBatch, readers: _Readers, index: int) -> None:
+        self._batch = batch
+        self._readers = readers
+        self._index = index
+        self._key = self._value = _UNREAD
+
+    @property
+    def topic(self) -> str:
+        return self._batch.topic
+
+    @property
+    def partition(self) -> int:
+        return self._batch.partition
+
+    @property
+    def offset(self) -> int:
+        return self._batch.offsets[self._index]
+
+    @property
+    def timestamp(self) -> int:
+        return self._batch.timestamps[self._index]
+
+    @property
+    def key(self) -> Any:
+        if self._key is _UNREAD:
+            readers = self._readers
+            self._key = readers.read(readers.read_key, self._batch.keys[self._index])
+        return self._key
+
+    @property
+    def value(self) -> Any:
+        if self._value is _UNREAD:
+            readers = self._readers
+            self._value = readers.read(readers.read_value, self._batch.values[self._index])
+        return self._value
+
+    @property
+    def headers(self) -> KafkaHeaders:
+        headers = self._batch.headers
+        return headers[self._index] if headers else None
+
+
+class _Readers:
+    """Reads keys and values for the views of a batch."""
+
+    def __init__(self, source: RunningSource) -> None:
+        self.read_key = source.read_key
+        self.read_value = source.read_value
+        self.error: Exception | None = None
+        """The last error of reading."""
+
+    def read(self, deserialize: Callable[[Any], Any], data: bytes | None) -> Any:
+        """Return the key or value, `None` for none; raises what `deserialize` raises."""
+        if data is None:
+            return None
+        try:
+            return deserialize(data)
+        except BaseException as raised:
+            self.error = as_exception(raised)
+            raise
 
 
 def _rejected(why: str, error: Exception) -> RecordRejectedError:
@@ -44,32 +103,13 @@ def timed(
 ) -> list[RecordBatch]:
     """Return the batch with extracted timestamps, split into single records if that fails.
 
-    A record that cannot be read is rejected with the same error as where nothing asks for its time.
-    A timestamp beyond the `limit` fails too. Records that the extractor drops are left out. Reasons
-    quote records only `with_values`. Raises if the extractor loses what it needs.
+    A record that the extractor cannot read is rejected with the same error as where nothing asks
+    for its time. A timestamp beyond the `limit` fails too. Records that the extractor drops are
+    left out. Reasons quote records only `with_values`. Raises if the extractor loses what it needs.
     """
     partition = (batch.topic, batch.partition)
-    unread: Exception | None = None
-
-    def view(index: int) -> _View:
-        nonlocal unread
-        key, value = batch.keys[index], batch.values[index]
-        try:
-            key_read = None if key is None else source.read_key(key)
-            value_read = None if value is None else source.read_value(value)
-        except BaseException as raised:
-            unread = as_exception(raised)
-            raise
-        return _View(
-            batch.topic,
-            batch.partition,
-            batch.offsets[index],
-            batch.timestamps[index],
-            key_read,
-            value_read,
-            batch.headers[index] if batch.headers else None,
-        )
-
+    readers = _Readers(source)
+    view = partial(_View, batch, readers)
     known_ms = time.taken_in(partition)
     try:
         extracted = extract_column(source.timestamp_extractor, batch, view, known_ms)
@@ -87,6 +127,9 @@ def timed(
                 for found in timed(part, source, time, limit, with_values=with_values)
             ]
         times = [max(known_ms, 0)]
+        unread = readers.error
+        if unread is not None and (error is unread or error.__cause__ is unread):
+            error = unread
         why = reason(error, with_values=with_values)
         rejected = error if error is unread else _rejected(why, error)
         return [replace(batch, timestamps=times, error=why, cause=rejected)]

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 from weakref import WeakSet
 
 from kafka_pipeline.streams.errors import StateStoreError
+from kafka_pipeline.streams.stores.caches import CacheBudget
 from kafka_pipeline.streams.stores.committed import CommittedBytes, Views
 from kafka_pipeline.streams.stores.iterators import Readers, StoreIterator
 from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
@@ -41,7 +42,7 @@ class StoreBytes(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
     def put(self, key: bytes, value: bytes | None) -> None: ...
-    def put_many(self, changes: Changes) -> None: ...
+    def put_many(self, changes: Changes, latest: int | None = None) -> None: ...
     def scan(
         self, low: bytes, high: bytes | None, reverse: bool = False
     ) -> StoreIterator[Entry]: ...
@@ -93,8 +94,13 @@ class BytesStore(ABC):
         self,
         timestamp_of: Callable[[bytes], int] | None = None,
         segment_of: Callable[[bytes], bytes] | None = None,
+        caches: CacheBudget | None = None,
     ) -> None:
-        """Take functions for a key's time, for `max_timestamp`, and for its segment of 8 bytes."""
+        """Take functions for a key's time, for `max_timestamp`, and for its segment of 8 bytes.
+
+        `caches` is the budget of those who cache what is in the store, without it one of its own.
+        """
+        self.caches = caches or CacheBudget()
         self._timestamp_of = timestamp_of
         self._segment_of = segment_of
         self._key_start = 0 if segment_of is None else SEGMENT_BYTES
@@ -166,8 +172,11 @@ class BytesStore(ABC):
             if timestamp > self.max_timestamp:
                 self.max_timestamp = timestamp
 
-    def put_many(self, changes: Changes) -> None:
-        """Do what `put` does for each change; the caller must not use `changes` afterwards."""
+    def put_many(self, changes: Changes, latest: int | None = None) -> None:
+        """Do what `put` does for each change; the caller must not use `changes` afterwards.
+
+        `latest` is the largest time of the changes and of what is in the store, if it is known.
+        """
         self.require_open()
         if self._readers.open:
             self._readers.read_all()
@@ -179,7 +188,8 @@ class BytesStore(ABC):
                     self._order.add(self._local(key))
         self.uncommitted.update(changes)
         if self._timestamp_of is not None:
-            latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)
+            if latest is None:
+                latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)
             self.max_timestamp = max(self.max_timestamp, latest)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:

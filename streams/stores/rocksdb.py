@@ -76,9 +76,9 @@ class RocksDBStore(BytesStore):
         while another process has the store open, `OSError` if the directory cannot be written, and
         `StoreUnavailableError`.
         """
-        super().__init__(timestamp_of, segment_of)
         self._resources = resources or StoreResources()
-        self._cache = self._resources.caches.cache()
+        super().__init__(timestamp_of, segment_of, self._resources.caches)
+        self._cache = self.caches.cache()
         self._cached = self._cache.entries
         self._unwritten: Changes = {}
         """Committed changes that are not in RocksDB yet."""
@@ -307,8 +307,8 @@ class RocksDBStore(BytesStore):
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         batch = WriteBatch(raw_mode=True)
-        if self._segment_of is not None:
-            entries = {self._local(key): value for key, value in entries.items()}
+        if (segment_of := self._segment_of) is not None:
+            entries = {segment_of(key) + key: value for key, value in entries.items()}
         # RocksDB takes sorted keys twice as fast: 0.8 µs each instead of 1.5, including the sort,
         # measured with 50,000 at a time into a store of 2,000,000.
         for key in sorted(entries):

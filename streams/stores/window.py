@@ -9,6 +9,7 @@ from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.api import check_bounds, check_time, null_key
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
+from kafka_pipeline.streams.stores.caches import CacheBudget
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
 from kafka_pipeline.streams.stores.segments import SegmentedStore, read_entries
@@ -45,6 +46,11 @@ class WindowStore(SegmentedStore[K, V]):
         self._calendar = calendar
         self.retain_duplicates = retain_duplicates
 
+    @property
+    def cache_budget(self) -> CacheBudget:
+        """The memory that caches of what is in the store share with others."""
+        return self._bytes.caches
+
     def window(self, start: int) -> Window:
         """Return the window with this start."""
         if self._calendar is None:
@@ -68,11 +74,21 @@ class WindowStore(SegmentedStore[K, V]):
         elif value is not None:
             self._put_duplicate(data, window_start, self._write(value))
 
-    def put_one_serialized(self, key: bytes, window_start: int, value: bytes) -> None:
-        """Do what `put` does with duplicates, for bytes; for the built-in types."""
+    def put_one_serialized(
+        self, key: bytes, window_start: int, value: bytes, number: int | None = None
+    ) -> bool:
+        """Do what `put` does with duplicates, for bytes; for the built-in types.
+
+        `number` is that of the duplicate, if the caller knows it. Returns whether it was put.
+        """
         check_time(self.name, window_start)
-        if not self._is_late(window_start):
+        if self._is_late(window_start):
+            return False
+        if number is None:
             self._put_duplicate(key, window_start, value)
+        else:
+            self._store.put(window_key(key, window_start, number), value)
+        return True
 
     def _put_duplicate(self, key: bytes, start: int, value: bytes) -> None:
         number = 0
@@ -102,13 +118,14 @@ class WindowStore(SegmentedStore[K, V]):
         """
         return self._store.get_many(keys)
 
-    def put_serialized(self, changes: Changes) -> None:
+    def put_serialized(self, changes: Changes, latest: int | None = None) -> None:
         """Set the values of windows that have not expired, as bytes; for the built-in types.
 
-        The caller must not use the dict afterwards.
+        The caller must not use the dict afterwards. `latest` is the stream time after it, if that
+        is known.
         """
         self.expire()
-        self._store.put_many(changes)
+        self._store.put_many(changes, latest)
 
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the oldest first."""

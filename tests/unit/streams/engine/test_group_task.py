@@ -24,6 +24,7 @@ from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.timestamps import RecordView
 from tests.unit.streams.nodes import (
     CountSeen,
     CountSeenWhole,
@@ -461,6 +462,33 @@ def test_what_an_extractor_or_its_serde_raises_concerns_one_record(
         return
     with pytest.raises(ProcessingFailedError, match=r"record in\[0\]@1: ValueError"):
         task.run(records)
+
+
+def test_an_extractor_reads_what_it_looks_at_and_once() -> None:
+    read: list[bytes] = []
+
+    def counted(data: bytes) -> bytes:
+        read.append(data)
+        return data
+
+    def extract(record: RecordView, partition_time: int) -> int:
+        return int(record.value) if record.offset and record.value == record.value else 1
+
+    task = Tasks(with_extractor(extract, Serde("counted", lambda value: value, counted)), FAIL)
+    task.task.add(batch([b"5", b"6"]))
+    assert read == [b"6"]
+    task.task.step(0, task.partitions)
+    assert times(task) == [1, 6]
+    assert read == [b"6", b"5", b"6"]
+
+
+def test_a_record_that_cannot_be_read_has_a_time_if_its_extractor_does_not_look_at_it() -> None:
+    number = Serde("number", lambda value: b"%d" % value, int)
+    task = Tasks(with_extractor(lambda record, time: 10 + record.offset, number), SKIP)
+    task.task.add(batch([b"5", b"x"], timestamps=[0, 0]))
+    task.task.step(0, task.partitions)
+    assert times(task) == [10]
+    assert task.task.partition_time(*task.partitions) == 11
 
 
 def test_a_bad_timestamp_does_not_change_the_batch_of_the_caller() -> None:

@@ -14,6 +14,7 @@ from kafka_pipeline.streams.engine.record_queues import (
     Partition,
     RecordQueues,
     RecordSpan,
+    parts_of,
 )
 from kafka_pipeline.streams.punctuation import PunctuationQueue
 
@@ -243,6 +244,14 @@ def test_turns_end_where_more_records_of_a_partition_might_be_next(
 def test_turns_have_as_many_records_of_each_partition_as_asked() -> None:
     assert turns_of(filled([1, 2, 3, 4], [2, 4, 6, 8]), 2) == "a1 a2"
     assert turns_of(filled([1, 2, 3, 4], [2, 4, 6, 8]), 3) == "a1 a2 b2 a3"
+
+
+def test_parts_of_turns_have_the_first_index_and_the_places_of_each_batch() -> None:
+    queues = filled([1, 3, 5], [2, 4, 6])
+    queues.advance(A, 1)
+    turns = queues.next_turns(100)
+    parts = [(part.topic, start, places) for part, start, places in parts_of(turns)]
+    assert parts == [("b", 0, [0, 2]), ("a", 1, [1, 3])]
 
 
 def test_turns_end_in_front_of_a_record_that_cannot_be_processed() -> None:
