@@ -11,6 +11,7 @@ from weakref import WeakSet
 from kafka_pipeline.streams.errors import StateStoreError
 from kafka_pipeline.streams.stores.committed import CommittedBytes, Views
 from kafka_pipeline.streams.stores.iterators import Readers, StoreIterator
+from kafka_pipeline.streams.stores.resources import CACHED_BYTES, CacheBudget, EntryCache
 from kafka_pipeline.streams.stores.sorted_keys import SortedKeys
 
 SEGMENT_BYTES = 8
@@ -132,6 +133,10 @@ class BytesStore(ABC):
     @abstractmethod
     def offset(self) -> int | None:
         """Offset of the first state topic record that is not in the store; `None` if it is new."""
+
+    def new_cache(self) -> EntryCache:
+        """Return a cache for what a step knows of the store, within the budget of its caches."""
+        return CacheBudget(CACHED_BYTES).cache()
 
     def disk_bytes(self) -> int:
         """Return about how many bytes the store has on disk, or is about to write there."""

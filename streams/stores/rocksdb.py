@@ -23,7 +23,7 @@ from kafka_pipeline.streams.stores.bytes_store import (
     merged,
 )
 from kafka_pipeline.streams.stores.committed import CommittedBytes, ReadLimitError, Views
-from kafka_pipeline.streams.stores.resources import StoreResources
+from kafka_pipeline.streams.stores.resources import EntryCache, StoreResources
 from kafka_pipeline.streams.stores.rocksdb_directory import (
     StoreCorruptedError,
     StoreUnavailableError,
@@ -125,6 +125,10 @@ class RocksDBStore(BytesStore):
         estimate = int(self._db.property_int_value("rocksdb.estimate-num-keys") or 0) - own
         changes = sum(-1 if value is None else 1 for value in self.uncommitted.values())
         return max(0, max(0, estimate) + changes)
+
+    def new_cache(self) -> EntryCache:
+        """Return a cache within the budget that the stores of the process share."""
+        return self._resources.caches.cache()
 
     def disk_bytes(self) -> int:
         """Return the size of RocksDB's files and write buffers; takes 2 µs."""

@@ -11,6 +11,7 @@ from kafka_pipeline.streams.stores.api import check_bounds, check_time, null_key
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, Changes, Entry, StoreBytes
 from kafka_pipeline.streams.stores.iterators import StoreIterator
 from kafka_pipeline.streams.stores.layout import MAX_TIME, WINDOW_BYTES, window_key, window_start
+from kafka_pipeline.streams.stores.resources import EntryCache
 from kafka_pipeline.streams.stores.segments import SegmentedStore, read_entries
 from kafka_pipeline.streams.windowed import Window, Windowed
 
@@ -44,6 +45,8 @@ class WindowStore(SegmentedStore[K, V]):
         self._window_size_ms = window_size_ms
         self._calendar = calendar
         self.retain_duplicates = retain_duplicates
+        self.writes = 0
+        """How often windows were set: a step that remembers windows sees that others write, too."""
 
     def window(self, start: int) -> Window:
         """Return the window with this start."""
@@ -61,6 +64,7 @@ class WindowStore(SegmentedStore[K, V]):
         check_time(self.name, window_start)
         if self._is_late(window_start):
             return
+        self.writes += 1
         data = self._write_key(key)
         if not self.retain_duplicates:
             written = None if value is None else self._write(value)
@@ -95,6 +99,10 @@ class WindowStore(SegmentedStore[K, V]):
         data = self._store.get(window_key(self._write_key(key), window_start))
         return None if data is None else self._read(data)
 
+    def get_serialized(self, key: bytes) -> bytes | None:
+        """Return the value of a window that has not expired, as bytes; for the built-in types."""
+        return self._store.get(key)
+
     def get_all_serialized(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of windows that have not expired, as bytes; for the built-in types.
 
@@ -108,7 +116,12 @@ class WindowStore(SegmentedStore[K, V]):
         The caller must not use the dict afterwards.
         """
         self.expire()
+        self.writes += 1
         self._store.put_many(changes)
+
+    def new_cache(self) -> EntryCache:
+        """Return a cache within the budget of the process, for what is known of the store."""
+        return self._bytes.new_cache()
 
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:
         """Return starts and values of the windows of a key, the oldest first."""

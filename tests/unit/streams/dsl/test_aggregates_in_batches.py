@@ -50,6 +50,7 @@ AGGREGATES: dict[str, Aggregate] = {
 WINDOWS = {
     "tumbling": windows.tumbling(20, grace_ms=5),
     "hopping": windows.hopping(20, advance_ms=5, grace_ms=5),
+    "sliding": windows.sliding(15, grace_ms=5),
 }
 
 

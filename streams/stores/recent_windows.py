@@ -1,0 +1,166 @@
+"""A window store for a step that reads and writes a few windows of each key again and again."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafka_pipeline.streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.stores.layout import MAX_TIME, window_key
+
+if TYPE_CHECKING:
+    from kafka_pipeline.streams.stores.window import WindowStore
+
+
+class KeyWindows:
+    """The windows of one key; `RecentWindows.of_key` returns it."""
+
+    __slots__ = ("_key", "_recent", "_values", "since", "starts")
+
+    def __init__(self, recent: RecentWindows, key: bytes, since: int, starts: list[int]) -> None:
+        self._recent = recent
+        self._key = key
+        self.since = since
+        """All windows that start at this time or later are known, unless they have expired."""
+        self.starts = starts
+        """The starts of the known windows, in order."""
+        self._values: dict[int, bytes | None] = {}
+
+    def between(self, first: int, last: int) -> Sequence[int]:
+        """Return the starts of the windows that start between two times, both included.
+
+        `first` is that of `of_key`, or later.
+        """
+        starts, live_from = self.starts, self._recent.live_from
+        low = bisect_left(starts, first if first > live_from else live_from)
+        return starts[low : bisect_right(starts, last, low)]
+
+    def has(self, start: int) -> bool:
+        """Return whether there is a window that has not expired."""
+        return start >= self._recent.live_from and self._place(start) is not None
+
+    def get(self, start: int) -> bytes:
+        """Return the value of a window that there is, as `between` or `has` say."""
+        value = self._values.get(start)
+        if value is None:
+            value = self._values[start] = self._recent.read(window_key(self._key, start))
+        return value
+
+    def put(self, start: int, value: bytes | None) -> None:
+        """Do what `put` of the store does, for bytes; written by `RecentWindows.write`."""
+        if not self._recent.put(self._key, start, value):
+            return
+        starts = self.starts
+        if value is not None:
+            if not starts or starts[-1] < start:
+                starts.append(start)
+            elif self._place(start) is None:
+                insort(starts, start)
+        elif (place := self._place(start)) is not None:
+            del starts[place]
+        self._values[start] = value
+
+    def load(self, first: int, found: Sequence[tuple[int, bytes]]) -> None:
+        """Take in all windows in the store that start at `first` or later."""
+        self.since = first
+        known = self._values
+        self._values = {**dict(found), **known}
+        self.starts = sorted(start for start, each in self._values.items() if each is not None)
+
+    def _place(self, start: int) -> int | None:
+        place = bisect_left(self.starts, start)
+        return place if place < len(self.starts) and self.starts[place] == start else None
+
+
+class RecentWindows:
+    """Does what `fetch_serialized` and `put` of the store do, with fewer reads and writes.
+
+    It keeps in memory when the windows of a key start, within the budget that the stores of the
+    process share, so that most records need no search in the store. What is put is written by
+    `write`. One record or several come between `begin` and `end`:
+
+        recent.begin()
+        windows = recent.of_key(key, 0)
+        for start in windows.between(0, 10):
+            windows.put(start, changed(windows.get(start)))
+        recent.end()
+    """
+
+    def __init__(self, store: WindowStore[Any, Any]) -> None:
+        """Show a store without duplicates."""
+        self._store = store
+        self._cached = store.new_cache()
+        """For each key: since when all of its windows are known, and their starts."""
+        self._open: dict[bytes, KeyWindows] = {}
+        """The windows in use; unlike the cache, other threads leave it alone."""
+        self._changes: Changes = {}
+        self._generation = store.generation
+        self._writes = store.writes
+        self.live_from = 0
+        """The first start of a window that has not expired."""
+
+    def begin(self) -> None:
+        """Take in what others have done to the store since `end`, or the engine has undone."""
+        store = self._store
+        if store.generation != self._generation or store.writes != self._writes:
+            self._cached.clear()
+            self._generation, self._writes = store.generation, store.writes
+        self._open, self._changes = {}, {}
+        store.expire()
+        self._stream_time = store.stream_time
+        self._retention_ms = store.retention_ms
+        self._expires_by_puts = store.expires_by_puts
+        self.live_from = store.live_from
+
+    def of_key(self, key: bytes, first: int) -> KeyWindows:
+        """Return the windows of a key, known from the start `first` on."""
+        found = self._open.get(key)
+        if found is None:
+            since, starts = MAX_TIME + 1, list[int]()
+            cached = self._cached.entries.get(key)
+            if cached is not None:
+                since, *starts = array("Q", cached)
+            found = self._open[key] = KeyWindows(self, key, since, starts)
+        if first < found.since:
+            found.load(first, self._store.fetch_serialized(key, first, MAX_TIME))
+        return found
+
+    def read(self, place: bytes) -> bytes:
+        """Return the value of a window that is in the store."""
+        value = self._store.get_serialized(place)
+        assert value is not None, "what has a start is in the store"
+        return value
+
+    def put(self, key: bytes, start: int, value: bytes | None) -> bool:
+        """Set the value of a window; return whether it has not expired."""
+        if start < self.live_from:
+            self._store.dropped += 1
+            return False
+        self._changes[window_key(key, start)] = value
+        if start > self._stream_time:
+            self._stream_time = start
+            if self._expires_by_puts:
+                self.live_from = max(0, start - self._retention_ms + 1)
+        return True
+
+    def write(self) -> None:
+        """Write what was put."""
+        if self._changes:
+            changes, self._changes = self._changes, {}
+            self._store.put_serialized(changes)
+            self._writes += 1
+
+    def end(self) -> None:
+        """Write what was put, and remember the starts of the windows in use."""
+        self.write()
+        live_from = self.live_from
+        known: dict[bytes, bytes | None] = {}
+        for key, each in self._open.items():
+            starts = each.starts
+            if starts and starts[0] < live_from:
+                del starts[: bisect_left(starts, live_from)]
+            known[key] = array("Q", (each.since, *starts)).tobytes()
+        self._cached.add(known)
+        self._open = {}
