@@ -56,11 +56,11 @@ def reducing(reducer: Reducer, subtractor: Reducer | None = None) -> AggregateFu
     def merge(key: Any, a: Any, b: Any) -> Any:
         return b if a is None else reducer(a, b)
 
-    return AggregateFunctions(_nothing, add, None if subtractor is None else subtract, merge)
+    return AggregateFunctions(nothing, add, None if subtractor is None else subtract, merge)
 
 
-def _nothing() -> None:
-    return None
+def nothing() -> None:
+    """Begin an aggregate without a value."""
 
 
 def _zero() -> int:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from kafka_pipeline.streams.dsl.aggregates import NULL_KEY_OR_VALUE, without_nulls
 from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.closing import Closing
+from kafka_pipeline.streams.dsl.stateless import times_each
 from kafka_pipeline.streams.dsl.time_windows import newest_start
 from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from kafka_pipeline.streams.dsl.windows import SlidingWindows
@@ -16,7 +18,6 @@ from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.stores import Window, Windowed, WindowStore
-from kafka_pipeline.streams.stores.key_value import value_and_time
 from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time
 from kafka_pipeline.streams.stores.recent_windows import KeyWindows, RecentWindows
 
@@ -26,12 +27,14 @@ Update = tuple[int, Any, Any, int]
 
 @dataclass(slots=True)
 class _Arrival:
-    """A record, the time by which it may be late, its clock, and the windows of its key."""
+    """A record on its way to the windows of its key; `emit` gets each one that it changes."""
 
     record: Record
     at: int
+    """The time by which the record may be late."""
     clock: int
     windows: KeyWindows
+    emit: Callable[[Update], None]
 
 
 class SlidingWindowAggregator(WindowAggregator, EitherWay):
@@ -65,30 +68,29 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
         batch = without_nulls(batch, self.context)
         if not len(batch):
             return
-        times = items_of(batch.timestamps)
+        keys, times = items_of(batch.keys), items_of(batch.timestamps)
         late_by = self.time.late_by(batch).tolist()
-        keys = list(map(self._written, items_of(batch.keys)))
-        origins, result_times = list[int](), list[int]()
-        windowed, changes = list[Any](), list[Any]()
-        difference_ms = self._difference_ms
+        written = list(map(self._written, keys))
+        updates, ends = list[Update](), [0]
         self._recent.begin()
-        rows = zip(batch.records(), keys, late_by, batch.clocks or times, strict=True)
-        for origin, (record, key, at, clock) in enumerate(rows):
-            for start, new, old, time in self._updates(record, key, at, clock):
-                origins.append(origin)
-                windowed.append(Windowed(record.key, Window(start, start + difference_ms)))
-                changes.append(Change(new, old))
-                result_times.append(time)
+        rows = zip(batch.records(), written, late_by, batch.clocks or times, strict=True)
+        for record, key, at, clock in rows:
+            self._update(record, key, at, clock, updates.append)
+            ends.append(len(updates))
         self._recent.end()
         self.see_time(max(times))
-        headers, clocks = batch.headers, batch.clocks
+        if not updates:
+            return
+        counts = [end - start for start, end in pairwise(ends)]
+        starts, new, old, changed_at = zip(*updates, strict=True)
+        spans = map(Window, starts, map(self._difference_ms.__add__, starts))
         results = Batch(
-            windowed,
-            changes,
-            result_times,
-            None if headers is None else [headers[origin] for origin in origins],
+            list(map(Windowed, times_each(keys, counts), spans)),
+            list(map(Change, new, old)),
+            list(changed_at),
+            None if batch.headers is None else times_each(batch.headers, counts),
             None,
-            None if clocks is None else [clocks[origin] for origin in origins],
+            None if batch.clocks is None else times_each(batch.clocks, counts),
         )
         self.context.forward(results, self.aggregate.results)
 
@@ -97,16 +99,19 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
             self.context.drop(NULL_KEY_OR_VALUE)
             return
         at, key = self.see(record), self._written(record.key)
-        recent = self._recent
-        recent.begin()
-        for start, new, old, time in self._updates(record, key, at, self.time.clock):
-            recent.write()
+        self._recent.begin()
+
+        def emit(update: Update) -> None:
+            self._recent.write()
+            start, new, old, time = update
             windowed = Windowed(record.key, Window(start, start + self._difference_ms))
             if self.closes:
                 self._closing.add(windowed)
             else:
                 self.forward(Record(windowed, Change(new, old), time, record.headers))
-        recent.end()
+
+        self._update(record, key, at, self.time.clock, emit)
+        self._recent.end()
 
     def _written(self, key: Any) -> bytes:
         try:
@@ -114,20 +119,19 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
         except SerializationError as error:
             raise self.unwritable(error) from error
 
-    def _updates(self, record: Record, key: bytes, at: int, clock: int) -> Iterator[Update]:
-        """Yield each window that changes, once it has: `at` and `clock` are the record's.
-
-        `key` is the record's as bytes.
-        """
+    def _update(
+        self, record: Record, key: bytes, at: int, clock: int, emit: Callable[[Update], None]
+    ) -> None:
+        """Add a record to the windows of its key, which is given as bytes, too."""
         timestamp, difference_ms = record.timestamp, self._difference_ms
         end = timestamp + difference_ms
         if end < at - self._delay_ms:
             self.late(record, Window(timestamp, end), at, clock)
             return
         windows = self._recent.of_key(key, max(0, timestamp - 2 * difference_ms))
-        arrival = _Arrival(record, at, clock, windows)
+        arrival = _Arrival(record, at, clock, windows, emit)
         if timestamp < difference_ms:
-            yield from self._early_updates(arrival)
+            self._update_early(arrival)
             return
         earliest = timestamp - difference_ms
         starts = windows.between(max(0, earliest - difference_ms), timestamp + 1)
@@ -147,22 +151,22 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
                 break
             if start > earliest:
                 without = without or found
-            yield from self._added(arrival, start, found)
+            self._add(arrival, start, found)
             if start == earliest:
                 ends_window = True
                 previous = _time_of(found)
                 if previous >= timestamp:
                     return  # A record at this time came before, and made all windows.
         if previous is not None and previous + 1 >= earliest and previous + 1 not in starts:
-            yield from self._added(arrival, previous + 1, None)
+            self._add(arrival, previous + 1, None)
         if not ends_window:
             is_near = previous is not None and previous >= earliest
-            yield from self._added(arrival, earliest, before if is_near else None)
+            self._add(arrival, earliest, before if is_near else None)
         if timestamp + 1 not in starts:
-            yield from self._begun_after(arrival, without)
+            self._begin_after(arrival, without)
 
-    def _early_updates(self, arrival: _Arrival) -> Iterator[Update]:
-        """Do what `_updates` does, for a record whose window would begin before time 0."""
+    def _update_early(self, arrival: _Arrival) -> None:
+        """Do what `_update` does, for a record whose window would begin before time 0."""
         windows, timestamp = arrival.windows, arrival.record.timestamp
         starts = windows.between(0, timestamp + 1)
         first: bytes | None = None
@@ -172,46 +176,44 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
                 first = windows.get(0)
             elif start <= timestamp:
                 without = windows.get(start)
-                yield from self._added(arrival, start, without)
+                self._add(arrival, start, without)
         if timestamp + 1 not in starts:
-            yield from self._begun_after(arrival, without or first)
+            self._begin_after(arrival, without or first)
         if first is not None:
             previous = _time_of(first)
             if previous < timestamp and previous + 1 not in starts:
-                yield from self._added(arrival, previous + 1, None)
-        yield from self._added(arrival, 0, first)
+                self._add(arrival, previous + 1, None)
+        self._add(arrival, 0, first)
 
-    def _begun_after(self, arrival: _Arrival, without: bytes | None) -> Iterator[Update]:
+    def _begin_after(self, arrival: _Arrival, without: bytes | None) -> None:
         """Make the window that begins after the record, if later records are in it."""
-        found = value_and_time(without)
-        if found is not None and found[1] > arrival.record.timestamp:
-            start = arrival.record.timestamp + 1
-            yield self._put(arrival.windows, start, self._read(found[0]), None, found[1])
+        if without is not None and (time := _time_of(without)) > arrival.record.timestamp:
+            aggregate = self._read(without[TIME_BYTES:])
+            self._put(arrival, arrival.record.timestamp + 1, aggregate, None, time)
 
-    def _added(self, arrival: _Arrival, start: int, found: bytes | None) -> Iterator[Update]:
+    def _add(self, arrival: _Arrival, start: int, found: bytes | None) -> None:
         """Add a record to a window; `found` is the aggregate to begin with, `None` is nothing."""
         record, end = arrival.record, start + self._difference_ms
         if end < arrival.at - self._delay_ms:
             self.late(record, Window(start, end), arrival.at, arrival.clock)
             return
-        entry, time = value_and_time(found), record.timestamp
-        if entry is None:
+        time, old = record.timestamp, None
+        if found is None:
             new = self.functions.first(record.key, record.value)
         else:
-            new = self.functions.adder(record.key, record.value, self._read(entry[0]))
-            time = max(time, entry[1])
-        old = None
+            new = self.functions.adder(record.key, record.value, self._read(found[TIME_BYTES:]))
+            time = max(time, _time_of(found))
         if self.sends_old and arrival.windows.has(start):
             old = self._read(arrival.windows.get(start)[TIME_BYTES:])
-        yield self._put(arrival.windows, start, new, old, time)
+        self._put(arrival, start, new, old, time)
 
-    def _put(self, windows: KeyWindows, start: int, new: Any, old: Any, time: int) -> Update:
+    def _put(self, arrival: _Arrival, start: int, new: Any, old: Any, time: int) -> None:
         try:
             stored = None if new is None else pack_signed_time(time) + self._write(new)
         except SerializationError as error:
             raise self.unwritable(error) from error
-        windows.put(start, stored)
-        return start, new, old, time
+        arrival.windows.put(start, stored)
+        arrival.emit((start, new, old, time))
 
     def forget(self) -> None:
         self._closing.forget()

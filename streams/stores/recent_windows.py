@@ -49,17 +49,18 @@ class KeyWindows:
         return value
 
     def put(self, start: int, value: bytes | None) -> None:
-        """Do what `put` of the store does, for bytes; written by `RecentWindows.write`."""
-        if not self._recent.put(self._key, start, value):
+        """Do what `put` of the store does, for bytes; `RecentWindows.write` writes it."""
+        if not self._recent.takes(start):
             return
+        self._recent.changes[window_key(self._key, start)] = value
         starts = self.starts
-        if value is not None:
-            if not starts or starts[-1] < start:
-                starts.append(start)
-            elif self._place(start) is None:
-                insort(starts, start)
-        elif (place := self._place(start)) is not None:
-            del starts[place]
+        if value is None:
+            if (place := self._place(start)) is not None:
+                del starts[place]
+        elif not starts or starts[-1] < start:
+            starts.append(start)
+        elif self._values.get(start) is None and self._place(start) is None:
+            insort(starts, start)
         self._values[start] = value
 
     def load(self, first: int, found: Sequence[tuple[int, bytes]]) -> None:
@@ -95,7 +96,8 @@ class RecentWindows:
         """For each key: since when all of its windows are known, and their starts."""
         self._open: dict[bytes, KeyWindows] = {}
         """The windows in use; unlike the cache, other threads leave it alone."""
-        self._changes: Changes = {}
+        self.changes: Changes = {}
+        """What `KeyWindows` have put since the last `write`."""
         self._generation = store.generation
         self._writes = store.writes
         self.live_from = 0
@@ -107,7 +109,7 @@ class RecentWindows:
         if store.generation != self._generation or store.writes != self._writes:
             self._cached.clear()
             self._generation, self._writes = store.generation, store.writes
-        self._open, self._changes = {}, {}
+        self._open, self.changes = {}, {}
         store.expire()
         self._stream_time = store.stream_time
         self._retention_ms = store.retention_ms
@@ -133,12 +135,11 @@ class RecentWindows:
         assert value is not None, "what has a start is in the store"
         return value
 
-    def put(self, key: bytes, start: int, value: bytes | None) -> bool:
-        """Set the value of a window; return whether it has not expired."""
+    def takes(self, start: int) -> bool:
+        """Move on to a window that is put; return False, and count it, if it has expired."""
         if start < self.live_from:
             self._store.dropped += 1
             return False
-        self._changes[window_key(key, start)] = value
         if start > self._stream_time:
             self._stream_time = start
             if self._expires_by_puts:
@@ -147,8 +148,8 @@ class RecentWindows:
 
     def write(self) -> None:
         """Write what was put."""
-        if self._changes:
-            changes, self._changes = self._changes, {}
+        if self.changes:
+            changes, self.changes = self.changes, {}
             self._store.put_serialized(changes)
             self._writes += 1
 
