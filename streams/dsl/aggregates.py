@@ -107,7 +107,7 @@ def _folded(
     keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
     try:
         places = list(map(write_key, keys))
-        found = store.get_all_serialized(list(dict.fromkeys(places)))
+        found = store.get_all_stored(list(dict.fromkeys(places)))
         folded = fold.add(places, zip(keys, values, times, strict=True), found)
     except SerializationError as error:
         raise unwritable(store.where, error) from error

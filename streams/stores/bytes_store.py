@@ -42,7 +42,7 @@ class StoreBytes(Protocol):
     def get(self, key: bytes) -> bytes | None: ...
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
     def put(self, key: bytes, value: bytes | None) -> None: ...
-    def put_many(self, changes: Changes) -> None: ...
+    def put_many(self, changes: Changes, latest: int | None = None) -> None: ...
     def scan(
         self, low: bytes, high: bytes | None, reverse: bool = False
     ) -> StoreIterator[Entry]: ...
@@ -171,8 +171,11 @@ class BytesStore(ABC):
             if timestamp > self.max_timestamp:
                 self.max_timestamp = timestamp
 
-    def put_many(self, changes: Changes) -> None:
-        """Do what `put` does for each change; the caller must not use `changes` afterwards."""
+    def put_many(self, changes: Changes, latest: int | None = None) -> None:
+        """Do what `put` does for each change; the caller must not use `changes` afterwards.
+
+        `latest` is the largest timestamp of the keys, if it is known.
+        """
         self.require_open()
         if self._readers.open:
             self._readers.read_all()
@@ -184,7 +187,8 @@ class BytesStore(ABC):
                     self._order.add(self._local(key))
         self.uncommitted.update(changes)
         if self._timestamp_of is not None:
-            latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)
+            if latest is None:
+                latest = max(map(self._timestamp_of, changes), default=NO_TIMESTAMP)
             self.max_timestamp = max(self.max_timestamp, latest)
 
     def scan(self, low: bytes, high: bytes | None, reverse: bool = False) -> StoreIterator[Entry]:

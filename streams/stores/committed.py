@@ -129,7 +129,7 @@ class CommittedBytes(ABC):
         """Refuse to write."""
         self._refuse()
 
-    def put_many(self, changes: dict[bytes, bytes | None]) -> None:
+    def put_many(self, changes: dict[bytes, bytes | None], latest: int | None = None) -> None:
         """Refuse to write."""
         self._refuse()
 

@@ -90,7 +90,7 @@ class ReadOnlyBytes:
         """Refuse to write."""
         self._refuse()
 
-    def put_many(self, changes: Changes) -> None:
+    def put_many(self, changes: Changes, latest: int | None = None) -> None:
         """Refuse to write."""
         self._refuse()
 

@@ -150,7 +150,7 @@ class RecentWindows:
         """Write what was put."""
         if self.changes:
             changes, self.changes = self.changes, {}
-            self._store.put_serialized(changes)
+            self._store.put_serialized(changes, self._stream_time)
             self._writes += 1
 
     def end(self) -> None:

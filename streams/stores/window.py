@@ -110,14 +110,14 @@ class WindowStore(SegmentedStore[K, V]):
         """
         return self._store.get_many(keys)
 
-    def put_serialized(self, changes: Changes) -> None:
+    def put_serialized(self, changes: Changes, latest: int | None = None) -> None:
         """Set the values of windows that have not expired, as bytes; for the built-in types.
 
-        The caller must not use the dict afterwards.
+        `latest` is the largest start, if it is known. The caller must not use the dict afterwards.
         """
         self.expire()
         self.writes += 1
-        self._store.put_many(changes)
+        self._store.put_many(changes, latest)
 
     def new_cache(self) -> EntryCache:
         """Return a cache within the budget of the process, for what is known of the store."""

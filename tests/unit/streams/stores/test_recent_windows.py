@@ -37,7 +37,9 @@ def plain() -> Iterator[Windows]:
     """A store of its own, for what is expected."""
     definition = replace(DEFINITION, persistent=False)
     opened = definition.open(Path(), {})
-    yield definition.build(opened)
+    windows = definition.build(opened)
+    assert isinstance(windows, WindowStore)
+    yield windows
     opened.close()
 
 
