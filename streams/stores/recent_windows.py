@@ -45,7 +45,9 @@ class KeyWindows:
         """Return the value of a window that there is, as `between` or `has` say."""
         value = self._values.get(start)
         if value is None:
-            value = self._values[start] = self._recent.read(window_key(self._key, start))
+            value = self._recent.read(window_key(self._key, start))
+            assert value is not None, "what has a start is in the store"
+            self._values[start] = value
         return value
 
     def put(self, start: int, value: bytes | None) -> None:
@@ -92,6 +94,7 @@ class RecentWindows:
     def __init__(self, store: WindowStore[Any, Any]) -> None:
         """Show a store without duplicates."""
         self._store = store
+        self.read = store.get_serialized
         self._cached = store.new_cache()
         """For each key: since when all of its windows are known, and their starts."""
         self._open: dict[bytes, KeyWindows] = {}
@@ -128,12 +131,6 @@ class RecentWindows:
         if first < found.since:
             found.load(first, self._store.fetch_serialized(key, first, MAX_TIME))
         return found
-
-    def read(self, place: bytes) -> bytes:
-        """Return the value of a window that is in the store."""
-        value = self._store.get_serialized(place)
-        assert value is not None, "what has a start is in the store"
-        return value
 
     def takes(self, start: int) -> bool:
         """Move on to a window that is put; return False, and count it, if it has expired."""

@@ -311,8 +311,9 @@ class RocksDBStore(BytesStore):
 
     def _apply(self, entries: Mapping[bytes, bytes | None], offset: int, timestamp: int) -> None:
         batch = WriteBatch(raw_mode=True)
-        if self._segment_of is not None:
-            entries = {self._local(key): value for key, value in entries.items()}
+        segment_of = self._segment_of
+        if segment_of is not None:
+            entries = {segment_of(key) + key: value for key, value in entries.items()}
         # RocksDB takes sorted keys twice as fast: 0.8 µs each instead of 1.5, including the sort,
         # measured with 50,000 at a time into a store of 2,000,000.
         for key in sorted(entries):

@@ -45,6 +45,8 @@ class WindowStore(SegmentedStore[K, V]):
         self._window_size_ms = window_size_ms
         self._calendar = calendar
         self.retain_duplicates = retain_duplicates
+        self.get_serialized = store.get
+        """Returns the value of a window that has not expired, as bytes; for the built-in types."""
         self.writes = 0
         """How often windows were set: a step that remembers windows sees that others write, too."""
 
@@ -98,10 +100,6 @@ class WindowStore(SegmentedStore[K, V]):
             return None
         data = self._store.get(window_key(self._write_key(key), window_start))
         return None if data is None else self._read(data)
-
-    def get_serialized(self, key: bytes) -> bytes | None:
-        """Return the value of a window that has not expired, as bytes; for the built-in types."""
-        return self._store.get(key)
 
     def get_all_serialized(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the values of windows that have not expired, as bytes; for the built-in types.
