@@ -33,6 +33,8 @@ class _Arrival:
     at: int
     """The time by which the record may be late."""
     clock: int
+    first_open: int
+    """The first start of a window that has not closed."""
     windows: KeyWindows
     emit: Callable[[Update], None]
 
@@ -124,12 +126,12 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
     ) -> None:
         """Add a record to the windows of its key, which is given as bytes, too."""
         timestamp, difference_ms = record.timestamp, self._difference_ms
-        end = timestamp + difference_ms
-        if end < at - self._delay_ms:
-            self.late(record, Window(timestamp, end), at, clock)
+        first_open = at - self._delay_ms - difference_ms
+        if timestamp < first_open:
+            self.late(record, Window(timestamp, timestamp + difference_ms), at, clock)
             return
         windows = self._recent.of_key(key, max(0, timestamp - 2 * difference_ms))
-        arrival = _Arrival(record, at, clock, windows, emit)
+        arrival = _Arrival(record, at, clock, first_open, windows, emit)
         if timestamp < difference_ms:
             self._update_early(arrival)
             return
@@ -193,16 +195,18 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
 
     def _add(self, arrival: _Arrival, start: int, found: bytes | None) -> None:
         """Add a record to a window; `found` is the aggregate to begin with, `None` is nothing."""
-        record, end = arrival.record, start + self._difference_ms
-        if end < arrival.at - self._delay_ms:
-            self.late(record, Window(start, end), arrival.at, arrival.clock)
+        record = arrival.record
+        if start < arrival.first_open:
+            span = Window(start, start + self._difference_ms)
+            self.late(record, span, arrival.at, arrival.clock)
             return
         time, old = record.timestamp, None
         if found is None:
             new = self.functions.first(record.key, record.value)
         else:
             new = self.functions.adder(record.key, record.value, self._read(found[TIME_BYTES:]))
-            time = max(time, _time_of(found))
+            if (former := _time_of(found)) > time:
+                time = former
         if self.sends_old and arrival.windows.has(start):
             old = self._read(arrival.windows.get(start)[TIME_BYTES:])
         self._put(arrival, start, new, old, time)

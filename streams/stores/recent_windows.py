@@ -52,10 +52,13 @@ class KeyWindows:
 
     def put(self, start: int, value: bytes | None) -> None:
         """Do what `put` of the store does, for bytes; `RecentWindows.write` writes it."""
-        if not self._recent.takes(start):
+        recent, starts = self._recent, self.starts
+        if start < recent.live_from:
+            recent.refuse()
             return
-        self._recent.changes[window_key(self._key, start)] = value
-        starts = self.starts
+        if start > recent.stream_time:
+            recent.advance(start)
+        recent.changes[window_key(self._key, start)] = value
         if value is None:
             if (place := self._place(start)) is not None:
                 del starts[place]
@@ -105,6 +108,8 @@ class RecentWindows:
         self._writes = store.writes
         self.live_from = 0
         """The first start of a window that has not expired."""
+        self.stream_time = 0
+        """The largest start that was ever put."""
 
     def begin(self) -> None:
         """Take in what others have done to the store since `end`, or the engine has undone."""
@@ -114,7 +119,7 @@ class RecentWindows:
             self._generation, self._writes = store.generation, store.writes
         self._open, self.changes = {}, {}
         store.expire()
-        self._stream_time = store.stream_time
+        self.stream_time = store.stream_time
         self._retention_ms = store.retention_ms
         self._expires_by_puts = store.expires_by_puts
         self.live_from = store.live_from
@@ -132,22 +137,21 @@ class RecentWindows:
             found.load(first, self._store.fetch_serialized(key, first, MAX_TIME))
         return found
 
-    def takes(self, start: int) -> bool:
-        """Move on to a window that is put; return False, and count it, if it has expired."""
-        if start < self.live_from:
-            self._store.dropped += 1
-            return False
-        if start > self._stream_time:
-            self._stream_time = start
-            if self._expires_by_puts:
-                self.live_from = max(0, start - self._retention_ms + 1)
-        return True
+    def refuse(self) -> None:
+        """Count a window that has expired."""
+        self._store.dropped += 1
+
+    def advance(self, start: int) -> None:
+        """Go on to the start of a window that is put."""
+        self.stream_time = start
+        if self._expires_by_puts:
+            self.live_from = max(0, start - self._retention_ms + 1)
 
     def write(self) -> None:
         """Write what was put."""
         if self.changes:
             changes, self.changes = self.changes, {}
-            self._store.put_serialized(changes, self._stream_time)
+            self._store.put_serialized(changes, self.stream_time)
             self._writes += 1
 
     def end(self) -> None:
