@@ -1,6 +1,6 @@
 """What batches save over single records, for each operator of the DSL that can take either.
 
-Sliding windows and sessions always take single records; they are here for what that costs.
+Sessions always take single records; they are here for what that costs.
 
 The nodes of one task read records from memory and write them there, without Kafka around them; the
 stores are RocksDB. Both ways process the same batches in turns; the table shows medians of CPU
@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.lone_task import lone_task, results_of
-from kafka_pipeline import StreamsBuilder, serdes, value, windows
+from kafka_pipeline import StreamsBuilder, Suppress, serdes, value, windows
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.dsl.stream import Stream
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -73,6 +73,16 @@ def _join_streams(method: str) -> Callable[[StreamsBuilder], None]:
     return add
 
 
+def _join_tables(builder: StreamsBuilder) -> None:
+    left, right = builder.table("in", name="Left"), builder.table("table", name="Right")
+    left.join(right, lambda a, b: a, name="Join").to_stream().to("out")
+
+
+def _suppress(builder: StreamsBuilder) -> None:
+    rows = builder.table("in", name="Rows")
+    rows.suppress(Suppress.until_time_limit(KEYS), name="Suppressed").to_stream().to("out")
+
+
 def _counted_in(window: Any) -> Callable[[StreamsBuilder], None]:
     def counted(stream: Stream) -> Stream:
         counts = stream.group_by_key().windowed_by(window).count(name="Counts")
@@ -113,6 +123,8 @@ WORKLOADS: dict[str, Callable[[StreamsBuilder], None]] = {
     "join with a table": _join,
     "join of streams": _join_streams("join"),
     "left join of streams": _join_streams("left_join"),
+    "join of tables": _join_tables,
+    "suppressed table": _suppress,
     "foreign-key join, left side": _subscribe,
 }
 

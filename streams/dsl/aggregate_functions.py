@@ -13,7 +13,7 @@ from typing import Any
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.key_value import with_time
+from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time
 
 Initializer = Callable[[], Any]
 Adder = Callable[[Any, Any, Any], Any]
@@ -56,11 +56,11 @@ def reducing(reducer: Reducer, subtractor: Reducer | None = None) -> AggregateFu
     def merge(key: Any, a: Any, b: Any) -> Any:
         return b if a is None else reducer(a, b)
 
-    return AggregateFunctions(_nothing, add, None if subtractor is None else subtract, merge)
+    return AggregateFunctions(nothing, add, None if subtractor is None else subtract, merge)
 
 
-def _nothing() -> None:
-    return None
+def nothing() -> None:
+    """Begin an aggregate without a value."""
 
 
 def _zero() -> int:
@@ -118,49 +118,47 @@ class Fold:
         self,
         places: Sequence[bytes],
         records: Iterable[tuple[Any, Any, int]],
-        found: Iterable[tuple[bytes, int] | None],
+        found: Iterable[bytes | None],
     ) -> Folded:
         """Add records, each given as key, value and time, to the aggregates at their places.
 
-        A place is the key of an aggregate in the store. `found` has the stored aggregates as bytes
-        with their times, in the order of `dict.fromkeys(places)`. Raises `SerializationError`, and
-        whatever user functions raise.
+        A place is the key of an aggregate in the store. `found` has the aggregates as they are
+        stored, in the order of `dict.fromkeys(places)`: as bytes that begin with their times.
+        Raises `SerializationError`, and whatever user functions raise.
         """
         first, adder = self._functions.first, self._functions.adder
         write, read, reused, sends_old = self._write, self._read, self._reused, self._sends_old
-        content: dict[bytes, tuple[bytes, int] | None] = dict(
-            zip(dict.fromkeys(places), found, strict=True)
-        )
+        content: Changes = dict(zip(dict.fromkeys(places), found, strict=True))
         known: dict[bytes, Any] = {}
         """Deserialized aggregates that are safe to reuse."""
         news, times = list[Any](), list[int]()
         olds: list[Any] = []
         for place, (key, value, time) in zip(places, records, strict=True):
-            entry = content[place]
-            if entry is None:
+            stored = content[place]
+            if stored is None:
                 new = first(key, value)
                 if sends_old:
                     olds.append(None)
             else:
-                data, former_time = entry
                 aggregate = known.get(place)
                 if aggregate is None:
-                    aggregate = read(data)
+                    aggregate = read(stored[TIME_BYTES:])
                 if sends_old:
-                    olds.append(aggregate if aggregate.__class__ in reused else read(data))
+                    is_reused = aggregate.__class__ in reused
+                    olds.append(aggregate if is_reused else read(stored[TIME_BYTES:]))
                 new = adder(key, value, aggregate)
+                former_time = int.from_bytes(stored[:TIME_BYTES], "big", signed=True)
                 if former_time > time:
                     time = former_time
             if new is None:
                 content[place] = None
                 known.pop(place, None)
             else:
-                content[place] = write(new), time
+                content[place] = pack_signed_time(time) + write(new)
                 if new.__class__ in reused:
                     known[place] = new
                 elif place in known:
                     del known[place]
             news.append(new)
             times.append(time)
-        changes = {place: with_time(entry) for place, entry in content.items()}
-        return Folded(news, olds if sends_old else [None] * len(news), times, changes)
+        return Folded(news, olds if sends_old else [None] * len(news), times, content)

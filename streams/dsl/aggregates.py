@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, Fold, counting
+from kafka_pipeline.streams.dsl.aggregate_functions import (
+    AggregateFunctions,
+    Fold,
+    counting,
+    nothing,
+)
 from kafka_pipeline.streams.dsl.change import Change
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
@@ -21,7 +26,7 @@ from kafka_pipeline.streams.dsl.table_values import (
 )
 from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
-from kafka_pipeline.streams.processor import Processor, ProcessorContext
+from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record, items_of
 
 NULL_KEY_OR_VALUE = "null key or value"
@@ -73,16 +78,7 @@ class StreamAggregator(EitherWay):
             self.process_each(batch)
             return
         batch = without_nulls(batch, self.context)
-        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
-        try:
-            places = list(map(self._write_key, keys))
-            found = store.get_all_serialized(list(dict.fromkeys(places)))
-            folded = self._fold.add(places, zip(keys, values, times, strict=True), found)
-        except SerializationError as error:
-            raise unwritable(store.where, error) from error
-        store.put_serialized(folded.changes)
-        changes = list(map(Change, folded.new, folded.old))
-        self.context.forward(Batch(keys, changes, folded.times, batch.headers, None, batch.clocks))
+        self.context.forward(_folded(store, self._write_key, self._fold, batch))
 
     def process_record(self, record: Record) -> None:
         key, value, timestamp = record.key, record.value, record.timestamp
@@ -102,6 +98,22 @@ class StreamAggregator(EitherWay):
         if is_latest is not None:
             change = Change(new, old, is_latest)
             self.context.forward(Record(key, change, timestamp, record.headers))
+
+
+def _folded(
+    store: TimestampedTable, write_key: Callable[[Any], bytes], fold: Fold, batch: Batch
+) -> Batch:
+    """Add the values of a batch to the aggregates of their keys; return the changes."""
+    keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+    try:
+        places = list(map(write_key, keys))
+        found = store.get_all_stored(list(dict.fromkeys(places)))
+        folded = fold.add(places, zip(keys, values, times, strict=True), found)
+    except SerializationError as error:
+        raise unwritable(store.where, error) from error
+    store.put_serialized(folded.changes)
+    changes = list(map(Change, folded.new, folded.old))
+    return Batch(keys, changes, folded.times, batch.headers, None, batch.clocks)
 
 
 def without_nulls(batch: Batch, context: ProcessorContext) -> Batch:
@@ -127,21 +139,27 @@ class AggregateTable(Materialized):
 
     functions: AggregateFunctions = field(default_factory=counting)
 
-    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], Processor]:
+    def supplier(self, step: Step, compiler: Compiling) -> Callable[[], EitherWay]:
         return partial(
             TableAggregator,
             self.store,
             self.method,
             self.functions,
+            TableSerdes(step.key_serde, step.value_serde),
             compiler.sends_old_values(step),
         )
 
 
-class TableAggregator(Processor):
+class TableAggregator(EitherWay):
     """Takes the old value of each change out of its group's aggregate, and adds the new one."""
 
     def __init__(
-        self, store: str, verb: str, functions: AggregateFunctions, sends_old: bool
+        self,
+        store: str,
+        verb: str,
+        functions: AggregateFunctions,
+        serdes: TableSerdes,
+        sends_old: bool,
     ) -> None:
         assert functions.subtractor is not None
         self._name = store
@@ -149,27 +167,37 @@ class TableAggregator(Processor):
         self._functions = functions
         self._subtract = functions.subtractor
         self._sends_old = sends_old
+        self._write_key = serdes.key.serialize
+        changing = AggregateFunctions(nothing, self._changed)
+        self._fold = Fold(changing, serdes.value, sends_old)
 
     def init(self, context: ProcessorContext) -> None:
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
 
-    def process(self, record: Record) -> None:
-        key, change, timestamp = record.key, record.value, record.timestamp
-        store, functions = self._store, self._functions
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        assert isinstance(store, TimestampedTable), "an aggregate of a table has no history"
+        self.context.forward(_folded(store, self._write_key, self._fold, batch))
+
+    def process_record(self, record: Record) -> None:
+        key, timestamp, store = record.key, record.timestamp, self._store
         found = store.get(key)
         old = kept(store, key) if self._sends_old else None
-        aggregate = None if found is None else found.value
-        if change.old is not None and aggregate is not None:
-            aggregate = self._subtract(key, change.old, aggregate)
-        if change.new is not None:
-            if aggregate is None:
-                aggregate = functions.first(key, change.new)
-            else:
-                aggregate = functions.adder(key, change.new, aggregate)
+        aggregate = self._changed(key, record.value, None if found is None else found.value)
         if found is not None:
             timestamp = max(timestamp, found.timestamp)
         is_latest = store.put(key, aggregate, timestamp)
         if is_latest is not None:
             result = Change(aggregate, old, is_latest)
             self.context.forward(Record(key, result, timestamp, record.headers))
+
+    def _changed(self, key: Any, change: Change, aggregate: Any) -> Any:
+        """Return the aggregate of a group after a change, `None` for none."""
+        if change.old is not None and aggregate is not None:
+            aggregate = self._subtract(key, change.old, aggregate)
+        if change.new is None:
+            return aggregate
+        if aggregate is None:
+            return self._functions.first(key, change.new)
+        return self._functions.adder(key, change.new, aggregate)

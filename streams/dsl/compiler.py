@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -120,7 +120,7 @@ class Compiler:
         for step in reached:
             if step is not root:
                 paths[step] = sum(paths[parent] for parent in step.parents)
-            stores.update(step.operation.stores())
+            stores.update(self._stores_reached(step, reached))
             if step.operation.writes_topic is not None:
                 topics[step.operation.writes_topic] += 1
         return (
@@ -129,6 +129,15 @@ class Compiler:
             or (topics[ANY_TOPIC] > 0 and topics.total() > 1)
             or max((*stores.values(), *topics.values()), default=0) > 1
         )
+
+    @staticmethod
+    def _stores_reached(step: Step, reached: Collection[Step]) -> set[str]:
+        """Return the stores that a step uses for the records of those parents that are reached."""
+        operation = step.operation
+        numbers = [number for number, each in enumerate(step.parents) if each in reached]
+        if not numbers:
+            return set(operation.stores())
+        return {name for number in numbers for name in operation.stores_reached_from(number)}
 
     def _meeting_sources(self) -> set[str]:
         """Return the sources whose order among others matters only where a step restores it.

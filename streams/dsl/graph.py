@@ -77,6 +77,10 @@ class Operation(ABC):
         """Return the names of the stores that the step's processors use."""
         return ()
 
+    def stores_reached_from(self, parent: int) -> tuple[str, ...]:
+        """Return the stores that the records of one parent, by its number, read or write here."""
+        return self.stores()
+
     @property
     def common_origins(self) -> tuple[Step, ...]:
         """The tables whose changes may reach this step through several of its parents."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress
+from itertools import chain, compress, repeat
 from typing import Any
 
 from kafka_pipeline.streams import serdes
@@ -303,7 +303,7 @@ def _items(batch: Batch) -> tuple[Sequence[Any], Sequence[Any]]:
 
 
 def times_each(items: Sequence[Any], counts: Sequence[int]) -> list[Any]:
-    return [item for item, count in zip(items, counts, strict=True) for _ in range(count)]
+    return list(chain.from_iterable(map(repeat, items, counts)))
 
 
 def repeated(

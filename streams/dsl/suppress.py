@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
@@ -15,6 +15,7 @@ from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.packing import pack, pack_headers, unpack, unpack_headers
 from kafka_pipeline.streams.dsl.table_values import Found, TableReader, TableValues, unwritable
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
+from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import (
     InvalidArgumentError,
     SerializationError,
@@ -27,8 +28,8 @@ from kafka_pipeline.streams.event_time.step_time import (
     times_store,
     times_store_name,
 )
-from kafka_pipeline.streams.processor import Processor, ProcessorContext
-from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import KeyValueStore, ValueAndTimestamp, key_value
 
@@ -121,12 +122,15 @@ def window_ms(step: Step) -> int:
 
 
 _NUMBERS = struct.Struct(">qqq")
+_NOT_CHANGED: Any = object()
 _OWN_BYTES = 28
-"""What Kafka Streams counts for a record in addition to its key, values, topic and headers."""
+"""What Kafka Streams counts for a record in addition to its key, values, topic and headers.
+
+The topic is left out here: several records of a batch have none in common.
+"""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingUpdate:
+class WaitingUpdate(NamedTuple):
     """The update of a key that waits; values are as they were written.
 
     `place` is the time by which it is sorted. `prior` is the value that was forwarded last.
@@ -143,14 +147,15 @@ class WaitingUpdate:
 
 def _write(waiting: WaitingUpdate) -> bytes:
     numbers = _NUMBERS.pack(waiting.place, waiting.timestamp, waiting.size)
-    values = (waiting.prior, waiting.old, waiting.new)
-    return pack([numbers, *values, *pack_headers(waiting.headers)])
+    headers = pack_headers(waiting.headers) if waiting.headers else ()
+    return pack((numbers, waiting.prior, waiting.old, waiting.new, *headers))
 
 
 def _read(data: bytes) -> WaitingUpdate:
     numbers, prior, old, new, *headers = unpack(data)
     place, timestamp, size = _NUMBERS.unpack(numbers or b"")
-    return WaitingUpdate(place, timestamp, size, prior, old, new, unpack_headers(headers))
+    known = unpack_headers(headers) if headers else ()
+    return WaitingUpdate(place, timestamp, size, prior, old, new, known)
 
 
 _WAITING: Serde[WaitingUpdate] = Serde("suppressed", _write, _read)
@@ -191,7 +196,7 @@ class SuppressTable(Operation):
         compiler.produces(step, step.name)
 
 
-class Suppressor(Processor, FollowsTime):
+class Suppressor(EitherWay, FollowsTime):
     """Keeps the last update of each key, and forwards it when its time has come.
 
     A later update of a waiting key keeps the key's place in the queue. Out-of-order updates of a
@@ -206,6 +211,8 @@ class Suppressor(Processor, FollowsTime):
         self._suppress = operation.suppress
         self._wait_ms = operation.wait_ms
         self._by_window = operation.suppress.limit_ms is None
+        limits = (operation.suppress.max_records, operation.suppress.max_bytes)
+        self._has_limits = limits != (None, None)
         self._key_serde = key_serde
         self._value_serde = value_serde
 
@@ -216,14 +223,38 @@ class Suppressor(Processor, FollowsTime):
         self._time = StepTime(context, times)
         self._generation: int | None = None
 
-    def process(self, record: Record) -> None:
-        if self._store.generation != self._generation:
-            self._read_places()
+    def process(self, batch: Batch) -> None:
+        if self._has_limits:
+            # Each record may be one too many.
+            self.process_each(batch)
+            return
+        self._catch_up()
+        due: list[Record] = []
+        for record, now in zip(batch.records(), self._time.moves(batch), strict=True):
+            self._take(record)
+            due_at = self._due_at(now)
+            while self._places and self._places[0][0] <= due_at:
+                result = self._first()
+                if result is not None:
+                    due.append(result)
+                self._remove_first()
+        self._write()
+        self._time.see(max(items_of(batch.timestamps)))
+        if due:
+            results = Batch(
+                [each.key for each in due],
+                [each.value for each in due],
+                [each.timestamp for each in due],
+                [each.headers for each in due] if any(each.headers for each in due) else None,
+            )
+            with self._time.own_clocks():
+                self.context.forward(results)
+
+    def process_record(self, record: Record) -> None:
+        self._catch_up()
         self._time.see(record.timestamp)
-        if record.value.is_latest:
-            self._keep(record)
-        else:
-            self.context.drop(OUT_OF_ORDER)
+        self._take(record)
+        self._write()
         self._forward_due()
         if self._is_full():
             if self._suppress.when_full == "fail":
@@ -235,23 +266,29 @@ class Suppressor(Processor, FollowsTime):
         now = self._time.after_hold(time)
         if now <= self._time.now:
             return
-        if self._store.generation != self._generation:
-            self._read_places()
+        self._catch_up()
         self._time.move(now)
         self._forward_due()
 
+    def _due_at(self, now: int) -> int:
+        """Return the last place of an update that is to be forwarded at a time."""
+        due_at = now - self._wait_ms
+        # Another record may have this very time, and windows may include their ends.
+        return due_at if self._time.follows_records else due_at - 1
+
     def _forward_due(self) -> None:
-        due_at = self._time.now - self._wait_ms
-        if not self._time.follows_records:
-            # Another record may have this very time, and windows may include their ends.
-            due_at -= 1
-        places = self._places
-        while places and places[0][0] <= due_at:
+        due_at = self._due_at(self._time.now)
+        while self._places and self._places[0][0] <= due_at:
             self._forward_first()
 
-    def _read_places(self) -> None:
+    def _catch_up(self) -> None:
+        """Read again what waits if the engine has undone writes."""
+        if self._store.generation == self._generation:
+            return
         self._bytes = 0
         self._places: list[tuple[int, bytes]] = []
+        self._changes: dict[bytes, WaitingUpdate | None] = {}
+        """What is to be written to the store."""
         with self._store.all() as found:
             for key, waiting in found:
                 self._places.append((waiting.place, key))
@@ -259,11 +296,28 @@ class Suppressor(Processor, FollowsTime):
         heapify(self._places)
         self._generation = self._store.generation
 
-    def _keep(self, record: Record) -> None:
+    def _waiting(self, key: bytes) -> WaitingUpdate | None:
+        found: WaitingUpdate | None = self._changes.get(key, _NOT_CHANGED)
+        return self._store.get(key) if found is _NOT_CHANGED else found
+
+    def _write(self) -> None:
+        changes, self._changes = self._changes, {}
+        self._store.put_all(changes)
+
+    def _take(self, record: Record) -> None:
+        """Let an update wait, in the place of an earlier one of its key."""
         change = record.value
-        key, old, new = self._written(record.key, change.old, change.new)
-        assert key is not None, "the records of a table have keys"
-        before = self._store.get(key)
+        if not change.is_latest:
+            self.context.drop(OUT_OF_ORDER)
+            return
+        write, old, new = self._value_serde.serialize, change.old, change.new
+        try:
+            key = self._key_serde.serialize(record.key)
+            old = None if old is None else write(old)
+            new = None if new is None else write(new)
+        except SerializationError as error:
+            raise unwritable(f'suppress "{self._name}"', error) from error
+        before = self._waiting(key)
         if before is None:
             place = record.key.window.end if self._by_window else record.timestamp
             prior = old
@@ -273,41 +327,50 @@ class Suppressor(Processor, FollowsTime):
             self._bytes -= before.size
         size = self._size(key, (prior, None if old == prior else old, new), record.headers)
         self._bytes += size
-        waiting = WaitingUpdate(place, record.timestamp, size, prior, old, new, record.headers)
-        self._store.put(key, waiting)
+        self._changes[key] = WaitingUpdate(
+            place, record.timestamp, size, prior, old, new, record.headers
+        )
 
-    def _written(self, key: Any, *values: Any) -> list[bytes | None]:
-        write = self._value_serde.serialize
-        try:
-            data = self._key_serde.serialize(key)
-            return [data, *(None if value is None else write(value) for value in values)]
-        except SerializationError as error:
-            raise unwritable(f'suppress "{self._name}"', error) from error
-
-    def _size(self, key: bytes, values: Sequence[bytes | None], headers: Headers) -> int:
-        texts = sum(len(name) + len(value or b"") for name, value in headers)
-        topic = self.context.topic or ""
-        return _OWN_BYTES + len(key) + sum(len(v or b"") for v in values) + len(topic) + texts
+    @staticmethod
+    def _size(key: bytes, values: Sequence[bytes | None], headers: Headers) -> int:
+        size = _OWN_BYTES + len(key)
+        for value in values:
+            if value is not None:
+                size += len(value)
+        for name, value in headers:
+            size += len(name) + len(value or b"")
+        return size
 
     def _forward_first(self) -> None:
         """Forward the update that has waited longest, then remove it.
 
         While it is forwarded, lookups still give the value before it, as in Kafka Streams.
         """
-        _, key = self._places[0]
-        waiting = self._store.get(key)
-        assert waiting is not None, "what has a place is in the store"
-        if waiting.new is not None or not self._by_window:
-            read = self._value_serde.deserialize
-            old, new = (None if v is None else read(v) for v in (waiting.old, waiting.new))
-            owner = self._key_serde.deserialize(key)
+        result = self._first()
+        if result is not None:
             with self._time.own_clocks():
-                self.context.forward(
-                    Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
-                )
-        heappop(self._places)
-        self._store.put(key, None)
+                self.context.forward(result)
+        self._remove_first()
+        self._write()
+
+    def _first(self) -> Record | None:
+        """Return the update that has waited longest, `None` if it is not to be forwarded."""
+        _, key = self._places[0]
+        waiting = self._waiting(key)
+        assert waiting is not None, "what has a place is in the store"
+        if waiting.new is None and self._by_window:
+            return None
+        read = self._value_serde.deserialize
+        old, new = (None if v is None else read(v) for v in (waiting.old, waiting.new))
+        owner = self._key_serde.deserialize(key)
+        return Record(owner, Change(new, old), waiting.timestamp, waiting.headers)
+
+    def _remove_first(self) -> None:
+        _, key = heappop(self._places)
+        waiting = self._waiting(key)
+        assert waiting is not None, "what has a place is in the store"
         self._bytes -= waiting.size
+        self._changes[key] = None
 
     def _is_full(self) -> bool:
         records, size = self._suppress.max_records, self._suppress.max_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
@@ -17,16 +18,19 @@ from kafka_pipeline.streams.dsl.joining import (
     JoinKind,
     add_sides,
 )
+from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.dsl.table_values import (
     Found,
     TableReader,
     TableStore,
     TableValues,
+    TimestampedTable,
     open_table_store,
     table_store,
 )
-from kafka_pipeline.streams.processor import Processor, ProcessorContext
-from kafka_pipeline.streams.record import Headers, Record
+from kafka_pipeline.streams.engine.either_way import EitherWay
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch, Headers, Record, items_of
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import ValueAndTimestamp
 
@@ -61,6 +65,11 @@ class JoinTables(Operation):
         own = () if self.store is None else (self.store,)
         return (*_stores_of(*(side.values for side in self.sides)), *own)
 
+    def stores_reached_from(self, parent: int) -> tuple[str, ...]:
+        """Leave out the store of the table that has changed: only the other one is looked up."""
+        own = () if self.store is None else (self.store,)
+        return (*self.sides[1 - parent].values.stores, *own)
+
     def needs_old_values_of(self, parent: int, sends_old_values: bool) -> bool:
         """Return True for a side whose values have results without a partner, or common origins.
 
@@ -92,7 +101,7 @@ class JoinTables(Operation):
         compiler.produces(step, step.name)
 
 
-class TableJoiner(Processor):
+class TableJoiner(EitherWay):
     """Joins a change of one table with the value of the other one.
 
     The time of a result is the larger one of the two. Changes of a versioned table that come out of
@@ -115,21 +124,50 @@ class TableJoiner(Processor):
             None if join.store is None else open_table_store(context, join.store, join.verb)
         )
 
-    def process(self, record: Record) -> None:
-        side, change = record.value
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        if store is not None and not isinstance(store, TimestampedTable):
+            self.process_each(batch)
+            return
+        keys, pairs = items_of(batch.keys), items_of(batch.values)
+        # The changes of a batch come from one side: `FromSide` has made it.
+        other_table = self._tables[1 - pairs[0][0]]
+        rows = zip(pairs, items_of(batch.timestamps), other_table.get_all(keys), strict=True)
+        found = list(starmap(self._result, rows))
+        kept = [each is not None for each in found]
+        batch = selected(batch, kept)
+        keys, results = items_of(batch.keys), [each for each in found if each is not None]
+        changes, times = [change for change, _ in results], [time for _, time in results]
+        if store is not None and changes:
+            store.put_all(keys, [change.new for change in changes], times, gets_old=False)
+            for change in changes:
+                change.is_latest = True
+        self.context.forward(Batch(keys, changes, times, batch.headers, None, batch.clocks))
+
+    def process_record(self, record: Record) -> None:
+        side, _ = record.value
+        found = self._tables[1 - side].get(record.key)
+        result = self._result(record.value, record.timestamp, found)
+        if result is not None:
+            self._forward(record.key, *result, record.headers)
+
+    def _result(
+        self, value: tuple[int, Change], timestamp: int, found: Found
+    ) -> tuple[Change, int] | None:
+        """Return the result of a side's change and what the other table has, with its time."""
+        side, change = value
         if self._skips_older[side] and not change.is_latest:
             self.context.drop(OUT_OF_ORDER)
-            return
-        key, timestamp, other = record.key, record.timestamp, None
-        found = self._tables[1 - side].get(key)
+            return None
+        other = None
         if found is not None:
             other = found.value
             timestamp = max(timestamp, found.timestamp)
         elif not self._keeps[side] or (change.new is None and change.old is None):
-            return
+            return None
         new = self._joined(side, change.new, other)
         old = self._joined(side, change.old, other) if self._sends_old else None
-        self._forward(key, Change(new, old, change.is_latest), timestamp, record.headers)
+        return Change(new, old, change.is_latest), timestamp
 
     def _forward(self, key: Any, change: Change, timestamp: int, headers: Headers) -> None:
         if self._store is not None:
@@ -159,7 +197,10 @@ class CommonOriginJoiner(TableJoiner):
         self._watched = context.get_state_store(self._join.stores()[0])
         self._generation: int | None = None
 
-    def process(self, record: Record) -> None:
+    def process(self, batch: Batch) -> None:
+        self.process_each(batch)
+
+    def process_record(self, record: Record) -> None:
         if self._watched.generation != self._generation:
             # The engine has undone what began.
             self._generation = self._watched.generation
@@ -175,7 +216,7 @@ class CommonOriginJoiner(TableJoiner):
                 for each in pending.values():
                     self._settle(each)
         elif not self._depth:
-            super().process(record)
+            super().process_record(record)
         elif self._skips_older[side] and not change.is_latest:
             self.context.drop(OUT_OF_ORDER)
         else:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY, Part, Stateless, unused, with_keys
+from kafka_pipeline.streams.dsl.stateless import (
+    NULL_KEY,
+    Part,
+    Stateless,
+    repeated,
+    unused,
+    with_keys,
+)
 from kafka_pipeline.streams.dsl.table_values import TimestampedTable, open_table_store, table_store
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms_or_none
 from kafka_pipeline.streams.engine.either_way import EitherWay
@@ -283,7 +290,7 @@ class GroupTable(NamedPart):
         return None if pair[0] is None or pair[1] is None else pair
 
 
-class GroupTableProcessor(Processor):
+class GroupTableProcessor(EitherWay):
     """Forwards changes under the keys of their groups: one record if the group stays (KIP-904).
 
     A group is its key's bytes. With `==`, a row that moves from group 1 to group True would be
@@ -295,23 +302,32 @@ class GroupTableProcessor(Processor):
         self._is_versioned = is_versioned
         self._is_same_key = same_by(key_serde.serialize)
 
-    def process(self, record: Record) -> None:
-        change = record.value
-        if self._is_versioned and not change.is_latest:
+    def process(self, batch: Batch) -> None:
+        found = list(map(self._of_groups, items_of(batch.keys), items_of(batch.values)))
+        keys = [key for each in found for key, _ in each]
+        changes = [change for each in found for _, change in each]
+        self.context.forward(repeated(batch, list(map(len, found)), keys, changes))
+
+    def process_record(self, record: Record) -> None:
+        for key, change in self._of_groups(record.key, record.value):
+            self.context.forward(Record(key, change, record.timestamp, record.headers))
+
+    def _of_groups(self, key: Any, change: Change) -> Sequence[tuple[Any, Change]]:
+        """Return what a change is to the groups that it belongs to, with their keys."""
+        is_latest = change.is_latest
+        if self._is_versioned and not is_latest:
             self.context.drop(OUT_OF_ORDER)
-            return
-        pair_of, forward, is_latest = self._grouping.pair_of, self.context.forward, change.is_latest
-        new, old = pair_of(record.key, change.new), pair_of(record.key, change.old)
+            return ()
+        pair_of = self._grouping.pair_of
+        new, old = pair_of(key, change.new), pair_of(key, change.old)
         if new is not None and old is not None and self._is_same_group(new[0], old[0]):
-            both = Change(new[1], old[1], is_latest)
-            forward(Record(new[0], both, record.timestamp, record.headers))
-            return
+            return ((new[0], Change(new[1], old[1], is_latest)),)
+        found = []
         if old is not None:
-            gone = Change(None, old[1], is_latest)
-            forward(Record(old[0], gone, record.timestamp, record.headers))
+            found.append((old[0], Change(None, old[1], is_latest)))
         if new is not None:
-            come = Change(new[1], None, is_latest)
-            forward(Record(new[0], come, record.timestamp, record.headers))
+            found.append((new[0], Change(new[1], None, is_latest)))
+        return found
 
     def _is_same_group(self, new: Any, old: Any) -> bool:
         try:

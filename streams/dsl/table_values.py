@@ -165,9 +165,9 @@ class TimestampedTable(TableStore):
             raise unwritable(self.where, error) from error
         return True
 
-    def get_all_serialized(self, keys: Sequence[bytes]) -> list[tuple[bytes, int] | None]:
-        """Return the values under keys that are bytes, as bytes and with their times."""
-        return self._store.get_all_serialized(keys)
+    def get_all_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the values under keys that are bytes, as bytes that begin with their times."""
+        return self._store.get_all_stored(keys)
 
     def put_serialized(self, changes: Changes) -> None:
         """Set values under keys that are bytes; the caller must not use the dict afterwards."""

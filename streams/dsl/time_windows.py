@@ -18,7 +18,6 @@ from kafka_pipeline.streams.engine.either_way import EitherWay
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.stores import ValueAndTimestamp, Window, Windowed, WindowStore
-from kafka_pipeline.streams.stores.key_value import value_and_time
 from kafka_pipeline.streams.stores.layout import window_key
 
 
@@ -64,8 +63,10 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             written: Sequence[bytes] = list(map(self._write_key, items_of(batch.keys)))
         except SerializationError as error:
             raise self.unwritable(error) from error
-        batch, written, starts, late_by = self._expanded(batch, written, late_by)
-        if min(starts) < self._windows.first_open(max(late_by)):
+        first_open = self._windows.first_open(max(late_by))
+        batch, written, starts, counts = self._expanded(batch, written)
+        if min(starts) < first_open:
+            late_by = times_each(late_by, counts)
             batch, written, starts = self._without_late(batch, written, starts, late_by)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         windows = {start: Window(start, self._end(start)) for start in set(starts)}
@@ -74,10 +75,10 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         try:
             found = self._store.get_all_serialized(list(dict.fromkeys(places)))
             records = zip(keys, values, times, strict=True)
-            folded = self._fold.add(places, records, map(value_and_time, found))
+            folded = self._fold.add(places, records, found)
         except SerializationError as error:
             raise self.unwritable(error) from error
-        self._store.put_serialized(folded.changes)
+        self._store.put_serialized(folded.changes, max(starts, default=None))
         self.see_time(latest)
         if not self.closes:
             windowed = list(map(Windowed, keys, map(windows.__getitem__, starts)))
@@ -87,21 +88,21 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
             self.context.forward(results, self.aggregate.results)
 
     def _expanded(
-        self, batch: Batch, written: Sequence[bytes], late_by: Sequence[int]
+        self, batch: Batch, written: Sequence[bytes]
     ) -> tuple[Batch, Sequence[bytes], Sequence[int], Sequence[int]]:
         """Return each record once for each window that it is in, with the window's start.
 
-        `written` are the keys as bytes.
+        `written` are the keys as bytes. Also returns in how many windows each record is.
         """
         times = items_of(batch.timestamps)
         if self._windows.is_tumbling:
-            return batch, written, self._windows.start_of_each(times), late_by
+            return batch, written, self._windows.start_of_each(times), [1] * len(times)
         starts = list(map(self._windows.starts, times))
         counts = list(map(len, starts))
         keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
         expanded = repeated(batch, counts, keys, times_each(values, counts))
         every_start = list(chain.from_iterable(starts))
-        return expanded, times_each(written, counts), every_start, times_each(late_by, counts)
+        return expanded, times_each(written, counts), every_start, counts
 
     def _without_late(
         self,

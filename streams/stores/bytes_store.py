@@ -175,7 +175,7 @@ class BytesStore(ABC):
     def put_many(self, changes: Changes, latest: int | None = None) -> None:
         """Do what `put` does for each change; the caller must not use `changes` afterwards.
 
-        `latest` is the largest time of the changes and of what is in the store, if it is known.
+        `latest` is the largest time of the changes, or of the store after them, if it is known.
         """
         self.require_open()
         if self._readers.open:

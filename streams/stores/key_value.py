@@ -188,6 +188,10 @@ class TimestampedKeyValueStore(KeyValueStore[K, ValueAndTimestamp[V]]):
         """Return what `get_serialized` returns for each of the keys."""
         return list(map(value_and_time, self._store.get_many(keys)))
 
+    def get_all_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return what is stored under serialized keys: time and value as bytes; for the engine."""
+        return self._store.get_many(keys)
+
     def put(self, key: K, value: ValueAndTimestamp[V] | None) -> None:
         """Set value and time of `key`; `None`, or a value that is `None`, deletes it.
 

@@ -45,6 +45,10 @@ class WindowStore(SegmentedStore[K, V]):
         self._window_size_ms = window_size_ms
         self._calendar = calendar
         self.retain_duplicates = retain_duplicates
+        self.get_serialized = store.get
+        """Returns the value of a window that has not expired, as bytes; for the built-in types."""
+        self.writes = 0
+        """How often windows were set: a step that remembers windows sees that others write, too."""
 
     @property
     def cache_budget(self) -> CacheBudget:
@@ -67,6 +71,7 @@ class WindowStore(SegmentedStore[K, V]):
         check_time(self.name, window_start)
         if self._is_late(window_start):
             return
+        self.writes += 1
         data = self._write_key(key)
         if not self.retain_duplicates:
             written = None if value is None else self._write(value)
@@ -125,6 +130,7 @@ class WindowStore(SegmentedStore[K, V]):
         is known.
         """
         self.expire()
+        self.writes += 1
         self._store.put_many(changes, latest)
 
     def fetch(self, key: K, time_from: int, time_to: int) -> StoreIterator[tuple[int, V]]:

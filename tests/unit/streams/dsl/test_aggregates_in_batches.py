@@ -35,6 +35,12 @@ def or_nothing(key: str, value: str, found: list[str]) -> list[str] | None:
     return None if len(found) == 3 else [*found, value]
 
 
+def picky(key: str, value: str, found: list[str]) -> list[str]:
+    if len(found) == 2 and value == "y":
+        raise ValueError("no good")
+    return [*found, value]
+
+
 def joined(a: str, b: str) -> str:
     return f"{a},{b}"
 
@@ -45,11 +51,13 @@ AGGREGATES: dict[str, Aggregate] = {
     "text": lambda grouped: grouped.reduce(joined, name="Table", value_serde=serdes.string),
     "list": lambda grouped: grouped.aggregate(list, append, name="Table"),
     "forgotten": lambda grouped: grouped.aggregate(list, or_nothing, name="Table"),
+    "rejected": lambda grouped: grouped.aggregate(list, picky, name="Table"),
     "fields": lambda grouped: grouped.agg("Table", n=agg.count(), last=agg.last(value())),
 }
 WINDOWS = {
     "tumbling": windows.tumbling(20, grace_ms=5),
     "hopping": windows.hopping(20, advance_ms=5, grace_ms=5),
+    "sliding": windows.sliding(15, grace_ms=5),
 }
 
 
@@ -96,17 +104,18 @@ def batch_of(rows: Sequence[Row], first: int) -> RecordBatch:
 
 
 def results(node_group: NodeGroup, rows: Sequence[Row], size: int) -> dict[str, Any]:
-    """Return what is sent to each topic, what is dropped, and what is in the stores."""
-    nodes = Nodes(node_group)
+    """Return what is sent to each topic, dropped and rejected, and what is in the stores."""
+    nodes, rejected = Nodes(node_group), []
     for start in range(0, len(rows), size):
-        assert nodes.process(batch_of(rows[start : start + size], start)) == []
+        found = nodes.process(batch_of(rows[start : start + size], start))
+        rejected += [(start + each.index, str(each.error)) for each in found]
     sent: dict[str, Any] = defaultdict(list)
     for output in nodes.runtime.outputs:
         for topic, *rest in expanded(output):
             sent[topic].append(rest)
     stores = {name: content(store) for name, store in nodes.stores.items()}
     sent["dropped"].sort()
-    return {**sent, "stores": stores}
+    return {**sent, "rejected": rejected, "stores": stores}
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["", "old"])
