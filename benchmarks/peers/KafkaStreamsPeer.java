@@ -108,7 +108,7 @@ public final class KafkaStreamsPeer {
       case "cogroup" -> cogroup(source, sink);
       case "table-table" -> tableTable(source, sink);
       case "table-sum" -> tableSum(source, sink);
-      case "uc1", "uc2", "uc3" -> TheodoliteJobs.topology(job, source, sink);
+      case "uc1", "uc2", "uc3", "uc4" -> TheodoliteJobs.topology(job, source, sink);
       default -> NexmarkQueries.topology(job, source, sink);
     };
   }

@@ -4,6 +4,8 @@ import java.nio.ByteBuffer;
 import java.time.Duration;
 import java.time.Instant;
 import java.time.ZoneId;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KeyValue;
@@ -15,12 +17,16 @@ import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.KTable;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 
 /** The use cases of Theodolite, as those of https://github.com/cau-se/theodolite, with JSON. */
 final class TheodoliteJobs {
   private static final ZoneId ZONE = ZoneId.of("Europe/Paris");
+  private static final String CONFIGURATION = "configuration";
+  private static final String FEEDBACK = "feedback";
+  private static final Duration FIVE_SECONDS = Duration.ofSeconds(5);
   private static final Serde<JsonNode> VALUES = JsonValues.SERDE;
 
   static Topology topology(String useCase, String source, String sink) {
@@ -44,9 +50,98 @@ final class TheodoliteJobs {
               .toStream()
               .map((key, found) -> KeyValue.pair(key.key().split(";")[0], ofHour(key, found)))
               .to(sink, Produced.with(Serdes.String(), VALUES));
+      case "uc4" -> hierarchy(builder, records, sink);
       default -> throw new IllegalArgumentException("no such use case: " + useCase);
     }
     return builder.build();
+  }
+
+  private static void hierarchy(
+      StreamsBuilder builder, KStream<String, JsonNode> sensors, String sink) {
+    Consumed<String, JsonNode> consumed = Consumed.with(Serdes.String(), VALUES);
+    Grouped<String, JsonNode> grouped = Grouped.with(Serdes.String(), VALUES);
+    KTable<String, JsonNode> parents = builder.table(CONFIGURATION, consumed);
+    KTable<String, JsonNode> sums =
+        sensors
+            .merge(builder.stream(FEEDBACK, consumed))
+            .toTable(Materialized.with(Serdes.String(), VALUES))
+            .join(parents, TheodoliteJobs::withParents)
+            .toStream()
+            .flatMap(TheodoliteJobs::forEachParent)
+            .groupByKey(grouped)
+            .windowedBy(TimeWindows.ofSizeWithNoGrace(FIVE_SECONDS))
+            .reduce(
+                (before, record) -> time(record) >= time(before) ? record : before,
+                Materialized.with(Serdes.String(), VALUES))
+            .groupBy((key, record) -> KeyValue.pair(parentAndWindow(key), record), grouped)
+            .aggregate(
+                () -> sum(0, 0, 0),
+                (key, record, found) -> changed(found, record, 1),
+                (key, record, found) -> changed(found, record, -1),
+                Materialized.with(Serdes.String(), VALUES));
+    sums.toStream()
+        .map((key, found) -> KeyValue.pair(key.split(";")[0], asRecord(key, found)))
+        .to(FEEDBACK, Produced.with(Serdes.String(), VALUES));
+    sums.suppress(Suppressed.untilTimeLimit(FIVE_SECONDS, Suppressed.BufferConfig.unbounded()))
+        .toStream()
+        .map((key, found) -> KeyValue.pair(key.split(";")[0], asSum(key, found)))
+        .to(sink, Produced.with(Serdes.String(), VALUES));
+  }
+
+  private static JsonNode withParents(JsonNode record, JsonNode found) {
+    ObjectNode both = record.deepCopy();
+    return both.set("parents", found.get("parents"));
+  }
+
+  private static List<KeyValue<String, JsonNode>> forEachParent(String name, JsonNode record) {
+    ObjectNode kept = JsonValues.MAPPER.createObjectNode();
+    kept.put("timestamp", time(record)).put("valueInW", watts(record));
+    List<KeyValue<String, JsonNode>> found = new ArrayList<>();
+    record
+        .get("parents")
+        .forEach(parent -> found.add(KeyValue.pair(name + ";" + parent.asText(), kept)));
+    return found;
+  }
+
+  private static String parentAndWindow(Windowed<String> key) {
+    return key.key().split(";")[1] + ";" + key.window().start();
+  }
+
+  private static JsonNode sum(long count, double sum, long timestamp) {
+    return JsonValues.MAPPER
+        .createObjectNode()
+        .put("count", count)
+        .put("sum", sum)
+        .put("timestamp", timestamp);
+  }
+
+  private static JsonNode changed(JsonNode found, JsonNode record, int sign) {
+    return sum(
+        found.get("count").asLong() + sign,
+        found.get("sum").asDouble() + sign * watts(record),
+        Math.max(time(found), time(record)));
+  }
+
+  private static JsonNode asRecord(String key, JsonNode found) {
+    return JsonValues.MAPPER
+        .createObjectNode()
+        .put("identifier", key.split(";")[0])
+        .put("timestamp", time(found))
+        .put("valueInW", found.get("sum").asDouble());
+  }
+
+  private static JsonNode asSum(String key, JsonNode found) {
+    String[] parts = key.split(";");
+    return JsonValues.MAPPER
+        .createObjectNode()
+        .put("sensor", parts[0])
+        .put("start", Long.parseLong(parts[1]))
+        .put("count", found.get("count").asLong())
+        .put("sum", found.get("sum").asDouble());
+  }
+
+  private static long time(JsonNode record) {
+    return record.get("timestamp").asLong();
   }
 
   private static String line(JsonNode record) {

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from benchmarks.theodolite import model
-from benchmarks.theodolite.jobs import DAY_MS, MINUTE_MS
+from benchmarks.theodolite.jobs import (
+    CONFIGURATION,
+    DAY_MS,
+    FEEDBACK,
+    FIVE_SECONDS_MS,
+    MINUTE_MS,
+)
 from benchmarks.theodolite.model import Rows
 from benchmarks.theodolite.sensors import Reading, readings
 
@@ -26,9 +32,14 @@ class UseCase:
     title: str
     times: range
     """The times, in ms, at which each sensor measures in the run that checks the results."""
-    expected: Callable[[Iterable[Reading]], Rows]
+    expected: Callable[[Sequence[Reading]], Rows]
     read: Callable[[Iterable[bytes]], Rows]
     """Reads the values of the sink, those of a partition in their order."""
+    closing: range = range(0)
+    """The times of further measurements, once nothing more comes, which make the last results come.
+    They have no results themselves."""
+    topics: tuple[str, ...] = ()
+    """Further topics, which a job needs."""
 
     @property
     def pipeline(self) -> str:
@@ -41,6 +52,10 @@ class UseCase:
     def readings(self, sensors: int) -> list[Reading]:
         """Return the input of the run that checks the results."""
         return list(readings(sensors, self.times))
+
+    def closing_readings(self, sensors: int) -> list[Reading]:
+        """Return the readings that make the last results come."""
+        return list(readings(sensors, self.closing))
 
     def require_right(self, given: Sequence[Reading], values: Iterable[bytes]) -> None:
         """Raise `WrongOutputError` if the values of the sink are not those of the model."""
@@ -71,6 +86,16 @@ USE_CASES: Mapping[str, UseCase] = {
             times=range(_START_MS, _START_MS + 20 * _HOUR_MS, _HOUR_MS // 2),
             expected=model.hours_of_day,
             read=partial(model.last_of_each, ("sensor", "hour", "start"), model.STATISTICS),
+        ),
+        UseCase(
+            name="uc4",
+            title="hierarchical aggregation",
+            # Within a window: a sum that comes back after its window has closed is late.
+            times=range(_START_MS, _START_MS + FIVE_SECONDS_MS, 1_000),
+            closing=range(_START_MS + 2 * FIVE_SECONDS_MS, _START_MS + 4 * FIVE_SECONDS_MS, 5_000),
+            expected=model.sums,
+            read=model.read_first_sums,
+            topics=(CONFIGURATION, FEEDBACK),
         ),
     )
 }

@@ -7,10 +7,11 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
 
 from benchmarks.records import WrongOutputError
-from benchmarks.theodolite.jobs import DAY_MS, DAYS, MINUTE_MS, hour_of_day
-from benchmarks.theodolite.sensors import Reading
+from benchmarks.theodolite.jobs import DAY_MS, DAYS, FIVE_SECONDS_MS, MINUTE_MS, hour_of_day
+from benchmarks.theodolite.sensors import Reading, parents
 
 Rows = Mapping[Hashable, tuple[float, ...]]
 """Numbers by what they are of: a line, or a sensor and a window."""
@@ -44,18 +45,44 @@ def hours_of_day(readings: Iterable[Reading]) -> Rows:
     return _statistics(groups)
 
 
+def sums(readings: Sequence[Reading]) -> Rows:
+    """Return the sums of all groups in the window of the readings, for UC4.
+
+    All of them must be in one window.
+    """
+    values = {each.sensor: each.watts for each in readings}
+    start = min(each.timestamp for each in readings) // FIVE_SECONDS_MS * FIVE_SECONDS_MS
+    found: dict[Hashable, tuple[float, ...]] = {}
+    groups: defaultdict[str, list[str]] = defaultdict(list)
+    for member, group in parents(len(values)).items():
+        groups[group].append(member)
+    for group, members in groups.items():
+        values[group] = math.fsum(values[member] for member in members)
+        found[group, start] = len(members), values[group]
+    return found
+
+
 def read_lines(values: Iterable[bytes]) -> Rows:
     """Return how often each line came."""
     return _counted(value.decode() for value in values)
 
 
-def last_of_each(names: Sequence[str], numbers: Sequence[str], values: Iterable[bytes]) -> Rows:
+def last_of_each(
+    names: Sequence[str], numbers: Sequence[str], values: Iterable[bytes]
+) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Return the last numbers of each row; the fields `names` say what the row is of."""
     found = {}
     for value in values:
         row = json.loads(value)
         found[tuple(row[name] for name in names)] = tuple(row[name] for name in numbers)
     return found
+
+
+def read_first_sums(values: Iterable[bytes]) -> Rows:
+    """Return the last sums of the groups in the first window that has any."""
+    found = last_of_each(("sensor", "start"), ("count", "sum"), values)
+    first = min((key[1] for key in found), default=0)
+    return {key: numbers for key, numbers in found.items() if key[1] == first}
 
 
 def require_equal(expected: Rows, found: Rows) -> None:

@@ -12,13 +12,14 @@ from benchmarks.records import WrongOutputError
 from benchmarks.resources import PeakMemory, cpu_s
 from benchmarks.steady_writer import steady_writer
 from benchmarks.theodolite.catalog import UseCase
+from benchmarks.theodolite.jobs import CONFIGURATION
 from benchmarks.theodolite.lag import Lag, trend
-from benchmarks.theodolite.sensors import Load
+from benchmarks.theodolite.sensors import Load, registry
 from kafka_pipeline.common.kafka.bulk import read_committed
 
 _POLL_S = 0.5
 _QUIET_S = 5.0
-"""If the sink has not changed for this long, all results are there."""
+"""If nothing was written for this long, all results are there."""
 _START_S = 300.0
 """How long a job may take until it has processed something."""
 _FIRST_RECORDS = 100
@@ -66,11 +67,17 @@ def check(bench: Bench, contender: Contender, use_case: UseCase, threads: int) -
     Raises `WrongOutputError` if the results are not those of the model.
     """
     readings = use_case.readings(_CHECKED_SENSORS)
+    closing = use_case.closing_readings(_CHECKED_SENSORS)
     with bench.run(contender, use_case.name, threads=threads) as run:
+        _prepare(bench, use_case, _CHECKED_SENSORS, readings[0].timestamp)
         bench.write_at(run.job.source, (each.row for each in readings))
         run.start()
         _wait_until_processed(bench, run, len(readings))
-        _wait_until_quiet(bench, run)
+        _wait_until_quiet(bench, run, use_case)
+        if closing:
+            bench.write_at(run.job.source, (each.row for each in closing))
+            _wait_until_processed(bench, run, len(readings) + len(closing))
+            _wait_until_quiet(bench, run, use_case)
         run.stop()
         found = read_committed(bench.config, run.job.sink, bench.partitions)
         use_case.require_right(readings, (value for batch in found for value in batch.values))
@@ -83,6 +90,7 @@ def try_rate(
     load = Load(sensors=rate)
     with bench.run(contender, use_case.name, threads=settings.threads) as run:
         lag = Lag(bench)
+        _prepare(bench, use_case, rate, time.time_ns() // 1_000_000)
         bench.write(run.job.source, map(load.record, range(_FIRST_RECORDS)))
         sessions = run.start().sessions
         _wait_until_processed(bench, run, _FIRST_RECORDS)
@@ -114,6 +122,14 @@ def try_rate(
     return Trial(rate, written / took_s, trend(times_s, lags), figures)
 
 
+def _prepare(bench: Bench, use_case: UseCase, sensors: int, timestamp: int) -> None:
+    """Make the further topics of a use case, and write the registry with a timestamp in ms."""
+    for topic in use_case.topics:
+        bench.make_topic(topic)
+    if CONFIGURATION in use_case.topics:
+        bench.write_at(CONFIGURATION, registry(sensors, timestamp))
+
+
 def _wait_until(run: JobRun, end_s: float) -> None:
     """Wait until a time of `time.monotonic`; raises `PipelineError` if a process ends."""
     while (left_s := end_s - time.monotonic()) > 0:
@@ -127,11 +143,12 @@ def _wait_until_processed(bench: Bench, run: JobRun, records: int) -> None:
     _follow(run, committed, lambda found, _: found >= records)
 
 
-def _wait_until_quiet(bench: Bench, run: JobRun) -> None:
-    """Wait until the sink has results, and has got no more for a while."""
+def _wait_until_quiet(bench: Bench, run: JobRun, use_case: UseCase) -> None:
+    """Wait until the job has written something, and has written no more for a while."""
+    topics = (run.job.sink, *use_case.topics)
     _follow(
         run,
-        lambda: bench.written(run.job.sink),
+        lambda: sum(map(bench.written, topics)),
         lambda found, quiet_s: found > 0 and quiet_s > _QUIET_S,
     )
 

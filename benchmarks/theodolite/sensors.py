@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka_pipeline.common.kafka.bulk import Row, TimedRow
 
 LOAD_W = 10.0
 """The power under load; only its record's time changes."""
+CHILDREN = 4
+"""How many sensors a group has, and how many groups a group of the next level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,21 @@ def readings(sensors: int, times: range) -> Iterator[Reading]:
         for number in range(sensors):
             watts = (number * 7 + turn * 13) % 101 / 4
             yield Reading(f"s_{number}", timestamp, watts)
+
+
+def parents(sensors: int) -> Mapping[str, str]:
+    """Return the group of each sensor and of each group but the last, which has all sensors."""
+    found: dict[str, str] = {}
+    level, members = 0, [f"s_{number}" for number in range(sensors)]
+    while not level or len(members) > 1:
+        level += 1
+        groups = [f"g_{level}_{number // CHILDREN}" for number in range(len(members))]
+        found |= zip(members, groups, strict=True)
+        members = list(dict.fromkeys(groups))
+    return found
+
+
+def registry(sensors: int, timestamp: int) -> Iterator[TimedRow]:
+    """Yield the records of the topic `configuration`, with a timestamp in ms."""
+    for member, group in parents(sensors).items():
+        yield member.encode(), json.dumps({"parents": [group]}).encode(), timestamp

@@ -9,11 +9,12 @@ import pytest
 
 from benchmarks.records import WrongOutputError
 from benchmarks.theodolite.catalog import MODULES, USE_CASES, UseCase
+from benchmarks.theodolite.jobs import CONFIGURATION
 from benchmarks.theodolite.lag import trend, unread
 from benchmarks.theodolite.model import require_equal
 from benchmarks.theodolite.runs import Trial
 from benchmarks.theodolite.search import highest
-from benchmarks.theodolite.sensors import Load, Reading
+from benchmarks.theodolite.sensors import Load, Reading, parents, registry
 from kafka_pipeline.streams.record import Record
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.small_config import SMALL_CONFIG
@@ -21,23 +22,32 @@ from tests.small_config import SMALL_CONFIG
 ROOT = Path(__file__).parents[3]
 
 
+SENSORS = 7
+"""So many that groups have groups."""
+
+
 def outputs(use_case: UseCase, given: list[Reading], folder: Path) -> list[bytes]:
-    """Return the values of the sink for these readings."""
+    """Return the values of the sink for these readings of all sensors."""
     config, pipeline = folder / "config.yaml", folder / "pipeline.yaml"
     config.write_text(f'{SMALL_CONFIG}modules: [{", ".join(MODULES)}]\npython_path: ["{ROOT}"]\n')
     pipeline.write_text(use_case.pipeline)
     with TopologyTestDriver.of_pipeline(config, pipeline) as driver:
-        driver.create_input_topic("in").pipe_batch(Record(*each.row) for each in given)
+        if CONFIGURATION in use_case.topics:
+            rows = registry(SENSORS, given[0].timestamp)
+            driver.create_input_topic(CONFIGURATION).pipe_batch(Record(*row) for row in rows)
+        source = driver.create_input_topic("in")
+        source.pipe_batch(Record(*each.row) for each in given)
+        source.pipe_batch(Record(*each.row) for each in use_case.closing_readings(SENSORS))
         return [record.value for record in driver.create_output_topic("out").read_records()]
 
 
 @pytest.mark.parametrize("use_case", USE_CASES.values(), ids=USE_CASES.keys())
 def test_use_case_has_the_results_of_the_model(use_case: UseCase, tmp_path: Path) -> None:
-    given = use_case.readings(sensors=3)
+    given = use_case.readings(SENSORS)
     found = outputs(use_case, given, tmp_path)
     use_case.require_right(given, found)
     with pytest.raises(WrongOutputError):
-        use_case.require_right(given, found[:-1])
+        use_case.require_right(given, found[: len(found) // 2])
 
 
 def test_load_has_a_record_of_each_sensor_in_turn() -> None:
@@ -47,6 +57,20 @@ def test_load_has_a_record_of_each_sensor_in_turn() -> None:
     for key, value in records:
         found = json.loads(value or b"")
         assert (found["identifier"].encode(), found["valueInW"]) == (key, 10.0)
+
+
+def test_groups_have_four_members_up_to_one_that_has_all() -> None:
+    found = parents(17)
+    assert [found[f"s_{number}"] for number in (0, 3, 4, 16)] == [
+        "g_1_0",
+        "g_1_0",
+        "g_1_1",
+        "g_1_4",
+    ]
+    assert [found[f"g_1_{number}"] for number in (0, 3, 4)] == ["g_2_0", "g_2_0", "g_2_1"]
+    assert [found["g_2_0"], found["g_2_1"]] == ["g_3_0", "g_3_0"]
+    assert "g_3_0" not in found
+    assert parents(1) == {"s_0": "g_1_0"}
 
 
 def test_rows_that_differ_are_shown() -> None:
