@@ -6,15 +6,17 @@ import json
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.records import WrongOutputError
 from benchmarks.theodolite.jobs import DAY_MS, DAYS, FIVE_SECONDS_MS, MINUTE_MS, hour_of_day
 from benchmarks.theodolite.sensors import Reading, parents
 
-Rows = Mapping[Hashable, tuple[float, ...]]
-"""Numbers by what they are of: a line, or a sensor and a window."""
+Key = tuple[Any, ...]
+"""What numbers are of: a line, or a sensor and a window."""
+Rows = Mapping[Key, tuple[float, ...]]
+"""The numbers of each key."""
 
 STATISTICS = ("count", "sum", "min", "max", "mean", "variance")
 
@@ -28,7 +30,7 @@ def lines(readings: Iterable[Reading]) -> Rows:
 
 def minutes(readings: Iterable[Reading]) -> Rows:
     """Return the statistics of each sensor and minute, for UC2."""
-    groups: defaultdict[Hashable, list[float]] = defaultdict(list)
+    groups: defaultdict[Key, list[float]] = defaultdict(list)
     for each in readings:
         groups[each.sensor, each.timestamp // MINUTE_MS * MINUTE_MS].append(each.watts)
     return _statistics(groups)
@@ -36,7 +38,7 @@ def minutes(readings: Iterable[Reading]) -> Rows:
 
 def hours_of_day(readings: Iterable[Reading]) -> Rows:
     """Return the statistics of each sensor, hour of the day and window of days, for UC3."""
-    groups: defaultdict[Hashable, list[float]] = defaultdict(list)
+    groups: defaultdict[Key, list[float]] = defaultdict(list)
     for each in readings:
         newest = each.timestamp // DAY_MS * DAY_MS
         hour = hour_of_day(each.timestamp)
@@ -52,7 +54,7 @@ def sums(readings: Sequence[Reading]) -> Rows:
     """
     values = {each.sensor: each.watts for each in readings}
     start = min(each.timestamp for each in readings) // FIVE_SECONDS_MS * FIVE_SECONDS_MS
-    found: dict[Hashable, tuple[float, ...]] = {}
+    found: dict[Key, tuple[float, ...]] = {}
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for member, group in parents(len(values)).items():
         groups[group].append(member)
@@ -67,9 +69,7 @@ def read_lines(values: Iterable[bytes]) -> Rows:
     return _counted(value.decode() for value in values)
 
 
-def last_of_each(
-    names: Sequence[str], numbers: Sequence[str], values: Iterable[bytes]
-) -> dict[tuple[Any, ...], tuple[float, ...]]:
+def last_of_each(names: Sequence[str], numbers: Sequence[str], values: Iterable[bytes]) -> Rows:
     """Return the last numbers of each row; the fields `names` say what the row is of."""
     found = {}
     for value in values:
@@ -108,10 +108,10 @@ def require_equal(expected: Rows, found: Rows) -> None:
 
 
 def _counted(texts: Iterable[str]) -> Rows:
-    return {text: (count,) for text, count in Counter(texts).items()}
+    return {(text,): (count,) for text, count in Counter(texts).items()}
 
 
-def _statistics(groups: Mapping[Hashable, Sequence[float]]) -> Rows:
+def _statistics(groups: Mapping[Key, Sequence[float]]) -> Rows:
     return {
         key: (
             len(watts),

@@ -75,11 +75,11 @@ def test_groups_have_four_members_up_to_one_that_has_all() -> None:
 
 def test_rows_that_differ_are_shown() -> None:
     with pytest.raises(WrongOutputError) as caught:
-        require_equal({"a": (1,), "b": (2,)}, {"b": (3,), "c": (4,)})
+        require_equal({("a",): (1,), ("b",): (2,)}, {("b",): (3,), ("c",): (4,)})
     assert str(caught.value) == (
-        "1 rows are missing, such as a: (1,) expected, None found; "
-        "1 rows are too many, such as c: None expected, (4,) found; "
-        "1 rows are wrong, such as b: (2,) expected, (3,) found"
+        "1 rows are missing, such as ('a',): (1,) expected, None found; "
+        "1 rows are too many, such as ('c',): None expected, (4,) found; "
+        "1 rows are wrong, such as ('b',): (2,) expected, (3,) found"
     )
 
 
