@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_pipeline import serdes
+from kafka_pipeline.admin.describe import mermaid
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.pipelines.event_time import event_times
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
@@ -114,6 +115,14 @@ def test_feedback_travels_to_the_tasks() -> None:
     read = ProcessorReplica.from_json(unit.to_json(), unit.parameters())
     assert (read, read.fingerprint) == (unit, unit.fingerprint)
     assert group_of(read, UserCode.of(CONFIG)).feedback_topics == ("loop",)
+
+
+def test_a_cycle_is_drawn_by_its_topic() -> None:
+    drawn = mermaid(load(CIRCLE % "true", JOB)).splitlines()
+    (topic,) = [line.split("(")[0].strip() for line in drawn if '"loop"' in line]
+    arcs = [line.strip() for line in drawn if "-->" in line]
+    assert f"{topic} --> p0" in arcs
+    assert f"p1 --> {topic}" in arcs
 
 
 def test_the_test_driver_brings_records_back() -> None:
