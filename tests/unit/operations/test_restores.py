@@ -373,7 +373,7 @@ def test_fork_needs_a_job_that_is_new_and_other_sinks(
 
 
 def test_fork_needs_another_topic_by_which_records_come_back(
-    config: Config, tmp_path: Path
+    config: Config, tmp_path: Path, job: Job
 ) -> None:
     folder = saved(config, tmp_path, CYCLE)
     target = pipeline(
@@ -381,8 +381,10 @@ def test_fork_needs_another_topic_by_which_records_come_back(
         tmp_path,
         CYCLE.replace("sink]", "other]").replace("loop}\nproc", "loop, other: elsewhere}\nproc"),
     )
+    admin = FakeAdmin()
+    admin.counts["loop"] = 2
     with pytest.raises(ConfigError, match=r"^loop would get the results of both jobs"):
-        planned(config, folder, target).require_other_sinks()
+        planned(config, folder, target, admin).require_other_sinks()
 
 
 RENAMED = """
