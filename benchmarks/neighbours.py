@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.steady_writer import steady_writer
+from benchmarks.steady_writer import stamped, steady_writer
 from kafka_pipeline.admin.broker.local_cluster import LocalCluster
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.data import PartitionReader
@@ -94,7 +94,7 @@ def measure(job: Engine, case: Case, warm_up_s: float, seconds: float) -> tuple[
     reader = PartitionReader(job.config, "neighbours")
     reader.assign({(sink, number): 0 for number in range(case.partitions)})
     latencies_ms: list[float] = []
-    with steady_writer(job.config.bootstrap_servers, source, 0, case.rate, stamped=True) as writer:
+    with steady_writer(job.config.bootstrap_servers, source, 0, case.rate, stamped) as writer:
         warm_s = time.monotonic() + warm_up_s
         while time.monotonic() < warm_s + seconds:
             batches = reader.fetch(10_000, _WAIT_S).batches

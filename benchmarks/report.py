@@ -42,6 +42,13 @@ _MEMORY = Column("peak_mb", "peak MB")
 
 COLUMNS = {
     "throughput": (Column("records_per_s", "records/s"), _CPU, _BROKER, _MEMORY),
+    "capacity": (
+        Column("records_per_s", "records/s sustained"),
+        Column("records_per_s_per_core", "records/s per core"),
+        _CPU,
+        _BROKER,
+        _MEMORY,
+    ),
     "latency": (
         Column("p99_ms", "p99 ms", 1),
         Column("p50_ms", "p50 ms", 1),

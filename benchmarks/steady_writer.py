@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +13,25 @@ from confluent_kafka import Producer
 
 from benchmarks.records import KEYS, STRIDE
 from kafka_pipeline.common.errors import PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.bulk import Row
 
 _TICK_S = 0.001
 _END_TIMEOUT_S = 60
+_FULL_QUEUE_S = 0.01
+
+
+def numbered(number: int) -> Row:
+    """Return record `number`, whose value is the number."""
+    return _key(number), b"%016d" % number
+
+
+def stamped(number: int) -> Row:
+    """Return record `number`, whose value is the time of the call, in µs since 1970."""
+    return _key(number), b"%016d" % (time.time_ns() // 1000)
+
+
+def _key(number: int) -> bytes:
+    return b"%d" % (number * STRIDE % KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +58,26 @@ class SteadyWriter:
 
 @contextmanager
 def steady_writer(
-    servers: str, topic: str, first: int, rate: int, *, stamped: bool
+    servers: str,
+    topic: str,
+    first: int,
+    rate: int,
+    record: Callable[[int], Row],
+    *,
+    linger_ms: int = 0,
 ) -> Iterator[SteadyWriter]:
     """Write `rate` records a second, starting with number `first`, until stopped.
 
-    The values are the numbers, or, if `stamped`, microseconds since 1970 at the time of the call.
+    `record`, which must be picklable, makes each one from its number. A writer that cannot keep the
+    rate falls behind.
     """
     # Do not fork: this process has Kafka clients, whose threads and locks would not survive it.
     context = multiprocessing.get_context("spawn")
     written, is_over = context.Value("q", first), context.Event()
     process = context.Process(
-        target=_write, args=(servers, topic, first, rate, stamped, written, is_over), daemon=True
+        target=_write,
+        args=(servers, topic, first, rate, record, linger_ms, written, is_over),
+        daemon=True,
     )
     process.start()
     try:
@@ -64,12 +89,19 @@ def steady_writer(
 
 
 def _write(
-    servers: str, topic: str, first: int, rate: int, stamped: bool, written: Any, is_over: Any
+    servers: str,
+    topic: str,
+    first: int,
+    rate: int,
+    record: Callable[[int], Row],
+    linger_ms: int,
+    written: Any,
+    is_over: Any,
 ) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
-            "linger.ms": 0,
+            "linger.ms": linger_ms,
             "enable.idempotence": True,
             "partitioner": "murmur2_random",
         }
@@ -78,12 +110,17 @@ def _write(
     number = first
     while not is_over.is_set():
         due = first + int((time.perf_counter() - started_s) * rate)
-        while number < due:
-            value = time.time_ns() // 1000 if stamped else number
-            producer.produce(topic, b"%016d" % value, b"%d" % (number * STRIDE % KEYS))
+        while number < due and not is_over.is_set():
+            key, value = record(number)
+            try:
+                producer.produce(topic, value, key)
+            except BufferError:
+                producer.poll(_FULL_QUEUE_S)
+                continue
             number += 1
         written.value = number
         producer.poll(0)
         time.sleep(_TICK_S)
+    written.value = number
     if producer.flush(_END_TIMEOUT_S):
         raise UnavailableError("the broker has not taken all records")

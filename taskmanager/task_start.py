@@ -26,7 +26,7 @@ from kafka_pipeline.streams.engine.runtime import UserCall
 from kafka_pipeline.streams.engine.task_environment import TaskEnvironment
 from kafka_pipeline.streams.engine.user_errors import reason
 from kafka_pipeline.streams.errors import StreamsError, SupplierError
-from kafka_pipeline.streams.event_time.input_time import InputTime, Origins
+from kafka_pipeline.streams.event_time.input_time import FEEDBACK, InputTime, Origins
 from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
@@ -254,8 +254,11 @@ class ProcessorStart(TaskStart):
         spec = self._replica.event_time
         if spec is None:
             return None
+        feedback = group.feedback_topics
         writers = {
-            (topic, number): sum(writer.tasks for writer in spec.writers.get(topic, ()))
+            (topic, number): FEEDBACK
+            if topic in feedback
+            else sum(writer.tasks for writer in spec.writers.get(topic, ()))
             for topic, number in positions
         }
         known = {

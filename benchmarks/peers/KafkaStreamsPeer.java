@@ -44,7 +44,8 @@ import org.apache.kafka.streams.state.WindowStore;
  *
  * <p>Arguments: job, bootstrap servers, application id, source, sink, state folder, threads. The
  * jobs are forward, count (without caching), cached-count, processor, and those of dsl_jobs.py,
- * all without caching, and the queries of NexmarkQueries.java. It ends on SIGTERM, and with exit code 1 if Kafka Streams gives up.
+ * all without caching, the queries of NexmarkQueries.java, and the use cases of TheodoliteJobs.java.
+ * It ends on SIGTERM, and with exit code 1 if Kafka Streams gives up.
  */
 public final class KafkaStreamsPeer {
   private static final String COUNTS = "Counts";
@@ -107,6 +108,7 @@ public final class KafkaStreamsPeer {
       case "cogroup" -> cogroup(source, sink);
       case "table-table" -> tableTable(source, sink);
       case "table-sum" -> tableSum(source, sink);
+      case "uc1", "uc2", "uc3", "uc4" -> TheodoliteJobs.topology(job, source, sink);
       default -> NexmarkQueries.topology(job, source, sink);
     };
   }

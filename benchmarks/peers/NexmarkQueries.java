@@ -1,10 +1,6 @@
-import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
-import java.io.IOException;
 import java.math.BigDecimal;
-import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
@@ -21,14 +17,11 @@ import org.apache.kafka.streams.kstream.Produced;
  */
 final class NexmarkQueries {
   private static final BigDecimal EUROS = new BigDecimal("0.908");
-  private static final ObjectMapper JSON = new ObjectMapper();
-  private static final Serde<JsonNode> VALUES =
-      Serdes.serdeFrom((topic, value) -> write(value), (topic, bytes) -> read(bytes));
 
   static Topology topology(String query, String source, String sink) {
     StreamsBuilder builder = new StreamsBuilder();
     KStream<String, JsonNode> bids =
-        builder.stream(source, Consumed.with(Serdes.String(), VALUES));
+        builder.stream(source, Consumed.with(Serdes.String(), JsonValues.SERDE));
     KStream<String, JsonNode> results =
         switch (query) {
           case "q0" ->
@@ -39,12 +32,12 @@ final class NexmarkQueries {
                   .mapValues(bid -> only(bid, "auction", "price"));
           default -> throw new IllegalArgumentException("no such query: " + query);
         };
-    results.to(sink, Produced.with(Serdes.String(), VALUES));
+    results.to(sink, Produced.with(Serdes.String(), JsonValues.SERDE));
     return builder.build();
   }
 
   private static JsonNode only(JsonNode bid, String... names) {
-    ObjectNode result = JSON.createObjectNode();
+    ObjectNode result = JsonValues.MAPPER.createObjectNode();
     for (String name : names) {
       result.set(name, bid.get(name));
     }
@@ -54,22 +47,6 @@ final class NexmarkQueries {
   private static JsonNode inEuros(JsonNode bid) {
     ObjectNode result = (ObjectNode) only(bid, "auction", "bidder", "price", "dateTime", "extra");
     return result.put("price", EUROS.multiply(bid.get("price").decimalValue()));
-  }
-
-  private static byte[] write(JsonNode value) {
-    try {
-      return value == null ? null : JSON.writeValueAsBytes(value);
-    } catch (JsonProcessingException error) {
-      throw new IllegalArgumentException(error);
-    }
-  }
-
-  private static JsonNode read(byte[] bytes) {
-    try {
-      return bytes == null ? null : JSON.readTree(bytes);
-    } catch (IOException error) {
-      throw new IllegalArgumentException(error);
-    }
   }
 
   private NexmarkQueries() {}

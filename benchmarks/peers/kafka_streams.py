@@ -8,7 +8,8 @@ from benchmarks.contender import Job, Running, launch
 from benchmarks.peers.streams_java import VERSION, build_program
 
 _SOURCES = [
-    Path(__file__).with_name(f"{name}.java") for name in ("KafkaStreamsPeer", "NexmarkQueries")
+    Path(__file__).with_name(f"{name}.java")
+    for name in ("KafkaStreamsPeer", "NexmarkQueries", "TheodoliteJobs", "JsonValues")
 ]
 
 

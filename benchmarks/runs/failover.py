@@ -15,7 +15,7 @@ from benchmarks.contender import Contender
 from benchmarks.records import EachOnce, counted, rows
 from benchmarks.resources import PeakMemory
 from benchmarks.runs.latency import PROBES
-from benchmarks.steady_writer import steady_writer
+from benchmarks.steady_writer import numbered, steady_writer
 
 RATE = 1_000
 _SETTLE_S = 20.0
@@ -37,7 +37,7 @@ def measure(bench: Bench, contender: Contender) -> dict[str, float]:
         with (
             PeakMemory(running.sessions) as memory,
             run.sink(check) as sink,
-            steady_writer(run.job.servers, run.job.source, PROBES, RATE, stamped=False) as writer,
+            steady_writer(run.job.servers, run.job.source, PROBES, RATE, numbered) as writer,
         ):
             sink.read_until(lambda: check.found > PROBES)
             settled_s = time.monotonic() + _SETTLE_S

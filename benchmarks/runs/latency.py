@@ -17,7 +17,7 @@ from benchmarks.bench import Bench, Outputs
 from benchmarks.contender import Contender
 from benchmarks.records import EachOnceByKey, EachOnceInAnyOrder, rows
 from benchmarks.resources import PeakMemory, cpu_s
-from benchmarks.steady_writer import steady_writer
+from benchmarks.steady_writer import stamped, steady_writer
 
 PROBES = 100
 """Records that come first, enough for all partitions; their outputs show that the engine runs."""
@@ -40,9 +40,7 @@ def measure(
         sessions = run.start().sessions
         with run.sink(check) as sink:
             sink.read_until(lambda: check.found == PROBES)
-            with steady_writer(
-                run.job.servers, run.job.source, PROBES, rate, stamped=True
-            ) as writer:
+            with steady_writer(run.job.servers, run.job.source, PROBES, rate, stamped) as writer:
                 warm_s = time.monotonic() + warm_up_s
                 sink.read_until(lambda: time.monotonic() >= warm_s)
                 before = check.found

@@ -19,9 +19,10 @@ _BY_TIME = ("times", "join_times", "numbered_times")
 class Writer(Strict, frozen=True, kw_only=True):
     """A processor whose tasks write a topic: task i reads partition i of each of its `inputs`.
 
-    `inputs` maps topics to their numbers of partitions. `internal` maps those that the job itself
-    writes to the processors that read their records from sources, sorted. Records of the topics in
-    `feedback` may depend on records of the reader for whom this is made: it must not wait for them.
+    `inputs` maps topics to their numbers of partitions, without those of feedback sources.
+    `internal` maps those that the job itself writes to the processors that read their records from
+    sources, sorted. Records of the topics in `feedback` may depend on records of the reader for
+    whom this is made: it must not wait for them.
     """
 
     processor: Name
@@ -147,9 +148,13 @@ class _Flow:
             )
 
     def _inputs(self, writer: PipelineProcessor, asker: PipelineProcessor) -> Iterator[str]:
-        """Yield the topics that a writer's progress depends on, as seen by its reader `asker`."""
+        """Yield the topics that a writer's progress depends on, as seen by its reader `asker`.
+
+        Feedback topics are left out: event time would wait for itself.
+        """
+        feedback = self._pipeline.feedback_topics(writer)
         for topic in self._pipeline.in_topics(writer):
-            if not self._is_answer(topic, writer, asker):
+            if topic not in feedback and not self._is_answer(topic, writer, asker):
                 yield topic
 
     def _origins(self, processor: PipelineProcessor, topic: str) -> frozenset[str]:

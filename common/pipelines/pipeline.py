@@ -56,6 +56,14 @@ class Pipeline:
             for name in processor.to
         )
 
+    def feedback_topics(self, processor: PipelineProcessor) -> frozenset[str]:
+        """Return the topics that a processor reads by which its own records may come back."""
+        topics = zip(processor.from_, self.in_topics(processor), strict=True)
+        sources = processor.sources
+        return frozenset(
+            topic for name, topic in topics if name in sources and sources[name].feedback
+        )
+
     def read_topics(self, processor: PipelineProcessor) -> tuple[str, ...]:
         """Return all topics that the tasks of a processor read, and those of its global stores."""
         return (*self.in_topics(processor), *processor.global_stores.values())

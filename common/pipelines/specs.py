@@ -54,12 +54,16 @@ class FieldTime(Strict, frozen=True, kw_only=True):
 
 
 class SourceSpec(Strict, frozen=True, kw_only=True):
-    """How to read a source; a serde of `None` means the processor's."""
+    """How to read a source; a serde of `None` means the processor's.
+
+    `feedback` says that the records of the job's own processors come back by it.
+    """
 
     key: str | None = None
     value: str | None = None
     timestamp: Literal["wall_clock"] | FieldTime | None = None
     auto_offset_reset: OffsetReset = "earliest"
+    feedback: bool = False
 
 
 class Serdes(Strict, frozen=True, kw_only=True):

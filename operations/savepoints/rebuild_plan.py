@@ -64,6 +64,10 @@ class RebuildPlan:
             raise ConfigError(
                 f"--rebuild: {id_} has a global store: what that had in the past is not known"
             )
+        if self._after.feedback_topics(processor):
+            raise ConfigError(
+                f"--rebuild: {id_} reads feedback, and when that came back cannot be computed again"
+            )
         if needs_time and len(inputs) > 1:
             self._require_time_of_inputs(processor)
         for topic in self.readers[id_]:

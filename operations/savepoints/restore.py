@@ -334,6 +334,12 @@ def saved_pipeline(admin: Admin, folder: Path, manifest: Manifest) -> Proposal:
 
 
 def _sinks(pipeline: Pipeline) -> set[str]:
-    read = {topic for each in pipeline.processors for topic in pipeline.in_topics(each)}
+    """Return the topics that hold results, and those by which records come back."""
     written = {topic for each in pipeline.processors for topic in pipeline.out_topics(each)}
-    return written - read - pipeline.arcs.keys()
+    passed_on = {
+        topic
+        for each in pipeline.processors
+        for topic in pipeline.in_topics(each)
+        if topic not in pipeline.feedback_topics(each)
+    }
+    return written - passed_on - pipeline.arcs.keys()

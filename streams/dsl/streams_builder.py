@@ -100,6 +100,7 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: None = None,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Stream[K, V]: ...
     @overload
     def stream(
@@ -111,6 +112,7 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: None = None,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Stream[K2, V]: ...
     @overload
     def stream(
@@ -122,6 +124,7 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: Serde[V2],
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Stream[K, V2]: ...
     @overload
     def stream(
@@ -133,6 +136,7 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: Serde[V2],
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Stream[K2, V2]: ...
     def stream(
         self,
@@ -143,15 +147,19 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: Serde[Any] | None = None,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Stream:
         """Read topics: one name, several names, or a pattern that must match a whole topic name.
 
         Without a `name`, the source is called after its first topic. If nothing is committed yet,
         `auto_offset_reset` says whether to begin with the oldest record ("earliest") or only with
         new ones ("latest"). A topic that is read twice, in the same way, is read once.
+
+        With `feedback`, what is made of the records may come back by a `to` with the same topic.
+        Event time does not wait for them; they are late by their own timestamps.
         """
         step = self._source(
-            topics, name, key_serde, value_serde, timestamp_extractor, auto_offset_reset
+            topics, name, key_serde, value_serde, timestamp_extractor, auto_offset_reset, feedback
         )
         return Stream(self._graph, step)
 
@@ -333,10 +341,14 @@ class StreamsBuilder(Generic[K, V]):
         value_serde: Serde[Any] | None,
         timestamp_extractor: TimestampExtractor | ExtractorFunction,
         auto_offset_reset: OffsetReset,
+        feedback: bool = False,
     ) -> Step:
         """Return the step that reads topics: the one that reads them already, or a new one."""
         names = _topics(topics)
-        settings = (names, key_serde, value_serde, timestamp_extractor, auto_offset_reset)
+        settings = (
+            *(names, key_serde, value_serde),
+            *(timestamp_extractor, auto_offset_reset, feedback),
+        )
         for step, given in self._sources:
             if given == settings and not self._graph.is_built:
                 return step
@@ -349,7 +361,7 @@ class StreamsBuilder(Generic[K, V]):
                     )
         if name is None and isinstance(names, re.Pattern):
             raise TopologyError(f'the stream of {topics!r} needs a name: give stream(…, name="…")')
-        operation = ReadTopics(names, timestamp_extractor, auto_offset_reset)
+        operation = ReadTopics(names, timestamp_extractor, auto_offset_reset, feedback)
         step = self._graph.add(
             operation,
             [],

@@ -25,6 +25,7 @@ class ReadTopics(Operation):
     topics: tuple[str, ...] | re.Pattern[str]
     timestamp_extractor: TimestampExtractor | ExtractorFunction
     auto_offset_reset: OffsetReset
+    feedback: bool
 
     def compile(self, step: Step, compiler: Compiling) -> None:
         """Add a source, unless nothing comes of it."""
@@ -37,6 +38,7 @@ class ReadTopics(Operation):
             value_serde=step.value_serde,
             timestamp_extractor=self.timestamp_extractor,
             auto_offset_reset=self.auto_offset_reset,
+            feedback=self.feedback,
         )
         compiler.produces(step, step.name)
 

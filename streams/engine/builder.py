@@ -66,11 +66,13 @@ class TopologyBuilder:
         value_serde: Serde[Any] = serdes.bytes,
         timestamp_extractor: TimestampExtractor | ExtractorFunction = record_timestamp,
         auto_offset_reset: OffsetReset = "earliest",
+        feedback: bool = False,
     ) -> Self:
         """Read topics: one name, several names, or a pattern that must match a whole topic name.
 
         A topic has only one source. If nothing is committed yet, `auto_offset_reset` says whether
-        to begin with the oldest record or only with new ones.
+        to begin with the oldest record or only with new ones. With `feedback`, sinks may write the
+        topics too, so that records come back; event time does not wait for them.
         """
         if auto_offset_reset not in _RESETS:
             raise TopologyError(
@@ -82,6 +84,8 @@ class TopologyBuilder:
         if isinstance(topics, re.Pattern) and not isinstance(topics.pattern, str):
             raise TopologyError(f'source "{name}": its pattern is of bytes: make it one of text')
         pattern = topics if isinstance(topics, re.Pattern) else None
+        if feedback and pattern is not None:
+            raise TopologyError(f'source "{name}": feedback needs names of topics, not a pattern')
         names = () if isinstance(topics, re.Pattern) else _names(topics, f'topics of "{name}"')
         for topic in names:
             _require_topic(f'source "{name}"', topic)
@@ -94,6 +98,7 @@ class TopologyBuilder:
                 value_serde,
                 _made(as_extractor, timestamp_extractor, f'source "{name}"'),
                 auto_offset_reset,
+                feedback=feedback,
             )
         )
         return self

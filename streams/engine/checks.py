@@ -135,6 +135,7 @@ def _bad_topics(nodes: Sequence[Node], internal: Sequence[InternalTopic]) -> Ite
     read = [topic for source in sources for topic in source.topics]
     written = {topic for node in nodes if isinstance(node, Sink) for topic in node.topics}
     own = {topic.name for topic in internal}
+    back = {topic for source in sources if source.feedback for topic in source.topics}
     for source in sources:
         if not source.topics and source.pattern is None:
             yield f'source "{source.name}" has no topics'
@@ -145,8 +146,13 @@ def _bad_topics(nodes: Sequence[Node], internal: Sequence[InternalTopic]) -> Ite
         matching = [t for t in read if source.pattern and source.pattern.fullmatch(t)]
         if matching:
             yield f'the pattern of source "{source.name}" matches "{matching[0]}" of another source'
-    for topic in sorted(written.intersection(read) - own):
-        yield f'topic "{topic}" is read and written: add_internal_topic allows that'
+    for topic in sorted(written.intersection(read) - own - back):
+        yield (
+            f'topic "{topic}" is read and written: give its source feedback=True if its records '
+            "are to come back, or add_internal_topic if they only pass"
+        )
+    for topic in sorted(back & own):
+        yield f'topic "{topic}" is internal, so its source must not have feedback=True'
     for source in sources:
         matching = sorted(t for t in written if source.pattern and source.pattern.fullmatch(t))
         if matching:

@@ -107,6 +107,7 @@ class GroupTask:
             is_ordered,
             input_time if group.looks_up else None,
             settings.buffered_records,
+            group.feedback_topics,
         )
         self._accumulator = RecordAccumulator() if settings.accumulates else None
         self._takes_turns = (
@@ -237,7 +238,7 @@ class GroupTask:
         known = self._input_time
         is_source = known is not None and known.writers(partition) == SOURCE
         known_ms = self._time.taken_in(partition)
-        if known is not None and not is_source:
+        if known is not None and known.writers(partition) > 0:
             batch = clocked(batch)
         parts = self._timed(batch)
         for part in parts:

@@ -70,6 +70,11 @@ class NodeGroup:
         return unique(topic for source in self.sources for topic in source.topics)
 
     @property
+    def feedback_topics(self) -> tuple[str, ...]:
+        """The topics that are read by which the group's own records may come back."""
+        return unique(topic for each in self.sources if each.feedback for topic in each.topics)
+
+    @property
     def out_topics(self) -> tuple[str, ...]:
         """The topics that are written, except those that a function chooses."""
         return unique(topic for sink in self.sinks for topic in sink.topics)

@@ -28,7 +28,8 @@ class Source:
     If `one_by_one`, each record goes through all nodes before the next one does, even if all of
     them take batches. `by_key` says that keys decide about partitions: records of other topics that
     are to meet these must be partitioned in the same way. If `meets_at_points`, the order among its
-    records and those of other sources matters only at a `MeetingPoint`.
+    records and those of other sources matters only at a `MeetingPoint`. `feedback` says that what
+    is made of its records may come back by it: event time does not wait for it.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Source:
     one_by_one: bool = False
     by_key: bool = True
     meets_at_points: bool = False
+    feedback: bool = False
 
     parents: tuple[str, ...] = ()
 

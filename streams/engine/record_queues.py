@@ -51,7 +51,7 @@ class InnerInputs(Protocol):
     """What is known of the internal partitions of a task; `InputTime` knows it."""
 
     def writers(self, partition: Partition) -> int:
-        """Return how many tasks of the job write a partition; 0 for that of a source."""
+        """Return how many tasks of the job write a partition; 0 or less if none is waited for."""
 
     def complete_until(self, partition: Partition) -> int:
         """Return the time before which all records of a partition were added."""
@@ -81,6 +81,7 @@ class _Queue:
         "batches",
         "deadline_ms",
         "head_ms",
+        "idle_ms",
         "is_mixed",
         "next_offset",
         "partition",
@@ -89,8 +90,9 @@ class _Queue:
         "times",
     )
 
-    def __init__(self, partition: Partition, *, is_mixed: bool) -> None:
+    def __init__(self, partition: Partition, idle_ms: int, *, is_mixed: bool) -> None:
         self.partition = partition
+        self.idle_ms = idle_ms
         self.is_mixed = is_mixed
         self.clear()
 
@@ -146,7 +148,8 @@ class RecordQueues:
     - `NEVER_WAIT`, -1: do not wait.
     - 0: wait until everything that the broker has of the partition was read.
     - more: once everything was read, wait that much longer for records that may be produced in
-      the meantime. The waits for several partitions run at the same time.
+      the meantime. The waits for several partitions run at the same time. Records of `feedback`
+      topics, which may depend on those that wait, are not waited for in this way.
 
     Of an internal partition, `inner` says more: a record waits until nothing that is as old can
     come of it any more, even if everything was read. If several tasks write it, their records are
@@ -165,6 +168,7 @@ class RecordQueues:
         is_ordered: bool = True,
         inner: InnerInputs | None = None,
         most_waiting: int = _NO_LIMIT,
+        feedback: Collection[str] = (),
     ) -> None:
         """`most_waiting` is how many records of a partition are too many to wait for others."""
         waits = max_task_idle_ms != NEVER_WAIT and len(partitions) > 1
@@ -173,13 +177,13 @@ class RecordQueues:
         self._queues = {
             partition: _Queue(
                 partition,
+                0 if partition[0] in feedback else max_task_idle_ms,
                 is_mixed=self._inner is not None and self._inner.writers(partition) > 1,
             )
             for partition in partitions
         }
         self._in_order = list(self._queues.values())
         self._waits = max_task_idle_ms != NEVER_WAIT and len(self._in_order) > 1
-        self._max_task_idle_ms = max_task_idle_ms
         self._is_ordered = is_ordered
         self._size = 0
         self._ahead: _Queue | None = None
@@ -247,7 +251,7 @@ class RecordQueues:
                 waiting = True
                 continue
             if queue.deadline_ms is None:
-                queue.deadline_ms = now_ms + self._max_task_idle_ms
+                queue.deadline_ms = now_ms + queue.idle_ms
             if now_ms < queue.deadline_ms:
                 waiting = True
             else:
@@ -266,7 +270,7 @@ class RecordQueues:
         queue, _ = self._next()
         for other in self._in_order:
             is_known = other.size and not other.is_mixed
-            if other is queue or is_known or not inner.writers(other.partition):
+            if other is queue or is_known or inner.writers(other.partition) <= 0:
                 continue
             until_ms = inner.complete_until(other.partition)
             if until_ms <= queue.head_ms:

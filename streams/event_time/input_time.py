@@ -14,6 +14,10 @@ Partition = tuple[str, int]
 SOURCE = 0
 """Instead of a number of writers: the topic is not written by tasks of the job."""
 
+FEEDBACK = -1
+"""Instead of a number of writers: the task's own records come back by it. It says nothing about
+event time: it holds nothing back, and expects no records."""
+
 _MOST_MARKS = 50
 _END_OF_TIME = 2**63
 
@@ -65,7 +69,8 @@ class InputTime:
     The task itself knows the progress of a source partition: the largest timestamp processed, idle
     once there was nothing to read for `idle_after_ms`. For a partition of an internal topic, the
     caller supplies the progress of the writers and the offset at which their records end: a `Mark`.
-    It counts once the task has processed the records before that offset.
+    It counts once the task has processed the records before that offset. Those of a feedback topic
+    have their own times, and nobody promises when they come.
 
     Any thread may call `learn`, and read `time_ms`; all else is for one thread at a time.
     """
@@ -97,9 +102,11 @@ class InputTime:
             )
             for partition, count in writers.items()
         }
-        self.is_single = len(writers) == 1
-        """Whether there is one input only."""
-        self.follows_records = not any(writers.values())
+        self._timed = {each: at for each, at in self._inputs.items() if at.writers != FEEDBACK}
+        """The inputs that say something about event time."""
+        self.is_single = len(self._timed) == 1
+        """Whether there is one such input only."""
+        self.follows_records = all(at.writers == SOURCE for at in self._timed.values())
         """Whether each record moves the time of a step on, as in Kafka Streams. They are those of
         sources, which are taken in the order of time."""
         self._time_ms = UNKNOWN
@@ -123,7 +130,7 @@ class InputTime:
         return self._inputs[partition].progress
 
     def writers(self, partition: Partition) -> int:
-        """Return how many tasks of the job write an input; `SOURCE` for that of a source."""
+        """Return how many tasks of the job write an input, `SOURCE`, or `FEEDBACK`."""
         return self._inputs[partition].writers
 
     def read_up_to(self, partition: Partition, offset: int) -> None:
@@ -144,7 +151,7 @@ class InputTime:
         asked = self._inputs[partition]
         if asked.read.is_idle and all(
             _knows_as_much(asked, each)
-            for each in self._inputs.values()
+            for each in self._timed.values()
             if each is not asked and each.origins.all <= asked.origins.foreign
         ):
             return _END_OF_TIME
@@ -163,7 +170,7 @@ class InputTime:
         the largest timestamp of those, and `ends` are the partitions with nothing left to read.
         """
         self._take_news()
-        for partition, each in self._inputs.items():
+        for partition, each in self._timed.items():
             if each.writers == SOURCE:
                 self._update_source(each, now_ms, clock(partition), is_empty=partition in ends)
             elif each.marks:
@@ -174,7 +181,7 @@ class InputTime:
         if not self.follows_records or self._passes_sources_on:
             found = combined(
                 PartProgress(each.progress, each.origins.all, has_all=each.writers != SOURCE)
-                for each in self._inputs.values()
+                for each in self._timed.values()
             )
             self._time_ms = max(self._time_ms, found.time_ms)
         return self._time_ms

@@ -12,6 +12,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
@@ -67,6 +68,7 @@ def load_pipeline(
         _renames(made.values()),
     )
     check_topics(file, pipeline, [*made.values()], problems)
+    check_feedback(pipeline, [*made.values()], problems)
     for entry, processor in made.values():
         try:
             check_given_counts(pipeline, processor)

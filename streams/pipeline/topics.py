@@ -32,7 +32,7 @@ def check_topics(
 ) -> None:
     """Report names that are too long, that Kafka cannot tell apart, or that are taken.
 
-    Also reports processors that have one topic as two inputs, or as input and output.
+    Also reports processors that have one topic as two inputs.
     """
     names = pipeline.names
     first: dict[str, _Use] = {}
@@ -114,7 +114,7 @@ def _named_by_processors(pipeline: Pipeline, made: Sequence[Made]) -> Iterator[_
 def _check_inputs(
     processor: PipelineProcessor, entry: Entry, pipeline: Pipeline, problems: Problems
 ) -> None:
-    places = {target.id: target.at for target in (*entry.sources, *entry.targets)}
+    places = {target.id: target.at for target in entry.sources}
     read: dict[str, str] = {}
     for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
         earlier = read.setdefault(topic, name)
@@ -123,15 +123,6 @@ def _check_inputs(
                 places.get(name, entry.at),
                 f'"{processor.id}" reads the topic "{topic}" twice, as "{earlier}" and as '
                 f'"{name}": name one of them',
-            )
-    for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
-        place = places.get(name, entry.at)
-        # A step may join a stream with what it becomes after a repartition.
-        is_own = name in processor.internal_topics
-        if topic in read and not is_own and not problems.found_at(place):
-            problems.add(
-                place,
-                f'"{processor.id}" sends to the topic "{topic}", which it reads itself',
             )
 
 

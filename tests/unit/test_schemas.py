@@ -168,6 +168,7 @@ SOURCE = {
     "value": "json",
     "timestamp": {"field": "time", "unit": "s", "on_invalid": "skip"},
     "auto_offset_reset": "latest",
+    "feedback": True,
 }
 SOURCES: Mapping[str, Any] = {
     "sources": {"plain": "clicks", "whole": SOURCE, "now": {**SOURCE, "timestamp": "wall_clock"}},

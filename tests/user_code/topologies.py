@@ -10,6 +10,7 @@ from kafka_pipeline import (
     TopologyBuilder,
     serdes,
     stores,
+    windows,
 )
 from kafka_pipeline.streams.engine.topology import Topology
 from kafka_pipeline.streams.errors import StreamsError
@@ -133,3 +134,27 @@ def by_value(lines: str, counts: str) -> Topology:
     counted = lines_read.group_by(lambda key, value: value, name="ByValue").count(name="Counted")
     counted.to_stream().map_values(lambda count: b"%d" % count, value_serde=serdes.bytes).to(counts)
     return builder.build()
+
+
+def circle(lines: str, back: str, out: str, feedback: bool = True) -> StreamsBuilder:
+    """Return counts of values per minute; what was counted comes back once, as another value."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    read = builder.stream(lines, name="Lines")
+    again = builder.stream(back, name="Again", feedback=feedback)
+    by_value = read.merge(again).group_by(lambda key, value: value, name="ByValue")
+    counts = by_value.windowed_by(windows.tumbling(60_000, grace_ms=0)).count(name="Counts")
+    results = counts.to_stream().map(lambda windowed, count: (windowed.key, str(count)))
+    results.to(out)
+    first = results.filter(lambda value, count: not value.startswith("again "))
+    first.map_values(lambda count: f"again {count}").to(back)
+    return builder
+
+
+def counter_of_itself(lines: str, back: str, out: str) -> StreamsBuilder:
+    """Return one node group whose records come back once."""
+    builder = StreamsBuilder(key_serde=serdes.string, value_serde=serdes.string)
+    lines_read = builder.stream(lines, name="Lines")
+    read = lines_read.merge(builder.stream(back, name="Again", feedback=True))
+    read.to(out)
+    read.filter_not(lambda key, value: value == "again").map_values(lambda _: "again").to(back)
+    return builder

@@ -332,6 +332,7 @@ class Kind(Generic[S]):
                 value_serde=serdes.by_name(source.value or of_unit.value),
                 timestamp_extractor=extractor_of(source),
                 auto_offset_reset=source.auto_offset_reset,
+                feedback=source.feedback,
             )
             if from_ not in tables:
                 sources.append(f"{from_} of {unit.name}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, get_args
 
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Choice, Free, Section, Text
+from kafka_pipeline.common.config.keys import Choice, Flag, Free, Section, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.pipelines.specs import (
@@ -71,7 +71,12 @@ _RESET: Choice[OffsetReset] = Choice(
     choices=get_args(OffsetReset),
     default="earliest",
 )
-SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET)
+_FEEDBACK = Flag(
+    name="feedback",
+    doc="whether what is made of its records comes back by it: the job writes the topic too",
+    default=False,
+)
+SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK)
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
@@ -83,6 +88,7 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         value=fields.choice(_VALUE) if fields.get(_VALUE.name) is not None else None,
         timestamp=_read_time(fields, problems),
         auto_offset_reset=fields.choice(_RESET),
+        feedback=fields.boolean(_FEEDBACK),
     )
     is_wrong = isinstance(given, Map) and spec.value not in (None, *serdes.JSON_NAMES)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):

@@ -16,7 +16,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, Meeting, PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import PatternSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import PatternSpec, SourceSpec, TopologySpec
 from kafka_pipeline.streams.dsl.streams_builder import StreamsBuilder
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
 from kafka_pipeline.streams.engine.node_group import GlobalStore, NodeGroup, unique
@@ -218,6 +218,12 @@ def _group_processor(
         max_dead_letters_per_minute=entry.max_dead_letters_per_minute,
         topics={topic: topics[topic] for topic in used},
         stores=logged(group.stores),
+        sources={
+            topic: SourceSpec(auto_offset_reset=source.auto_offset_reset, feedback=True)
+            for source in group.sources
+            if source.feedback
+            for topic in source.topics
+        },
     )
 
 

@@ -148,3 +148,23 @@ def test_other_partitions_are_refused(config: Config, tmp_path: Path) -> None:
     found = pipeline(config, tmp_path, CHAIN)
     with pytest.raises(ConfigError, match="in has other partitions than before"):
         RebuildPlan(found, with_counts(found, {"in": 5}), "Counter")
+
+
+def test_what_reads_feedback_cannot_be_rebuilt(config: Config, tmp_path: Path) -> None:
+    text = """
+- {id: W, type: topology, builder: "tests.user_code.topologies:circle",
+   config: {lines: source, back: loop, out: sink}}
+"""
+    found = pipeline(config, tmp_path, text)
+    with pytest.raises(ConfigError, match="read what they write"):
+        RebuildPlan(found, found, "W")
+    text = """
+sources: {back: {topic: loop, feedback: true}}
+sinks: {again: loop}
+processors:
+- {id: A, type: count, from: [source, back], to: [B]}
+- {id: B, type: forward, to: [again, sink]}
+"""
+    found = pipeline(config, tmp_path, text)
+    with pytest.raises(ConfigError, match="--rebuild: A reads feedback"):
+        RebuildPlan(found, found, "A")

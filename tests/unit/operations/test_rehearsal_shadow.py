@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,16 @@ def test_a_sink_whose_name_would_be_too_long_is_refused(tmp_path: Path) -> None:
     text = NEW.replace("more_log", "m" * 240)
     with pytest.raises(ConfigError, match="shorten the sink's name"):
         shadow.shadow_pipeline(loaded(tmp_path, text, SHADOW), LIVE)
+
+
+def test_a_node_group_that_writes_what_it_reads_is_refused(tmp_path: Path) -> None:
+    config = replace(SHADOW, modules=("tests.user_code",))
+    text = """
+- {id: W, type: topology, builder: "tests.user_code.topologies:counter_of_itself",
+   config: {lines: source, back: loop, out: sink}}
+"""
+    with pytest.raises(ConfigError, match="W-Lines reads and writes the topic loop: a rehearsal"):
+        shadow.shadow_pipeline(loaded(tmp_path, text, config), LIVE)
 
 
 class Brokers:

@@ -45,6 +45,13 @@ CHAIN = """
 - {id: Forwarder, type: forward, to: [Counter]}
 - {id: Counter, type: count, to: [sink]}
 """
+CYCLE = """
+sources: {back: {topic: loop, feedback: true}}
+sinks: {again: loop}
+processors:
+- {id: Forwarder, type: forward, from: [source, back], to: [Counter]}
+- {id: Counter, type: count, to: [again, sink]}
+"""
 ID = "id-of-in"
 
 
@@ -94,9 +101,13 @@ def pipeline(config: Config, tmp_path: Path, text: str = CHAIN) -> Pipeline:
 @pytest.fixture
 def folder(config: Config, tmp_path: Path) -> Path:
     """A savepoint: Forwarder at 50 and 60, one record on its way, the counts of 2 tasks."""
+    return saved(config, tmp_path, CHAIN)
+
+
+def saved(config: Config, tmp_path: Path, text: str) -> Path:
     made = tmp_path / "saved"
     made.mkdir()
-    version = PipelineVersion(1, pipeline(config, tmp_path), CHAIN, 1, "me@x")
+    version = PipelineVersion(1, pipeline(config, tmp_path, text), text, 1, "me@x")
     state, arc = "state_topic_Counter_job", "Forwarder_Counter_job"
     manifest = Manifest(
         format=FORMAT,
@@ -135,7 +146,7 @@ def folder(config: Config, tmp_path: Path) -> Path:
             ),
         ),
     )
-    write_manifest(made, manifest, CHAIN)
+    write_manifest(made, manifest, text)
     return made
 
 
@@ -359,6 +370,21 @@ def test_fork_needs_a_job_that_is_new_and_other_sinks(
     job.wishes(Wish(version=1), PipelineVersion(1, target, CHAIN, 1, "me@x"))
     with pytest.raises(ConfigError, match="this job runs version 1 of a pipeline"):
         planned(config, folder, target).require_new_job()
+
+
+def test_fork_needs_another_topic_by_which_records_come_back(
+    config: Config, tmp_path: Path, job: Job
+) -> None:
+    folder = saved(config, tmp_path, CYCLE)
+    target = pipeline(
+        config,
+        tmp_path,
+        CYCLE.replace("sink]", "other]").replace("loop}\nproc", "loop, other: elsewhere}\nproc"),
+    )
+    admin = FakeAdmin()
+    admin.counts["loop"] = 2
+    with pytest.raises(ConfigError, match=r"^loop would get the results of both jobs"):
+        planned(config, folder, target, admin).require_other_sinks()
 
 
 RENAMED = """

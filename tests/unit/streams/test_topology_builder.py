@@ -79,6 +79,10 @@ def all_of(*calls: Callable[[TopologyBuilder], object]) -> Callable[[TopologyBui
     return call
 
 
+ALLOWED = (
+    "give its source feedback=True if its records are to come back, or add_internal_topic if they "
+    "only pass"
+)
 MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     "two sources with one name": (
         lambda b: b.add_source("source", "in-2"),
@@ -183,7 +187,15 @@ MISTAKES: dict[str, tuple[Callable[[TopologyBuilder], object], str]] = {
     ),
     "topic that is read and written": (
         all_of(lambda b: b.add_source("back", "out"), lambda b: b.add_sink("s", "o", "back")),
-        'topic "out" is read and written: add_internal_topic allows that',
+        f'topic "out" is read and written: {ALLOWED}',
+    ),
+    "internal topic with feedback": (
+        all_of(
+            lambda b: b.add_source("back", "out", feedback=True),
+            lambda b: b.add_sink("s", "o", "back"),
+            lambda b: b.add_internal_topic("out"),
+        ),
+        'topic "out" is internal, so its source must not have feedback=True',
     ),
     "internal topic that nobody reads": (
         lambda b: b.add_internal_topic("out"),
@@ -227,7 +239,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         '"lonely" has no parents: name the nodes that forward to it',
         '"sink" has an unknown parent "nobody"',
         'store "store" is for an unknown processor "nothing"',
-        'topic "in" is read and written: add_internal_topic allows that',
+        f'topic "in" is read and written: {ALLOWED}',
     ]
 
 
@@ -377,3 +389,16 @@ def test_suppliers_may_be_classes_and_functions() -> None:
     builder.add_processor("class", Each, "source")
     builder.add_processor("function", make, "source")
     assert len(builder.build().nodes) == 3
+
+
+def test_a_topic_that_is_read_as_feedback_may_be_written() -> None:
+    builder = sound()
+    builder.add_source("back", "out", feedback=True)
+    builder.add_sink("s", "o", "back")
+    (group,) = [each for each in builder.build().groups if each.feedback_topics]
+    assert group.feedback_topics == ("out",)
+
+
+def test_feedback_needs_names_of_topics() -> None:
+    with pytest.raises(TopologyError, match="feedback needs names of topics, not a pattern"):
+        TopologyBuilder().add_source("some", re.compile("o.*"), feedback=True)

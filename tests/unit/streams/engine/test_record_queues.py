@@ -478,3 +478,17 @@ UNKNOWN: Partition = ("unknown", 0)
 def test_partition_that_is_no_input_is_refused(method: Callable[[RecordQueues], object]) -> None:
     with pytest.raises(ValueError, match="unknown-0 is none of the task's inputs"):
         method(queues_of(A, B))
+
+
+def test_feedback_that_was_read_to_its_end_is_not_waited_for() -> None:
+    queues = RecordQueues((A, B), 100, feedback=("b",))
+    queues.add(batch(A, [1]))
+    assert not queues.is_processable(0, NOTHING)
+    assert queues.is_processable(0, {B})
+
+
+def test_a_record_of_a_source_is_waited_for_next_to_feedback() -> None:
+    queues = RecordQueues((A, B), 100, feedback=("b",))
+    queues.add(batch(B, [1]))
+    assert not queues.is_processable(0, {A})
+    assert queues.is_processable(100, {A})

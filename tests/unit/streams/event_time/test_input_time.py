@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafka_pipeline.streams.event_time.input_time import SOURCE, InputTime, Mark, Origins, Partition
+from kafka_pipeline.streams.event_time.input_time import (
+    FEEDBACK,
+    SOURCE,
+    InputTime,
+    Mark,
+    Origins,
+    Partition,
+)
 from kafka_pipeline.streams.event_time.progress import PartProgress, Progress, combined, holding
 
 A, B = ("a", 0), ("b", 0)
@@ -171,3 +178,19 @@ def test_no_record_waits_for_what_depends_on_it() -> None:
         known.read_up_to(each, 10)
     assert known.complete_until(A) > 2**62
     assert update(known, reached={A: 10, B: 10}) == 50
+
+
+def test_feedback_neither_holds_time_back_nor_moves_it() -> None:
+    known = InputTime({A: 4, B: FEEDBACK}, 1000)
+    known.learn({A: mark(10, Progress(50))})
+    assert update(known, reached={A: 10}, clocks={B: 10}) == 50
+    assert update(known, reached={A: 10}, clocks={B: 90}) == 50
+    assert known.known(B) == Progress()
+    assert known.next_idle_ms is None
+
+
+def test_a_source_next_to_feedback_is_as_one_alone() -> None:
+    known = InputTime({A: SOURCE, B: FEEDBACK}, 1000, passes_sources_on=True)
+    assert known.follows_records
+    assert known.is_single
+    assert update(known, clocks={A: 70, B: 10}) == 70

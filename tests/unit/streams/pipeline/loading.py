@@ -22,6 +22,10 @@ CONFIG = Config(
     sink_topic="out",
     modules=("shop", "tests.user_code", "_a"),
 )
+READ_AS_FEEDBACK = (
+    "if its records are to come back, read that topic by a source with `feedback: true`, in a "
+    "topology with feedback=True"
+)
 
 
 def load(text: str, config: Config = CONFIG) -> Pipeline:

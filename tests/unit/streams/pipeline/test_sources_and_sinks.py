@@ -22,7 +22,7 @@ SERDES = (
     '"json", "json_decimals", "string" or "uuid"'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
-KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset"
+KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback"
 
 
 def with_source(source: str) -> str:
@@ -463,8 +463,3 @@ def test_topics_of_the_user_that_collide_are_refused(text: str, problem: str) ->
 )
 def test_a_processor_cannot_have_one_topic_as_two_inputs(from_: str, problem: str) -> None:
     assert problems_in("sources: {a: t, b: t, c: in}\n" + reading(from_)) == [problem]
-
-
-def test_a_processor_cannot_send_to_the_topic_that_it_reads() -> None:
-    text = "sinks: {a: in}\n" + sending("[a]")
-    assert problems_in(text) == ['2:43: "A" sends to the topic "in", which it reads itself']

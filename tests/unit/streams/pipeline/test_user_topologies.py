@@ -18,7 +18,7 @@ from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.errors import TopologyError
 from kafka_pipeline.streams.pipeline.units import group_of
 from kafka_pipeline.testing import TopologyTestDriver
-from tests.unit.streams.pipeline.loading import CONFIG, load, problems_in
+from tests.unit.streams.pipeline.loading import CONFIG, READ_AS_FEEDBACK, load, problems_in
 
 MODULE = "tests.user_code.topologies"
 JOB = replace(CONFIG, job_name="job")
@@ -213,7 +213,7 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         (
             entry("failing", "reason: no luck"),
             f'1:8: "W": {MODULE}:failing fails: LookupError: no luck '
-            "(tests/user_code/topologies.py:95 in failing)",
+            "(tests/user_code/topologies.py:96 in failing)",
         ),
         (entry("silent"), '1:8: "W": StreamsError'),
         (
@@ -280,7 +280,8 @@ def test_the_test_driver_runs_a_group_once_whatever_the_partitions_of_its_topic(
         ),
         (
             entry("chain", "lines: l, words: l"),
-            '1:8: "W": topic "l" is read and written: add_internal_topic allows that',
+            '1:8: "W": topic "l" is read and written: give its source feedback=True if its records '
+            "are to come back, or add_internal_topic if they only pass",
         ),
     ],
 )
@@ -410,7 +411,7 @@ def test_an_id_that_begins_like_that_of_a_topology_is_another_one() -> None:
         ),
         (
             entry("join", "left: source, right: r, joined: in"),
-            '1:8: "W-Left" sends to the topic "in", which it reads itself',
+            f'1:8: "W-Left" sends to the topic "in", which it reads itself: {READ_AS_FEEDBACK}',
         ),
     ],
 )

@@ -1,0 +1,169 @@
+"""The use cases of Theodolite: `python -m benchmarks.theodolite [--uc N]… [--peer kafka-streams]`.
+
+The figure is the highest rate that a job sustains exactly once: the trend of its lag stays flat.
+Each rate is tried with a new job. The rates double and are then bisected. Before that, the results
+of a small run are compared with those of a model; if they differ, there is no rate.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks import plan
+from benchmarks.bench import PARTITIONS, Bench, bench
+from benchmarks.command import exit_after, positive, say
+from benchmarks.contender import Contender
+from benchmarks.peers.kafka_streams import KafkaStreams
+from benchmarks.peers.this_engine import ThisEngine
+from benchmarks.report import Row, Table, as_text
+from benchmarks.theodolite.catalog import MODULES, USE_CASES, UseCase
+from benchmarks.theodolite.runs import Settings, check, try_rate
+from benchmarks.theodolite.search import highest
+from kafka_pipeline.admin.signals import Interrupted
+from kafka_pipeline.common.errors import PipelineError
+
+KAFKA_STREAMS, NONE = "kafka-streams", "none"
+
+
+@dataclass(slots=True)
+class Theodolite:
+    """A broker, and what was found on it so far."""
+
+    stage: Bench
+    settings: Settings
+    failures: list[str] = field(default_factory=list)
+
+    def require_right(self, use_case: UseCase, contender: Contender) -> bool:
+        """Return whether the results of a use case are right; a failure is printed and kept."""
+        said = f"{use_case.name}, {contender.title}"
+        try:
+            check(self.stage, contender, use_case, self.settings.threads)
+        except PipelineError as error:
+            self._fail(f"{said}: {error}")
+            return False
+        say(f"{said}: the results are those of the model")
+        return True
+
+    def capacity(
+        self, use_case: UseCase, contender: Contender, first: int, precision: float
+    ) -> Mapping[str, float] | None:
+        """Return the figures of the highest rate that is sustained, `None` if there is none."""
+        said = f"{use_case.name}, {contender.title}"
+        sustained: dict[int, Mapping[str, float]] = {}
+
+        def holds(rate: int) -> bool:
+            trial = try_rate(self.stage, contender, use_case, rate, self.settings)
+            problem = trial.problem(self.settings.most_trend)
+            say(f"{said}, {rate:,} records/s: {problem or 'sustained'}")
+            if not problem:
+                sustained[rate] = trial.figures
+            return not problem
+
+        try:
+            found = highest(holds, first, precision)
+        except PipelineError as error:
+            self._fail(f"{said}: {error}")
+            return None
+        if not found:
+            self._fail(f"{said}: no rate is sustained")
+        return sustained.get(found)
+
+    def _fail(self, said: str) -> None:
+        self.failures.append(said)
+        say(f"FAILED: {said}")
+
+
+class ThisEnginesUseCases(ThisEngine):
+    """This engine with the pipelines of the use cases."""
+
+    def __init__(self) -> None:
+        texts = {each.name: each.pipeline for each in USE_CASES.values()}
+        super().__init__(plan.OURS, texts, MODULES)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the use cases, and print their tables; return the exit code: 1 if one failed."""
+    contenders: list[Contender] = [ThisEnginesUseCases()]
+    if arguments.peer == KAFKA_STREAMS:
+        contenders.append(KafkaStreams())
+    settings = Settings(
+        warm_up_s=arguments.warm_up,
+        duration_s=arguments.duration,
+        most_trend=arguments.max_trend / 100,
+        threads=arguments.threads,
+    )
+    tables: list[Table] = []
+    exit_code = 0
+    with bench(partitions=arguments.partitions) as stage:
+        for contender in contenders:
+            contender.prepare(stage.folder)
+        theodolite = Theodolite(stage, settings)
+        try:
+            for use_case in (USE_CASES[f"uc{number}"] for number in arguments.uc):
+                rows = []
+                for contender in contenders:
+                    if not theodolite.require_right(use_case, contender) or arguments.check:
+                        continue
+                    figures = theodolite.capacity(
+                        use_case, contender, arguments.rate, arguments.precision / 100
+                    )
+                    rows.append(Row(contender.title, [figures] if figures else []))
+                if rows:
+                    tables.append(Table(f"{use_case.name}, {use_case.title}", "capacity", rows))
+        except Interrupted as interrupt:
+            exit_code = 128 + interrupt.number
+    print("\n\n".join(as_text(table) for table in tables))
+    return exit_code or (1 if theodolite.failures else 0)
+
+
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """Return the options of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.theodolite", description=__doc__.partition("\n")[0]
+    )
+    numbers = [int(name.removeprefix("uc")) for name in USE_CASES]
+    parser.add_argument(
+        "--uc",
+        action="append",
+        type=int,
+        choices=numbers,
+        help="may be given several times; all by default",
+    )
+    parser.add_argument("--peer", choices=(KAFKA_STREAMS, NONE), default=KAFKA_STREAMS)
+    parser.add_argument(
+        "--check", action="store_true", help="only compare results, and measure nothing"
+    )
+    parser.add_argument("--rate", type=positive, default=1_000, help="the first one, in records/s")
+    parser.add_argument("--warm-up", type=positive, default=60, metavar="S")
+    parser.add_argument("--duration", type=positive, default=120, metavar="S")
+    parser.add_argument(
+        "--max-trend",
+        type=float,
+        default=2.0,
+        metavar="PERCENT",
+        help="how fast the lag may grow, of the rate",
+    )
+    parser.add_argument(
+        "--precision",
+        type=float,
+        default=10.0,
+        metavar="PERCENT",
+        help="how close the next rate that fails must be",
+    )
+    parser.add_argument("--partitions", type=positive, default=PARTITIONS)
+    parser.add_argument("--threads", type=positive, default=2, help="of each job")
+    arguments = parser.parse_args(words)
+    arguments.uc = arguments.uc or numbers
+    return arguments
+
+
+def main() -> None:
+    """Run, and exit with 1 if a run failed."""
+    arguments = parse()
+    exit_after(lambda: run(arguments))
+
+
+if __name__ == "__main__":
+    main()
