@@ -101,6 +101,7 @@ def try_rate(
                 run.job.servers, run.job.source, 0, rate, load.record, linger_ms=_LINGER_MS
             ) as writer,
         ):
+            _follow(run, lambda: writer.written, lambda found, _: found > 0)
             _wait_until(run, time.monotonic() + settings.warm_up_s)
             began_s, first = time.monotonic(), writer.written
             began_cpu_s, began_broker_s = cpu_s(sessions), bench.broker_cpu_s()
