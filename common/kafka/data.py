@@ -29,6 +29,8 @@ from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 
 # librdkafka's defaults wait up to 1 s; these wait milliseconds.
 _LOW_LATENCY = {"fetch_wait_max_ms": 10, "fetch_queue_backoff_ms": 5, "fetch_error_backoff_ms": 50}
+# Brokers answer at once when a record comes. Only ends, and partitions that are added, wait longer.
+_AT_REST = {"fetch.wait.max.ms": 500}
 # The largest possible response. With the default, 100 MB, a record of that size would stop the
 # consumer forever.
 _MAX_RESPONSE_BYTES = 2_147_483_647
@@ -71,8 +73,8 @@ class PartitionReader:
     def __init__(self, config: Config, group: str, brokers: TopicAsker | None = None) -> None:
         """Connect. With `brokers`, `fetch` also reports deleted topics.
 
-        It then also replaces a stalled consumer. A consumer that lost all brokers is always
-        replaced.
+        It then also replaces a stalled consumer, and one that has nothing to do for a while by one
+        that asks less often. A consumer that lost all brokers is always replaced.
         """
         self._group = group
         self._watch = TopicIdWatch(brokers) if brokers else None
@@ -88,7 +90,7 @@ class PartitionReader:
             receive_message_max_bytes=_MAX_RESPONSE_BYTES,
             **_LOW_LATENCY,
         )
-        self._consumer = ManagedConsumer(settings, brokers)
+        self._consumer = ManagedConsumer(settings, brokers, _AT_REST if brokers else {})
 
     @property
     def group_metadata(self) -> Any:

@@ -18,6 +18,7 @@ from kafka_pipeline.common.kafka.lifeline import connect_with_lifeline
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker, StallWatch
 
 CHUNK_RECORDS = 500
+REST_AFTER_S = 10.0
 _LEADER_WAIT_S = 0.01
 
 Take = Callable[[Partition, list[Message]], int]
@@ -44,14 +45,32 @@ class ManagedConsumer:
     assignment: librdkafka never reads a topic that was deleted and created again if the leader
     epoch that it knows is larger.
 
+    A consumer that is at the end of all its partitions, and has delivered no records for ten
+    seconds, is replaced by one that rests: its settings cost less while nothing comes. It delivers
+    records as soon as they come, and is then replaced by one that does not rest.
+
     For one thread at a time. confluent-kafka lets only one call into a consumer. Other callers
     retry every millisecond, in no order: if a few threads wait for a broker, one may starve for a
     minute.
     """
 
-    def __init__(self, settings: dict[str, Any], asker: EndsAsker | None) -> None:
-        """Connect. A stalled consumer is detected only with `asker`."""
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        asker: EndsAsker | None,
+        rest_settings: Mapping[str, Any] = {},
+    ) -> None:
+        """Connect. A stalled consumer is detected only with `asker`.
+
+        `rest_settings` override the `settings` while the consumer rests; it does only with some.
+        """
         self._settings = settings
+        self._rest_settings = rest_settings
+        self._is_at_rest = self._is_roused = False
+        self._active_s = time.monotonic()
+        """When records or partitions last came."""
+        self._ended: set[Partition] = set()
+        """The partitions of which this consumer has reached the end."""
         self._stall_watch = StallWatch(asker) if asker else None
         self._unheard_watch = StallWatch(asker) if asker else None
         self._unheard: set[Partition] = set()
@@ -61,7 +80,11 @@ class ManagedConsumer:
         self._paused: set[Partition] = set()
 
     def _connect(self) -> None:
-        self._consumer, self._lifeline = connect_with_lifeline(Consumer, self._settings)
+        others = self._rest_settings if self._is_at_rest else {}
+        self._consumer, self._lifeline = connect_with_lifeline(
+            Consumer, {**self._settings, **others}
+        )
+        self._ended.clear()
         self._starts: dict[Partition, int] = {}
         """The offsets at which this consumer started."""
         self._topics: set[str] = set()
@@ -84,6 +107,10 @@ class ManagedConsumer:
 
     def assign(self, positions: Mapping[Partition, int]) -> None:
         """Start reading each partition at its offset."""
+        self._note_activity()
+        self._assign(positions)
+
+    def _assign(self, positions: Mapping[Partition, int]) -> None:
         self._consumer.incremental_assign([TopicPartition(*p, o) for p, o in positions.items()])
         self._starts |= positions
         self._positions |= positions
@@ -106,6 +133,7 @@ class ManagedConsumer:
                 del self._starts[partition], self._positions[partition]
             self._paused -= leaving
             self._unheard -= leaving
+            self._ended -= leaving
 
     def pause(self, partitions: Iterable[Partition]) -> None:
         """Stop fetching from these assigned partitions until they are resumed."""
@@ -129,7 +157,11 @@ class ManagedConsumer:
         has_records = self._receive(max_records, wait_s, signals, take)
         for partition, offset in signals.ends:
             # An end may have been reported before records that came in the same call.
-            self._positions[partition] = max(self._positions[partition], offset)
+            if offset >= self._positions[partition]:
+                self._positions[partition] = offset
+                self._ended.add(partition)
+        if has_records:
+            self._note_activity()
         if has_records or signals.ends or signals.errors:
             if self._stall_watch is not None:
                 self._stall_watch.heard(time.monotonic())
@@ -146,6 +178,9 @@ class ManagedConsumer:
             logger.warning(
                 "a consumer makes no progress, and is replaced", positions=self._places()
             )
+            self._replace()
+        elif self._should_rest() != self._is_at_rest:
+            self._is_at_rest, self._is_roused = not self._is_at_rest, False
             self._replace()
         return signals
 
@@ -202,6 +237,7 @@ class ManagedConsumer:
         for partition, run in self._runs(messages):
             if partition in self._positions:
                 self._positions[partition] = take(partition, run)
+                self._ended.discard(partition)
 
     def _runs(self, messages: list[Message]) -> Iterable[tuple[Partition, list[Message]]]:
         """Split records into runs of one partition."""
@@ -262,6 +298,18 @@ class ManagedConsumer:
         reading = {p: offset for p, offset in self._positions.items() if p not in self._paused}
         return self._stall_watch.stands_still(reading, time.monotonic())
 
+    def _note_activity(self) -> None:
+        self._active_s, self._is_roused = time.monotonic(), True
+
+    def _should_rest(self) -> bool:
+        """Whether the consumer should rest now, or go on with its rest."""
+        if self._is_at_rest:
+            return not self._is_roused
+        if not self._rest_settings or not self._positions or self._paused:
+            return False
+        is_at_ends = len(self._ended) == len(self._positions)
+        return is_at_ends and time.monotonic() - self._active_s >= REST_AFTER_S
+
     def _places(self) -> dict[str, int]:
         return {f"{topic}-{number}": at for (topic, number), at in self._positions.items()}
 
@@ -269,7 +317,7 @@ class ManagedConsumer:
         # In a thread of its own, because the old consumer may block for any time.
         threading.Thread(target=self._consumer.close, name="close", daemon=True).start()
         self._connect()
-        self.assign(self._positions.copy())
+        self._assign(self._positions.copy())
         self.pause(self._paused.copy())
 
 

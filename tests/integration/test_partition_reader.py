@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from confluent_kafka import TopicPartition
 
-from kafka_pipeline.common.kafka import stall_watch
+from kafka_pipeline.common.kafka import managed_consumer, stall_watch
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.data import PartitionReader
@@ -88,6 +88,23 @@ def test_consumer_that_stands_still_is_replaced_where_it_was_and_paused_partitio
         assert not any(reader.fetch(100, 0.1).batches for _ in range(20))
         reader.resume([paused])
         assert read_until(reader, paused, 3) == [0, 1, 2]
+
+
+def test_each_record_comes_once_whether_it_finds_a_consumer_at_rest_or_awake(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_consumer, "REST_AFTER_S", 0.1)
+    partition = (job.config.source_topic, 0)
+    with closing(PartitionReader(job.config, "group", job.admin)) as reader:
+        reader.assign({partition: 0})
+        for first in range(0, 9, 3):
+            deadline = time.monotonic() + 20
+            while not reader._consumer._is_at_rest:
+                assert not reader.fetch(100, 0.1).batches
+                assert time.monotonic() < deadline
+            job.write(*(Record(b"k", b"%d" % n, n + 1) for n in range(3)))
+            assert read_until(reader, partition, first + 3) == [first, first + 1, first + 2]
+            reader.fetch(100, 0.1)
 
 
 def read_until(reader: PartitionReader, partition: Partition, end: int) -> list[int]:

@@ -16,7 +16,7 @@ from kafka_pipeline.common.kafka import control, managed_consumer
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.kafka.control import ControlReader
 from kafka_pipeline.common.kafka.lifeline import LOSS_TIMEOUT_S, Lifeline
-from kafka_pipeline.common.kafka.managed_consumer import ManagedConsumer
+from kafka_pipeline.common.kafka.managed_consumer import REST_AFTER_S, ManagedConsumer
 from kafka_pipeline.common.kafka.stall_watch import EndsAsker
 from tests.unit.common.fake_consumer import FakeConsumer
 
@@ -77,6 +77,107 @@ def test_successor_reads_on_where_its_predecessor_was_and_pauses_the_same(
     assert first.closed.wait(10)
     consumer.receive(100, 0, take)
     assert consumer.positions == {LINES: 6, WORDS: 8}
+
+
+class Resting:
+    """A consumer that may rest, with a client for each time that it is replaced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        self.clients: list[FakeConsumer] = []
+        self.waits_ms: list[int] = []
+        """The setting of each client."""
+        monkeypatch.setattr(managed_consumer, "connect_with_lifeline", self._connect)
+        monkeypatch.setattr(managed_consumer, "time", SimpleNamespace(monotonic=self._now))
+        self.consumer = ManagedConsumer({"wait": 10}, None, {"wait": 500})
+
+    def _connect(self, _: object, settings: dict[str, int]) -> tuple[FakeConsumer, Lifeline]:
+        self.waits_ms.append(settings["wait"])
+        self.clients.append(FakeConsumer([]))
+        return self.clients[-1], Lifeline()
+
+    def _now(self) -> float:
+        return self.now_s
+
+    def reach_end(self, offset: int, partition: Partition = LINES) -> None:
+        self.clients[-1].report(KafkaError._PARTITION_EOF, offset, *partition)
+        self.consumer.receive(100, 0, take)
+
+    def wait(self, seconds: float) -> None:
+        self.now_s += seconds
+        self.consumer.receive(100, 0, take)
+
+
+@pytest.fixture
+def resting(monkeypatch: pytest.MonkeyPatch) -> Resting:
+    made = Resting(monkeypatch)
+    made.consumer.assign({LINES: 3})
+    return made
+
+
+def test_a_consumer_rests_once_it_has_brought_nothing_for_a_while(resting: Resting) -> None:
+    resting.reach_end(5)
+    resting.wait(REST_AFTER_S - 0.1)
+    assert resting.waits_ms == [10]
+    resting.wait(0.1)
+    assert resting.waits_ms == [10, 500]
+    assert resting.clients[0].closed.wait(10)
+    assert resting.clients[1].assigned == [("lines", 0, 5)]
+    resting.reach_end(5)
+    resting.wait(1000)
+    assert resting.waits_ms == [10, 500], "it goes on with its rest"
+
+
+def test_a_consumer_that_rests_delivers_what_comes_and_ends_its_rest(resting: Resting) -> None:
+    resting.reach_end(3)
+    resting.wait(REST_AFTER_S)
+    resting.clients[-1].bring([3, 4])
+    taken: list[int | None] = []
+
+    def take_all(_partition: Partition, messages: list[Message]) -> int:
+        taken.extend(each.offset() for each in messages)
+        return (messages[-1].offset() or 0) + 1
+
+    resting.consumer.receive(100, 0, take_all)
+    assert (taken, resting.waits_ms) == ([3, 4], [10, 500]), "records come before the change"
+    resting.wait(0)
+    assert resting.waits_ms == [10, 500, 10]
+    assert resting.clients[-1].assigned == [("lines", 0, 5)]
+    resting.wait(REST_AFTER_S)
+    assert resting.waits_ms == [10, 500, 10], "it has not reached the end since"
+    resting.reach_end(5)
+    resting.wait(0)
+    assert resting.waits_ms == [10, 500, 10, 500]
+
+
+def test_a_partition_that_is_added_ends_the_rest(resting: Resting) -> None:
+    resting.reach_end(3)
+    resting.wait(REST_AFTER_S)
+    resting.consumer.assign({WORDS: 0})
+    resting.wait(0)
+    assert resting.waits_ms == [10, 500, 10]
+    assert sorted(resting.clients[-1].assigned) == [("lines", 0, 3), ("words", 0, 0)]
+
+
+def test_a_consumer_does_not_rest_before_it_is_at_the_end_of_all_partitions(
+    resting: Resting,
+) -> None:
+    resting.consumer.assign({WORDS: 0})
+    resting.reach_end(3)
+    resting.wait(2 * REST_AFTER_S)
+    resting.reach_end(0, WORDS)
+    resting.clients[0].bring([3])
+    resting.clients[0].report(KafkaError._PARTITION_EOF, 3)
+    resting.consumer.receive(100, 0, take)
+    resting.wait(2 * REST_AFTER_S)
+    assert resting.waits_ms == [10], "that end came before the record"
+    resting.reach_end(4)
+    resting.consumer.pause([WORDS])
+    resting.wait(0)
+    assert resting.waits_ms == [10]
+    resting.consumer.resume([WORDS])
+    resting.wait(0)
+    assert resting.waits_ms == [10, 500]
 
 
 def test_ends_move_the_position_on_and_errors_that_pass_are_left_out(
