@@ -1,4 +1,4 @@
-"""User code for benchmarks: the work of `count`, written by hand, and code that sleeps."""
+"""User code for benchmarks: the work of `count`, written by hand, and code that takes its time."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ class Sleeping(Processor):
 
     def process(self, record: Record) -> None:
         time.sleep(self._seconds)
+
+
+class Computing(Processor):
+    """Computes for each record, and forwards nothing."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def process(self, record: Record) -> None:
+        end_s = time.thread_time() + self._seconds
+        while time.thread_time() < end_s:
+            pass
