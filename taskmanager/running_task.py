@@ -140,6 +140,8 @@ class Turn(NamedTuple):
     """Whether another turn could do some work at once."""
     wants_commit: bool
     """Whether a processor has asked for a commit."""
+    took_all: bool = False
+    """See `StepResult`."""
 
 
 class RunningTask(ABC):

@@ -282,7 +282,7 @@ class Task(RunningTask):
         finally:
             self._note_oldest()
         self._send_early()
-        return Turn(step.has_more, step.wants_commit)
+        return Turn(*step)
 
     def _step(self, until_s: float) -> StepResult:
         # First the ends, then the records: all records before these ends are in the inbox.

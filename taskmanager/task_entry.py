@@ -105,6 +105,8 @@ class TaskEntry:
     share_ms: float = 0.0
     """The part of the shared thread's time that counts as the task's. The smallest one is next."""
     is_at_its_end: bool = False
+    took_all: bool = False
+    """Whether the last turn of a query had all records that had arrived when it began."""
     call_since_ms: int = -1
     """When the call of user code began that `call_age_ms` refers to."""
     call_age_ms: int = 0
@@ -125,4 +127,5 @@ class TaskEntry:
         """Reset what belongs to the last run."""
         self.has_committed = self.is_ready = self.wants_commit = self.needs_refresh = False
         self.wake_ms = self.uncommitted_since_ms = None
-        self.is_at_its_end, self.early_commit_ms = False, 0
+        self.is_at_its_end = self.took_all = False
+        self.early_commit_ms = 0

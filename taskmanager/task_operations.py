@@ -110,6 +110,7 @@ class TaskOperations:
                     wants_commit=turn.wants_commit,
                     has_uncommitted=running.has_uncommitted,
                     is_at_its_end=running.is_at_its_end,
+                    took_all=turn.took_all,
                     wake_in_ms=running.wake_in_ms(),
                     failure=None if is_turn else task.failure_of(result),
                     took_ms=1000 * took_s,

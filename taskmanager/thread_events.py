@@ -133,7 +133,8 @@ class TurnEnded:
     `has_more` means that another turn would have work at once. `has_uncommitted` means that there
     is work to commit, and that nothing in progress must come first. After `wake_in_ms`
     milliseconds, a turn has work even without new records. `is_at_its_end` means that no more
-    records are expected at once. The turn took `took_ms` milliseconds.
+    records are expected at once. `took_all` means that the turn of a query had all records that had
+    arrived when it began; others may have come meanwhile. The turn took `took_ms` milliseconds.
     """
 
     task: TaskId
@@ -141,6 +142,7 @@ class TurnEnded:
     wants_commit: bool = False
     has_uncommitted: bool = False
     is_at_its_end: bool = False
+    took_all: bool = False
     wake_in_ms: int | None = None
     failure: Failure | None = None
     took_ms: float = 0.0

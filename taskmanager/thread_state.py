@@ -363,7 +363,7 @@ class PipelineThreadState:
         # The records may have been waiting for an event during the turn, such as another input's
         # end.
         entry.is_ready |= event.has_more
-        entry.is_at_its_end = event.is_at_its_end
+        entry.is_at_its_end, entry.took_all = event.is_at_its_end, event.took_all
         entry.wants_commit |= event.wants_commit
         entry.share_ms += event.took_ms
         self._wake_in(entry, event.wake_in_ms)
@@ -432,13 +432,17 @@ class PipelineThreadState:
             self._begin_turn(entry)
 
     def _commit_due_ms(self, entry: TaskEntry) -> int | None:
-        """Return when to commit: by the interval, or sooner if asked for or at the input's end."""
+        """Return when to commit: by the interval, or sooner if asked for or at the input's end.
+
+        A batch of a query takes a while, whatever it has. If each had to wait for the next one that
+        finds no further records, the interval alone would decide.
+        """
         if entry.uncommitted_since_ms is None:
             return None
         if entry.wants_commit:
             return self._now_ms
         due_ms = entry.uncommitted_since_ms + self._commit_interval_ms
-        if entry.is_at_its_end and not entry.is_ready:
+        if entry.took_all or (entry.is_at_its_end and not entry.is_ready):
             due_ms = min(due_ms, entry.early_commit_ms)
         return due_ms
 

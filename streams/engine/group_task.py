@@ -61,6 +61,8 @@ class StepResult(NamedTuple):
     """Whether the step ended early, and the next step may process records at once."""
     wants_commit: bool
     """Whether a processor has asked for a commit."""
+    took_all: bool = False
+    """Whether a task that `accumulates` has processed its inputs up to the ends that were known."""
 
 
 class GroupTask:
@@ -287,7 +289,12 @@ class GroupTask:
             has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
         self._pass_time(now_ms, ends_reached)
         self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
-        return StepResult(has_more, self._runtime.commit_requested)
+        return StepResult(has_more, self._runtime.commit_requested, self._took_all(ends_reached))
+
+    def _took_all(self, ends_reached: Container[Partition]) -> bool:
+        if self._accumulator is None or self.is_accumulating or len(self._queues):
+            return False
+        return all(partition in ends_reached for partition in self._time.partitions)
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""

@@ -20,13 +20,14 @@ class Catalyst:
         self.aggregates = self.expressions.aggregate
         self.logical = self.catalyst.plans.logical
         self.none = jvm.scala.Option.empty()
+        self._new_list, self._to_seq = jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
 
     def seq(self, values: Sequence[Any]) -> Any:
         """Return a Scala Seq."""
-        listed = self.jvm.java.util.ArrayList()
+        listed = self._new_list()
         for value in values:
             listed.add(value)
-        return self.jvm.PythonUtils.toSeq(listed)
+        return self._to_seq(listed)
 
     def some(self, value: Any) -> Any:
         """Return a Scala Option with a value."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark.serializers import NoOpSerializer
-from pyspark.util import _load_from_socket
 
 from kafka_pipeline.streams.sql.columns import completed
 from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.jvm_batches import MOST_IN_CALL
 
 INPUT = "input"
 """The name of the view with the records of a batch."""
@@ -26,8 +25,7 @@ INPUT = "input"
 class Leaf:
     """Rows of a plan that are replaced for each batch: an RDD of one partition.
 
-    `rows` are their types. Each job sends the partition to where it is computed, with the Arrow
-    batches that `put` has put in.
+    `rows` are their types. `put` puts Arrow batches into the partition.
     """
 
     rows: pa.Schema
@@ -35,12 +33,23 @@ class Leaf:
     put: Callable[[Any], Any]
 
 
+class Runner(Protocol):
+    """Brings tables to the JVM, and has it compute a plan; `is_small` says how tables travel."""
+
+    def put(self, table: pa.Table, *, is_small: bool) -> Any:
+        """Return a table as Arrow batches in the JVM."""
+
+    def compute(self, results: Any, *, is_small: bool) -> list[bytes]:
+        """Return the Arrow batches that a plan gives."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledPlan:
     """A planned query as an RDD of Arrow batches, which is computed again for each table.
 
     `columns` are the names of the columns of `INPUT` that the operators use. `output` are the types
-    of the rows that come out. `in_jvm` brings a table to the JVM, and `compute` runs the job.
+    of the rows that come out, and `results` is what `runner` computes. `nothing` is a leaf without
+    rows, in the JVM.
 
     If the operators use `fields`, they are columns of the leaf, and `columns` has `value` for them.
     `parse` returns a table with all fields in place of its `value`.
@@ -49,9 +58,9 @@ class CompiledPlan:
     columns: tuple[str, ...]
     leaves: Mapping[str, Leaf]
     output: pa.Schema
-    in_jvm: Callable[[pa.Table], Any]
+    results: Any
     nothing: Any
-    compute: Callable[[], Any]
+    runner: Runner
     fields: JsonFields | None = None
     parse: Callable[[pa.Table], pa.Table] | None = None
 
@@ -67,16 +76,14 @@ class CompiledPlan:
         if self.parse is not None and "value" in table.column_names and len(table):
             table = self.parse(table)
         given = {INPUT: table, **lookups}
+        is_small = sum(rows.nbytes for rows in given.values()) <= MOST_IN_CALL
         try:
             for name, rows in given.items():
                 leaf = self.leaves[name]
-                leaf.put(self.in_jvm(completed(rows, leaf.rows)).toSeq())
-            served = self.compute()
+                leaf.put(self.runner.put(completed(rows, leaf.rows), is_small=is_small))
+            parts = self.runner.compute(self.results, is_small=is_small)
         finally:
             for name in given:
                 self.leaves[name].put(self.nothing)  # or Spark would keep the batch in memory
-        with _load_from_socket(served, NoOpSerializer()) as parts:
-            batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
-        # What Spark sends just ends if Spark does; this raises unless all was sent.
-        served[2].getResult()
+        batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
         return pa.Table.from_batches(batches, self.output)

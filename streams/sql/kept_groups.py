@@ -263,7 +263,7 @@ class KeptTable(KeptGroups):
 class KeptWindows(KeptGroups):
     """Groups with windows, in the window store of the DSL, and with its time.
 
-    Windows that close are merged in the same job as those that change: those that changed in the
+    Windows that close are merged together with those that change: those that changed in the
     same batch come with what changed, and the others as they were kept.
     """
 

@@ -58,7 +58,7 @@ class _Change:
 
 
 class KeptSessions(KeptGroups):
-    """Sessions, merged in the same job as their buffers."""
+    """Sessions, merged together with their buffers."""
 
     def __init__(
         self,

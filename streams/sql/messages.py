@@ -142,6 +142,8 @@ def is_mistake(error: Exception) -> bool:
 def _text(error: Exception) -> str:
     """Return an error's text; for a Java error, of the innermost cause that Spark can name."""
     java = getattr(error, "java_exception", None)
+    if java is None and not isinstance(error, ParseException | AnalysisException):
+        java = getattr(error, "_origin", None)  # of the errors that PySpark has classes for
     if java is None:
         return str(error)
     text, cause = str(java.toString()), java.getCause()

@@ -17,11 +17,9 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from pyspark.core.context import SparkContext
 from pyspark.errors import ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -50,6 +48,7 @@ from kafka_pipeline.streams.sql.plan import (
     require_given,
     way_to_input,
 )
+from kafka_pipeline.streams.sql.plan_runner import PlanRunner
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
     EndedQueryError,
@@ -152,10 +151,7 @@ class Analyzed:
 
 
 class QuerySession:
-    """The Spark session in which one query is analyzed, planned and run.
-
-    Its jobs have the tag `tag`, by which they can be cancelled from another thread.
-    """
+    """The Spark session in which one query is analyzed, planned and run."""
 
     def __init__(
         self,
@@ -182,16 +178,15 @@ class QuerySession:
         self.jvm = jvm
         self.make = Catalyst(jvm)
         self.java: Any = self._session._jsparkSession
-        # Looked up once: each name of a package or class is a call to the JVM.
-        self._serve: Callable[[Any], Any] = jvm.PythonRDD.collectAndServe
-        self._read_batches: Callable[[str], Any] = jvm.PythonSQLUtils.readArrowStreamFromFile
+        self._activate: Callable[[Any], None] = jvm.SparkSession.setActiveSession
         forbid_functions(self.java, jvm, is_text=bool(spec.query))
         self._entered = threading.local()
-        self.tag = f"query {uuid.uuid4().hex}"
+        self._tag = f"query {uuid.uuid4().hex}"
+        self._runner = PlanRunner(session, self.make, self._tag)
 
     def enter_thread(self) -> None:
         """Set the Spark session and settings that this thread uses."""
-        self.jvm.SparkSession.setActiveSession(self.java)
+        self._activate(self.java)
         if hasattr(self._entered, "done"):
             return
         self._entered.done = True
@@ -201,8 +196,12 @@ class QuerySession:
         for name, value in _SETTINGS.items():
             context.setLocalProperty(name, value)
         # A tag and not a group, since the caller may have a group for its jobs.
-        context.addJobTag(self.tag)
+        context.addJobTag(self._tag)
         context.setInterruptOnCancel(True)
+
+    def cancel(self) -> None:
+        """End a call from another thread."""
+        self._runner.cancel()
 
     def analyzed(self, rows: Rows) -> Analyzed:
         """Return the analyzed plan of the query over these tables.
@@ -344,7 +343,7 @@ class QuerySession:
         input_id = ids.pop(INPUT)
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
-        results = frame._jdf.toArrowBatchRdd(node)
+        results = self._runner.results(frame._jdf.toArrowBatchRdd(node))
         used = _used(way, scan)
         schema = None if records is None else records.fields
         fields = [] if schema is None else [name for name in used if name in schema.names]
@@ -352,9 +351,9 @@ class QuerySession:
             tuple(dict.fromkeys("value" if name in fields else name for name in used)),
             {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
             to_arrow_schema(frame.schema, timezone="UTC"),
-            self._batches,
+            results,
             self.make.seq([]),
-            partial(self._serve, results),
+            self._runner,
             JsonFields(schema, tuple(fields)) if schema is not None and fields else None,
             None if records is None else records.parse,
         )
@@ -384,20 +383,11 @@ class QuerySession:
         """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
         return self.make.spark.execution.QueryExecution.prepareExecutedPlan(self.java, plan)
 
-    def _batches(self, table: pa.Table) -> Any:
-        """Return a table as an iterator of Arrow batches in the JVM."""
-        context: SparkContext = self._session.sparkContext
-        batches = table.combine_chunks().to_batches()
-        if not batches:
-            batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
-        return context._serialize_to_jvm(
-            batches, ArrowStreamSerializer(), self._read_batches, self.jvm.ArrowIteratorServer
-        )
-
     def _leaf(self, schema: pa.Schema) -> Leaf:
         """Return an RDD with one partition of no rows."""
-        batches, types = self._batches(schema.empty_table()), from_arrow_schema(schema)
-        frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types.json(), self.java)
+        batches = self._runner.put(schema.empty_table(), is_small=True).iterator()
+        types = from_arrow_schema(schema).json()
+        frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types, self.java)
         rdd = frame.queryExecution().analyzed().rdd()
         (partition,) = rdd.partitions()
         return Leaf(schema, rdd, getattr(partition, "values_$eq"))

@@ -93,7 +93,7 @@ class Running(ABC, Generic[P]):
 
     def cancel(self) -> None:
         """End a call from another thread: it then raises `SparkLostError`."""
-        self._session.sparkContext.cancelJobsWithTag(self.work.tag)
+        self.work.cancel()
 
     def close(self) -> None:
         """Release the tables."""

@@ -1,4 +1,4 @@
-"""A query releases its Spark slot when the worker that asked for it is gone."""
+"""What a query computes ends when the worker that asked for it is gone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TIMEOUT_S = 60
 def test_query_that_never_ends_is_cancelled_with_its_worker(
     queries: Queries, tmp_path: Path
 ) -> None:
-    """A Python function that sleeps; the only slot is free for the next query."""
+    """A Python function that sleeps."""
     server = QueryServer("127.0.0.1", KEY, queries, HostReferences())  # type: ignore[arg-type]
     remote = RemoteQueries(("127.0.0.1", server.port), KEY)
     began = tmp_path / "began"

@@ -254,6 +254,28 @@ def test_records_that_come_meanwhile_join_the_transaction() -> None:
     assert host.take(ended(is_at_its_end=True)) == [CommitTask(task(0))]
 
 
+def test_a_batch_with_all_that_had_arrived_is_committed_although_more_has_come() -> None:
+    """A batch of a query takes longer than the next records need to arrive."""
+    host = running()
+    host.take(fed())
+    host.take(fed())
+    assert host.take(ended(took_all=True)) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    host.take(fed())
+    # Too soon after the last commit.
+    assert host.take(ended(took_all=True)) == [RunTurn(task(0), BUDGET_MS)]
+    host.wait(LEAST_COMMIT_INTERVAL_MS)
+    host.take(fed())
+    assert host.take(ended(took_all=True)) == [CommitTask(task(0))]
+
+
+def test_a_batch_with_a_part_of_what_had_arrived_waits_for_the_interval() -> None:
+    host = running()
+    host.take(fed())
+    host.take(fed())
+    assert host.take(ended()) == [RunTurn(task(0), BUDGET_MS)]
+
+
 def test_what_is_asked_for_is_committed_right_after_another_commit() -> None:
     host = running()
     host.take(fed(), ended(is_at_its_end=True), CommitEnded(task(0)), fed())

@@ -7,6 +7,7 @@ import pytest
 from kafka_pipeline import Cancellable, ProcessorContext, PunctuationType, Record
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_task import StepResult
 from tests.unit.streams.nodes import Each, Tasks, batch, calling, chain, starting
 
 FAIL = GroupSettings()
@@ -49,9 +50,9 @@ def test_a_task_is_to_be_woken_when_something_is_due_by_the_wall_clock() -> None
 def test_a_step_ends_after_the_record_whose_processor_asked_for_a_commit() -> None:
     task = Tasks(chain(calling(commit_at_b)), FAIL)
     task.task.add(batch([b"a", b"b", b"c"]))
-    assert task.task.step(0, task.partitions) == (True, True)
+    assert task.task.step(0, task.partitions) == StepResult(True, True)
     assert task.task.position(("in", 0)) == 2
-    assert task.task.step(0, task.partitions) == (False, False)
+    assert task.task.step(0, task.partitions) == StepResult(False, False)
     assert task.task.position(("in", 0)) == 3
 
 

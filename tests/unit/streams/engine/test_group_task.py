@@ -21,6 +21,7 @@ from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.builtin.forward import ForwardProcessor
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
+from kafka_pipeline.streams.engine.group_task import StepResult
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.serdes import Serde
@@ -355,7 +356,7 @@ def test_what_takes_inputs_as_they_come_waits_for_none_and_keeps_batches_whole()
 
 def test_a_task_without_records_does_nothing() -> None:
     task = two()
-    assert task.task.step(0, {("a", 0): 0, ("b", 0): 0}) == (False, False)
+    assert task.task.step(0, {("a", 0): 0, ("b", 0): 0}) == StepResult(False, False)
     assert not task.task.has_uncommitted
 
 
@@ -423,7 +424,7 @@ def test_records_may_be_dropped_for_their_timestamps() -> None:
 def test_a_batch_of_which_all_is_dropped_moves_the_position() -> None:
     task = Tasks(with_extractor(LogAndSkipOnInvalidTimestamp()), FAIL)
     task.task.add(batch([b"1"], timestamps=[-1], offset=9))
-    assert task.task.step(0, task.partitions) == (False, False)
+    assert task.task.step(0, task.partitions) == StepResult(False, False)
     assert task.task.has_uncommitted
     assert task.task.position(("in", 0)) == 10
 

@@ -40,6 +40,29 @@ def test_batches_are_processed_as_one_when_no_more_come() -> None:
     assert task.task.wake_in_ms(0) is None
 
 
+def test_a_step_took_all_if_it_got_to_the_known_end_of_each_partition() -> None:
+    task = Tasks(chain(Whole, topics=["a", "b"]), ACCUMULATES)
+    a, b = ("a", 0), ("b", 0)
+    task.task.add(batch([b"1"], topic="a"))
+    assert not task.task.step(0, {a: 1}).took_all
+    task.task.add(batch([b"2"], topic="a", offset=1))
+    assert task.task.step(0, {a: 2, b: 0}).took_all
+
+
+def test_a_step_that_leaves_records_has_not_taken_all() -> None:
+    task = Tasks(chain(Whole), ACCUMULATES)
+    task.task.add(batch([b"1"]))
+    assert not task.task.step(0, {}).took_all
+    assert task.task.is_accumulating
+    assert task.task.step(0, task.partitions).took_all
+
+
+def test_a_task_whose_records_do_not_wait_is_committed_by_other_reasons() -> None:
+    task = Tasks(chain(Whole), GroupSettings())
+    task.task.add(batch([b"1"]))
+    assert not task.task.step(0, task.partitions).took_all
+
+
 def test_the_input_of_several_partitions_need_not_wait_for_each_other() -> None:
     task = Tasks(chain(Whole, topics=["a", "b"]), ACCUMULATES)
     task.task.add(batch([b"1"], topic="a"))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
+from kafka_pipeline.streams.sql.jvm_batches import received
 
 SECRET = b"secret"
 ROWS = pa.table({"n": pa.array(range(1000))})
@@ -45,18 +46,23 @@ class Server:
         return [self._listener.getsockname()[1], SECRET.decode(), self]
 
 
+class Runner:
+    """Computes nothing: the batches come from a `Server`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def put(self, table: pa.Table, *, is_small: bool) -> None:
+        return None
+
+    def compute(self, results: Any, *, is_small: bool) -> list[bytes]:
+        return received(self._server.served())
+
+
 def run(share: float) -> pa.Table:
-    server = Server(share)
-
-    class Iterator:
-        def toSeq(self) -> None:  # as Scala's class has it
-            return None
-
     leaf = Leaf(ROWS.schema, None, lambda rows: None)
-    plan = CompiledPlan(
-        ("n",), {INPUT: leaf}, ROWS.schema, lambda table: Iterator(), None, server.served
-    )
-    return plan.run(ROWS)
+    runner = Runner(Server(share))
+    return CompiledPlan(("n",), {INPUT: leaf}, ROWS.schema, None, None, runner).run(ROWS)
 
 
 def test_results_are_those_that_spark_sent() -> None:

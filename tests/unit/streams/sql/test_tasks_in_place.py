@@ -1,0 +1,66 @@
+"""Batches that the driver's own threads compute, without a job of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_pipeline.streams.sql.columns import schema_of
+from kafka_pipeline.streams.sql.jvm_batches import MOST_IN_CALL
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.queries import RunningQuery
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+
+pytestmark = pytest.mark.integration
+
+QUERY = "SELECT key, CAST(CAST(value AS INT) * 2 AS STRING) AS value FROM input"
+
+
+def records(values: list[str]) -> pa.Table:
+    columns = {"key": ["k"] * len(values), "value": values, "timestamp": [0] * len(values)}
+    schema = schema_of("string")
+    arrays = [pa.array(items, schema.field(name).type) for name, items in columns.items()]
+    return pa.Table.from_arrays(arrays, list(columns))
+
+
+@pytest.fixture
+def query(local: LocalQueries) -> Iterator[RunningQuery]:
+    query = local.open(QuerySpec(QUERY))
+    assert isinstance(query, RunningQuery)
+    yield query
+    query.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, MOST_IN_CALL])
+def test_a_batch_gives_what_a_job_gives(query: RunningQuery, size: int) -> None:
+    """A small one, whose bytes go in calls, and a large one."""
+    table = records([str(number) for number in range(size)])
+    plan = query.plan.compiled
+    runner: Any = plan.runner
+    found = query.run(table)
+    tasks, runner._in_place = runner._in_place, None
+    try:
+        by_job = replace(plan, results=plan.results.rdd).run(table)
+    finally:
+        runner._in_place = tasks
+    assert found.equals(by_job)
+    assert found["value"].to_pylist() == [b"%d" % (2 * number) for number in range(size)]
+
+
+def test_what_a_batch_has_used_is_released_though_it_fails(query: RunningQuery) -> None:
+    memory = query.plan.compiled.runner._in_place._memory  # type: ignore[attr-defined]
+    before = memory.executionMemoryUsed()
+    with pytest.raises(QueryError, match="cannot be cast"):
+        query.run(records(["1", "x"]))
+    assert query.run(records(["4"]))["value"].to_pylist() == [b"8"]
+    assert memory.executionMemoryUsed() == before
+
+
+def test_a_cancelled_query_computes_nothing(query: RunningQuery) -> None:
+    query.cancel()
+    with pytest.raises(SparkLostError, match="cancelled"):
+        query.run(records(["1"]))
