@@ -16,7 +16,7 @@ _FEWEST_RECORDS = 10
 _MOST_BYTES = 64 * 1024 * 1024
 _CALL_S = 1.0
 _SMALL_CALLS = 4
-_MOST_FIXED_S = 3.0
+_MOST_FIXED_S = 10.0
 
 
 class RecordAccumulator:
