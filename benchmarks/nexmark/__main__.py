@@ -12,6 +12,7 @@ import argparse
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import inf
 
 from benchmarks import plan
 from benchmarks.bench import Bench, bench
@@ -21,8 +22,9 @@ from benchmarks.nexmark import flink
 from benchmarks.nexmark.catalog import MODULES, QUERIES, Query
 from benchmarks.nexmark.flink import FlinkQueries
 from benchmarks.nexmark.generator import TOPICS, Settings, chunks, rows, write_side_input
-from benchmarks.nexmark.oracle import Oracle
+from benchmarks.nexmark.oracle import Oracle, Results
 from benchmarks.nexmark.runs import measure, survive
+from benchmarks.nexmark.summary import summary
 from benchmarks.peers.kafka_streams import KafkaStreams
 from benchmarks.peers.this_engine import ThisEngine
 from benchmarks.report import Row, Table, as_text
@@ -31,6 +33,8 @@ from kafka_pipeline.common.errors import PipelineError
 
 KAFKA_STREAMS, FLINK, NONE = "kafka-streams", "flink", "none"
 PEERS = (KAFKA_STREAMS, FLINK)
+_UPDATED_WINDOWS = frozenset({"q7", "q11"})
+"""The queries whose windows give updates on Kafka Streams; see NexmarkQueries.java."""
 
 
 class ThisEnginesQueries(ThisEngine):
@@ -55,6 +59,13 @@ class Variant:
     """The names of those that it can run."""
     tables: Set[str]
     """Those whose results are a table: the last value of each key counts."""
+    open_windows: Set[str] = frozenset()
+    """Those that also give the windows of the closing events, which stay open."""
+
+    def results(self, query: Query, oracle: Oracle) -> Results:
+        """Return what takes the results of a run."""
+        until_ms = oracle.last_ms if query.name in self.open_windows else inf
+        return Results(query, query.name in self.tables, until_ms)
 
 
 def variants(peers: Sequence[str]) -> list[Variant]:
@@ -65,7 +76,14 @@ def variants(peers: Sequence[str]) -> list[Variant]:
         {query.name for query in QUERIES.values() if query.is_table},
     )
     known = {
-        KAFKA_STREAMS: [Variant(KafkaStreams(), {"q0", "q1", "q2"}, frozenset())],
+        KAFKA_STREAMS: [
+            Variant(
+                KafkaStreams(),
+                {"q0", "q1", "q2", *_UPDATED_WINDOWS},
+                _UPDATED_WINDOWS,
+                _UPDATED_WINDOWS,
+            )
+        ],
         FLINK: [
             Variant(FlinkQueries(is_mini_batch=is_on), flink.QUERIES.keys(), flink.TABLES)
             for is_on in (False, True)
@@ -83,6 +101,8 @@ class Nexmark:
     figures: defaultdict[tuple[str, str], list[Mapping[str, float]]] = field(
         default_factory=lambda: defaultdict(list)
     )
+    compared: list[str] = field(default_factory=list)
+    """The queries that all have run."""
     failures: list[str] = field(default_factory=list)
 
     def write(self, settings: Settings) -> None:
@@ -105,12 +125,21 @@ class Nexmark:
             Row(title, self.figures[query.name, title])
             for title in (variant.contender.title for variant in able)
         ]
+        self.compared.append(query.name)
         return Table(f"{query.name}, {query.title}", "throughput", found)
+
+    def conclusion(self, chosen: Sequence[Variant]) -> str:
+        """Return a table of all queries that were compared, and a line for each failure."""
+        known = {variant.contender.title: variant.queries for variant in chosen}
+        tables = [summary(self.compared, known, self.figures)] if self.compared else []
+        failures = (f"FAILED: {failure.splitlines()[0]}" for failure in self.failures)
+        return "\n\n".join([*tables, *failures])
 
     def kill(self, query: Query, ours: Variant) -> None:
         """Run a query on this engine, and kill one of two TaskManagers."""
         try:
-            share = survive(self.stage, ours.contender, query, self.oracle)
+            results = ours.results(query, self.oracle)
+            share = survive(self.stage, ours.contender, results, self.oracle)
         except PipelineError as error:
             self._fail(f"{query.name} with a kill: {error}")
         else:
@@ -119,9 +148,9 @@ class Nexmark:
     def _run(self, query: Query, variant: Variant, number: int) -> None:
         title = variant.contender.title
         said = f"round {number + 1}, {query.name}, {title}"
-        is_table = query.name in variant.tables
         try:
-            figures = measure(self.stage, variant.contender, query, self.oracle, is_table=is_table)
+            results = variant.results(query, self.oracle)
+            figures = measure(self.stage, variant.contender, results, self.oracle)
         except PipelineError as error:
             self._fail(f"{said}: {error}")
             return
@@ -140,7 +169,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the queries, and print the tables; return the exit code: 1 if a run failed."""
     chosen = variants([] if NONE in arguments.peer or arguments.kill else arguments.peer)
     settings = Settings(events=arguments.events, seed=arguments.seed, disorder=arguments.disorder)
-    tables: list[Table] = []
     exit_code = 0
     with bench() as stage:
         for variant in chosen:
@@ -152,12 +180,13 @@ def run(arguments: argparse.Namespace) -> int:
                 if arguments.kill:
                     nexmark.kill(query, chosen[0])
                 else:
-                    tables.append(nexmark.compare(query, chosen, arguments.rounds))
+                    table = nexmark.compare(query, chosen, arguments.rounds)
+                    print(f"{as_text(table)}\n", flush=True)
         except Interrupted as interrupt:
             exit_code = 128 + interrupt.number
         finally:
             nexmark.oracle.close()
-    print("\n\n".join(as_text(table) for table in tables))
+            print(nexmark.conclusion(chosen))
     return exit_code or (1 if nexmark.failures else 0)
 
 

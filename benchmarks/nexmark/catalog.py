@@ -54,6 +54,8 @@ class Query:
     """The rows that the values of the sink mean."""
     quiet_s: float = 5.0
     """If nothing has changed for this long, all results are there."""
+    window_time: str = "dateTime"
+    """The column of a row that says in which window it is."""
     needs_order: bool = False
     """Whether bids look up auctions, which must have arrived by then."""
 
@@ -94,7 +96,7 @@ QUERIES: Mapping[str, Query] = {
             is_table=True,
             needs_order=True,
         ),
-        Query(name="q11", title="user sessions"),
+        Query(name="q11", title="user sessions", window_time="starttime"),
         Query(
             name="q12",
             title="processing time windows",

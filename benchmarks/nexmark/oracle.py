@@ -6,10 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow.compute as pc
 
 from benchmarks.nexmark.catalog import FOLDER, Query, sections
 from benchmarks.nexmark.generator import TOPICS, Events
@@ -38,6 +40,8 @@ class Oracle:
         self._answers: dict[str, Answer] = {}
         self.counts = dict.fromkeys(TOPICS, 0)
         """The number of events of each topic."""
+        self.last_ms = 0
+        """The largest time of an event, which is that of the closing ones."""
 
     def add(self, events: Events) -> None:
         """Take events in; all must be there before the first `answer`."""
@@ -48,6 +52,7 @@ class Oracle:
             self._connection.execute(f"{verb} {topic} {word} SELECT * FROM added")
             self._connection.unregister("added")
             self.counts[topic] += table.num_rows
+            self.last_ms = max(self.last_ms, pc.max(table["dateTime"]).as_py() or 0)
 
     def answer(self, query: Query) -> Answer:
         """Return the right result of a query."""
@@ -64,10 +69,14 @@ class Oracle:
 
 @dataclass(slots=True)
 class Results:
-    """The results of a run so far: all of them or, of a table, the last one of each key."""
+    """The results of a run so far: all of them or, of a table, the last one of each key.
+
+    Rows of windows that begin at `until_ms` or later are left out.
+    """
 
     query: Query
     is_table: bool
+    until_ms: float = inf
     _last: dict[bytes | None, bytes] = field(default_factory=dict)
     _all: list[bytes] = field(default_factory=list)
 
@@ -88,6 +97,8 @@ class Results:
         decoded: Callable[[bytes], dict[str, Any]] = json.loads
         rows = Rows()
         for row in self.query.reading(map(decoded, values)):
+            if self.until_ms < inf and row[self.query.window_time] >= self.until_ms:
+                continue
             others = () if row.keys() == set(columns) else (tuple(sorted(row.keys())),)
             rows[(*(row.get(name) for name in columns), *others)] += 1
         return rows

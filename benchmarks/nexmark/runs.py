@@ -98,19 +98,20 @@ class _Watch:
 
 
 def measure(
-    bench: Bench, contender: Contender, query: Query, oracle: Oracle, *, is_table: bool
+    bench: Bench, contender: Contender, results: Results, oracle: Oracle
 ) -> dict[str, float]:
-    """Run a query on two threads; return its figures.
+    """Run the query of empty `results` on two threads; return its figures.
 
     Raises `WrongOutputError` if the results are wrong, and `PipelineError` if there are too few
     events to measure.
     """
+    query = results.query
     with bench.run(contender, query.name, query.topics[0]) as run:
         running = run.start()
         with PeakMemory(running.sessions) as memory:
             watch = _Watch(bench, run, query, is_killing=False)
             watch.rest()
-        _require_right(bench, run, query, oracle, is_table=is_table)
+        _require_right(bench, run, results, oracle)
     began, ended = watch.began, watch.last
     if began is None or began.processed >= watch.backlog:
         raise PipelineError("the events were processed before they were measured: raise --events")
@@ -124,27 +125,25 @@ def measure(
     }
 
 
-def survive(bench: Bench, contender: Contender, query: Query, oracle: Oracle) -> float:
-    """Run a query on two TaskManagers with a thread each, and kill one in the middle.
+def survive(bench: Bench, contender: Contender, results: Results, oracle: Oracle) -> float:
+    """Run the query of empty `results` on two TaskManagers with a thread each, and kill one.
 
     Returns the share of the events that was processed by then. Raises as `measure`.
     """
+    query = results.query
     with bench.run(contender, query.name, query.topics[0], instances=2, threads=1) as run:
         run.start()
         watch = _Watch(bench, run, query, is_killing=True)
         watch.rest()
         if not 0 < watch.killed_at < 1:
             raise PipelineError("the events were processed before the kill: raise --events")
-        _require_right(bench, run, query, oracle, is_table=query.is_table)
+        _require_right(bench, run, results, oracle)
     return watch.killed_at
 
 
-def _require_right(
-    bench: Bench, run: JobRun, query: Query, oracle: Oracle, *, is_table: bool
-) -> None:
+def _require_right(bench: Bench, run: JobRun, results: Results, oracle: Oracle) -> None:
     run.stop()
-    results = Results(query, is_table)
     batches = read_committed(bench.config, run.job.sink, bench.partitions)
     for batch in sorted(batches, key=lambda each: each.offsets[0]):
         results.add(zip(batch.keys, batch.values, strict=True))
-    results.require(oracle.answer(query))
+    results.require(oracle.answer(results.query))

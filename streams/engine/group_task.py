@@ -122,7 +122,8 @@ class GroupTask:
         together = bool(self._runtime.nodes.meeting_points)
         self._short_span = _LONG_SPAN if together else _SHORT_SPAN
         self._most_turns = _MOST_TOGETHER if together else _MOST_TURNS
-        self._is_mixed = self._runtime.nodes.mixed is not None
+        must_order = is_ordered and len(partitions) > 1
+        self._is_mixed = must_order and self._runtime.nodes.mixed is not None
         self._figures = TaskFigures()
         self._late: Counter[str] = Counter()
         """How many late entries the figures already include, by store."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
 
 from kafka_pipeline.streams.engine.record_queues import Turn
 from kafka_pipeline.streams.processor import BatchProcessor
@@ -37,8 +39,58 @@ class MixedBatch(Batch):
 
 
 class MixedProcessor(BatchProcessor):
-    """A processor of the engine's own that gets every `MixedBatch` of its group, as bytes.
+    """A processor of the engine's own that takes the records of several sources as one batch.
 
-    It is the only child of each source. A call may take as long as one of Spark, so the records
-    were accumulated.
+    It gets a `MixedBatch` of bytes if its task has several partitions that must be put in order. It
+    is the only child of each source, but for those of a `LookupTable`. A call may take as long as
+    one of Spark, so the records were accumulated.
     """
+
+
+class LookupTable(BatchProcessor):
+    """A processor of the engine's own that keeps the records of a source by key.
+
+    It is the only child of its source. The `MixedProcessor` of its group looks up what it keeps
+    under the keys of its own records, and nothing else.
+    """
+
+    history_ms: float = inf
+    """How much older than the newest record a version may be that is looked up."""
+
+
+@dataclass(slots=True)
+class Run:
+    """Records that go through a group at once: `updates` of tables, before all other `records`."""
+
+    updates: dict[str, list[Turn]] = field(default_factory=dict)
+    """By topic."""
+    records: list[Turn] = field(default_factory=list)
+
+    @property
+    def latest_ms(self) -> int:
+        """The largest timestamp."""
+        turns = chain(self.records, *self.updates.values())
+        return max(batch.timestamps[index] for batch, index in turns)
+
+
+def runs_of(turns: Sequence[Turn], tables: Mapping[str, LookupTable]) -> Iterator[Run]:
+    """Divide records, which are in order, into as few runs as possible; `tables` are by topic.
+
+    An update goes ahead of earlier records unless they would see it, by their key, or could no
+    longer see a version that it expires.
+    """
+    run, keys, oldest_ms = Run(), set[bytes | None](), inf
+    for turn in turns:
+        batch, index = turn
+        key, time_ms = batch.keys[index], batch.timestamps[index]
+        table = tables.get(batch.topic)
+        if table is None:
+            run.records.append(turn)
+            keys.add(key)
+            oldest_ms = min(oldest_ms, time_ms)
+            continue
+        if key in keys or time_ms - table.history_ms > oldest_ms:
+            yield run
+            run, keys, oldest_ms = Run(), set(), inf
+        run.updates.setdefault(batch.topic, []).append(turn)
+    yield run

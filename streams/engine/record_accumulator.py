@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any
@@ -14,6 +15,8 @@ MOST_RECORDS = 100_000
 _FEWEST_RECORDS = 10
 _MOST_BYTES = 64 * 1024 * 1024
 _CALL_S = 1.0
+_SMALL_CALLS = 4
+_MOST_FIXED_S = 10.0
 
 
 class RecordAccumulator:
@@ -21,13 +24,16 @@ class RecordAccumulator:
 
     They wait until everything has been read, until a round of the caller adds none, or until there
     are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit adapts to the speed of the calls,
-    so that a call takes up to a second; meanwhile, the other tasks of the thread stand still. The
+    so that a call takes up to a second longer than one of few records. Those may take a second by
+    themselves on a busy machine, and fewer records in a call would then only cost more calls. The
     limit starts low, because the time per record is still unknown, and at most doubles from call
     to call.
     """
 
     def __init__(self) -> None:
         self._call_size = CallSize(_CALL_S, _FEWEST_RECORDS, MOST_RECORDS)
+        self._small_calls_s = deque[float](maxlen=_SMALL_CALLS)
+        """How long the last calls of the fewest records took, which most calls take at least."""
         self._batches: list[RecordBatch] = []
         self._size = 0
         self._bytes = 0
@@ -69,7 +75,12 @@ class RecordAccumulator:
 
     def learn(self, records: int, seconds: float) -> bool:
         """Record how long a call took; return whether other tasks should have their turn now."""
-        self._call_size.learn(records, seconds)
+        if records <= _FEWEST_RECORDS:
+            self._small_calls_s.append(seconds)
+        # Only a call that is nearly full says how much longer one of more records takes.
+        is_large = records >= self.limit // 2
+        fixed_s = min(*self._small_calls_s, _MOST_FIXED_S) if self._small_calls_s else 0.0
+        self._call_size.learn(records, seconds - fixed_s if is_large else seconds)
         return seconds >= _CALL_S / 2
 
     def _are_all(self, ends_reached: Container[Partition]) -> bool:

@@ -9,7 +9,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.streams.engine.context import RunningContext, TaskView
 from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.engine.event_loop import EventLoop
-from kafka_pipeline.streams.engine.mixed import MixedProcessor
+from kafka_pipeline.streams.engine.mixed import LookupTable, MixedProcessor
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
 from kafka_pipeline.streams.engine.outputs import Output
@@ -75,6 +75,18 @@ class RunningGroup:
             if isinstance(node, RunningProcessor) and isinstance(node.processor, MixedProcessor):
                 return node
         return None
+
+    @property
+    def lookup_tables(self) -> dict[str, LookupTable]:
+        """The processors that keep the records of a source for the mixed one, by topic."""
+        return {
+            topic: node.processor
+            for source in self._group.sources
+            for child in self._group.children(source.name)
+            if isinstance(node := self._nodes[child.name], RunningProcessor)
+            and isinstance(node.processor, LookupTable)
+            for topic in source.topics
+        }
 
     @property
     def meeting_points(self) -> list[MeetingPoint]:

@@ -16,7 +16,7 @@ from kafka_pipeline.streams.clocks import NO_CLOCK
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.engine.async_calls import PendingCall
 from kafka_pipeline.streams.engine.call_size import CallSize
-from kafka_pipeline.streams.engine.mixed import MixedBatch
+from kafka_pipeline.streams.engine.mixed import MixedBatch, runs_of
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.outputs import Output
 from kafka_pipeline.streams.engine.record_queues import Turn, parts_of
@@ -109,6 +109,7 @@ class GroupRuntime:
             self.mark.clear()
         self._set_marks, self._undos = self.nodes.undo_marks
         self._meeting_points = self.nodes.meeting_points
+        self._lookup_tables = self.nodes.lookup_tables
         self._by_stream_time = self._queues[PunctuationType.STREAM_TIME]
         self._by_stream_time.skip(task_time.stream_time)
 
@@ -273,37 +274,44 @@ class GroupRuntime:
         callback(time)
 
     def process_mixed(self, turns: Sequence[Turn]) -> tuple[int, Exception | None]:
-        """Process the first of these records, which are of several sources, as one batch.
+        """Process the first of these records, which are of several sources, as batches.
 
         Returns what `process_turns` returns; there is a `mixed` processor.
         """
         assert self.nodes.mixed is not None
-        receive = self.nodes.mixed.receive_batch
+        receive, tables = self.nodes.mixed.receive_batch, self._lookup_tables
         (first, at), self.batch, self.task_time.clock = turns[0], None, NO_CLOCK
         stop = self._turns_to_failed(turns) or len(turns)
         for set_mark in self._set_marks:
             set_mark()
-        mark = len(self.outputs)
-        self.time = first.timestamps[at]
-        self.task_time.reach(self.time)
+        mark, stream_time = len(self.outputs), self.task_time.stream_time
         self._mark_turns(turns)
         try:
             while True:
-                batch = MixedBatch.of_turns(turns[:stop])
+                batch: MixedBatch | None = None
                 last = max(index for each, index in turns[:stop] if each is first)
                 offsets = first.offsets[at], first.offsets[last]
                 self._called = (first.topic, first.partition, *offsets)
                 self._call_began_s = monotonic()
                 try:
-                    receive(batch)
+                    for run in runs_of(turns[:stop], tables):
+                        for topic, updates in run.updates.items():
+                            tables[topic].process(MixedBatch.of_turns(updates))
+                        if run.records:
+                            batch = MixedBatch.of_turns(run.records)
+                            self.time = batch.timestamps[0]
+                            self.task_time.reach(self.time)
+                            receive(batch)
+                        self.task_time.reach(run.latest_ms)
                     return stop, None
                 except (EngineError, PipelineError):
                     raise
                 except BaseException as raised:
                     error = as_exception(raised)
-                    if _is_exact(error, batch):
+                    if not tables and _is_exact(error, batch):
                         return error.index, error
                     self._undo(mark)
+                    self.task_time.stream_time = stream_time
                     if stop == 1:
                         return 0, error
                 self._failed = turns[stop - 1][0], turns[stop - 1][1] + 1

@@ -21,8 +21,9 @@ from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
+from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import NO_TIME, FollowsTime, StepTime
-from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import table_of
@@ -46,7 +47,7 @@ from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 
 
-class GroupProcessor(BatchProcessor, FollowsTime):
+class GroupProcessor(MixedProcessor, FollowsTime):
     """The base of both processors of queries with GROUP BY, at any stage."""
 
     windowed: KeptWindows | KeptSessions | None = None

@@ -9,14 +9,15 @@ import pyarrow as pa
 
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import clocks_by_time
-from kafka_pipeline.streams.processor import BatchProcessor, ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.engine.mixed import MixedProcessor
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 
 
-class SparkProcessor(BatchProcessor):
+class SparkProcessor(MixedProcessor):
     """Sends each batch to Spark as an Arrow table, and emits what comes back.
 
     Keys and values that are not UTF-8 are rejected unless the format is `binary`. Another record is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import structlog
 
 from kafka_pipeline.common.pipelines.specs import Format, TopicTableSpec
 from kafka_pipeline.streams.dsl.table_steps import TableFiller
+from kafka_pipeline.streams.engine.mixed import LookupTable
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import is_utf8, lookup_schema, moments
@@ -25,16 +27,19 @@ Store = TimestampedKeyValueStore[bytes, bytes]
 History = VersionedKeyValueStore[bytes, bytes]
 
 
-class TopicTable(TableFiller):
+class TopicTable(TableFiller, LookupTable):
     """Keeps the records of a table in its store; rejects those that Spark could not read.
 
     Those are keys and values that are not UTF-8, unless the format is `binary`, and values that are
     not JSON objects, if the table has columns of its own.
     """
 
-    def __init__(self, store: str, format_: Format, has_columns: bool) -> None:
+    def __init__(
+        self, store: str, format_: Format, has_columns: bool, history_ms: int | None
+    ) -> None:
         super().__init__(store, _VERB, sends_old=False)
         self._needs = format_ != "binary", has_columns
+        self.history_ms = inf if history_ms is None else history_ms
 
     def process(self, batch: Batch) -> None:
         for index, (key, value) in enumerate(zip(batch.keys, batch.values, strict=True)):

@@ -339,14 +339,17 @@ def _versioned(spec: SparkSpec) -> tuple[str, ...]:
 
 def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInput:
     store = table.store_of(name)
-    return TableInput(store, partial(_topic_table, store, format_, bool(table.schema)))
+    has_columns = bool(table.schema)
+    return TableInput(store, partial(_topic_table, store, format_, has_columns, table.history_ms))
 
 
-def _topic_table(store: str, format_: Format, has_columns: bool) -> BatchProcessor:
+def _topic_table(
+    store: str, format_: Format, has_columns: bool, history_ms: int | None
+) -> BatchProcessor:
     # Imported late: Arrow takes a while to import, and most tasks do not need it.
     from kafka_pipeline.streams.sql.topic_tables import TopicTable
 
-    return TopicTable(store, format_, has_columns)
+    return TopicTable(store, format_, has_columns, history_ms)
 
 
 def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: Problems) -> None:

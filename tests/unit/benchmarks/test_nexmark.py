@@ -15,6 +15,7 @@ from benchmarks.nexmark.catalog import QUERIES, Query
 from benchmarks.nexmark.generator import (
     AUCTION,
     BID,
+    CLOSING_AFTER_MS,
     CLOSING_EVENTS,
     PERSON,
     TOPICS,
@@ -23,6 +24,7 @@ from benchmarks.nexmark.generator import (
     rows,
 )
 from benchmarks.nexmark.oracle import ANSWERS, Answer, Oracle, Results
+from benchmarks.nexmark.summary import summary
 from benchmarks.records import WrongOutputError
 from tests.unit.benchmarks.nexmark_runs import (
     IN_ORDER,
@@ -122,6 +124,45 @@ def test_last_value_of_each_key_counts_in_a_table() -> None:
     results = Results(QUERIES["q17"], is_table=True)
     results.add([(b"a", b'{"n": 1}'), (b"b", b'{"n": 2}'), (b"a", b'{"n": 3}'), (b"b", None)])
     results.require(Answer(("n",), Counter([(3,)])))
+
+
+@pytest.mark.parametrize(
+    ("name", "column"), [("q7", "dateTime"), ("q11", "starttime")], ids=["q7", "q11"]
+)
+def test_windows_of_the_closing_events_can_be_left_out(name: str, column: str) -> None:
+    oracle = Oracle()
+    for events in chunks(Settings(events=100)):
+        oracle.add(events)
+    last_ms = oracle.last_ms
+    assert last_ms > Settings(events=100).start_ms + CLOSING_AFTER_MS
+    values = [json.dumps({column: time}).encode() for time in (last_ms - 1, last_ms)]
+    answer = Answer((column,), Counter([(last_ms - 1,)]))
+    results = Results(QUERIES[name], is_table=True, until_ms=last_ms)
+    results.add((value, value) for value in values)
+    results.require(answer)
+    oracle.close()
+
+
+def test_summary_has_a_row_for_each_query_and_says_what_failed_and_what_cannot_be_run() -> None:
+    ours = {"records_per_s": 30_000.0, "cpu_s_per_million": 40.0}
+    text = summary(
+        ["q1", "q6"],
+        {"this engine": {"q1", "q6"}, "a peer": {"q1"}, "another": {"q1"}},
+        {
+            ("q1", "this engine"): [ours],
+            ("q6", "this engine"): [ours],
+            ("q1", "a peer"): [{**ours, "records_per_s": 20_000.0}],
+        },
+    )
+    head, _, *lines = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()
+    ]
+    assert head[:5] == ["query", "this engine: events/s", "CPU s per million", *head[3:5]]
+    assert head[3::3] == ["a peer: events/s", "another: events/s"]
+    assert lines == [
+        ["q1", "30,000", "40.0", "20,000", "40.0", "1.50", "failed", "-", "-"],
+        ["q6", "30,000", "40.0", "-", "-", "-", "-", "-", "-"],
+    ]
 
 
 def test_every_query_has_an_answer_and_flink_has_all_but_two() -> None:

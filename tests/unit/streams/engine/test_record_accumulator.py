@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.streams.engine.record_accumulator import MOST_RECORDS, RecordAccumulator
 
@@ -70,7 +72,34 @@ def test_calls_that_are_fast_get_more_records_and_slow_ones_fewer() -> None:
         assert not accumulator.learn(accumulator.limit, 0.1)
     assert accumulator.limit == MOST_RECORDS
     assert accumulator.learn(MOST_RECORDS, 20)
-    assert accumulator.limit == MOST_RECORDS / 20
+    assert accumulator.limit == int(MOST_RECORDS / 19.9)
     limit = accumulator.limit
     accumulator.learn(10, 0.05)
     assert accumulator.limit == limit
+
+
+def limit_after(calls: int, fixed_s: float, record_s: float) -> int:
+    accumulator = RecordAccumulator()
+    for _ in range(calls):
+        accumulator.learn(accumulator.limit, fixed_s + accumulator.limit * record_s)
+    return accumulator.limit
+
+
+def test_limit_rises_again_once_even_small_calls_are_slow() -> None:
+    accumulator = RecordAccumulator()
+    for fixed_s in (0.02, 1.5):
+        for _ in range(40):
+            accumulator.learn(accumulator.limit, fixed_s)
+    assert accumulator.limit == MOST_RECORDS
+
+
+@pytest.mark.parametrize("calls", [40, 41])
+def test_calls_that_take_a_second_whatever_their_size_get_more_records(calls: int) -> None:
+    assert limit_after(calls, fixed_s=1.5, record_s=0) == MOST_RECORDS
+    assert 500 <= limit_after(calls, fixed_s=1.5, record_s=0.001) <= 2_000
+
+
+@pytest.mark.parametrize("calls", [40, 41])
+@pytest.mark.parametrize("record_s", [0.1, 0.5, 3])
+def test_slow_records_stay_few(calls: int, record_s: float) -> None:
+    assert limit_after(calls, fixed_s=0.02, record_s=record_s) <= 20

@@ -72,7 +72,9 @@ def driver_of(
         builder.add_global_store(STORE, "Rows", "rows", "Fill", filler)
     else:
         builder.add_source("Rows", "rows")
-        builder.add_processor("Fill", partial(TopicTable, store.name, spec.format, False), "Rows")
+        history_ms = 100 if store is HISTORY else None
+        fill = partial(TopicTable, store.name, spec.format, False, history_ms)
+        builder.add_processor("Fill", fill, "Rows")
         builder.add_state_store(store, ["P", "Fill"])
     return TopologyTestDriver(builder)
 
@@ -181,7 +183,9 @@ def test_records_that_spark_cannot_read_are_rejected(
     kept: StoreBuilder[Any, Any],
 ) -> None:
     builder = TopologyBuilder().add_source("Rows", "rows")
-    builder.add_processor("Fill", partial(TopicTable, kept.name, format_, has_columns), "Rows")
+    history_ms = 100 if kept is HISTORY else None
+    fill = partial(TopicTable, kept.name, format_, has_columns, history_ms)
+    builder.add_processor("Fill", fill, "Rows")
     builder.add_state_store(kept, ["Fill"])
     with TopologyTestDriver(builder) as driver:
         rows = driver.create_input_topic("rows")
