@@ -98,7 +98,7 @@ class Report:
             not_judged=self.waiting,
             judged_early=self.judged_early,
             figures={side: its.shown() for side, its in self.figures.items()},
-            catching_up=self.catching_up and self.catching_up.shown(),
+            catching_up=None if self.catching_up is None else self.catching_up.shown(),
             failed={side: tuple(lines) for side, lines in self.failed.items()},
             notes=tuple(self.notes),
         )
@@ -123,12 +123,14 @@ def _example(example: Example, *, with_values: bool) -> ExampleJson:
         kind=example.kind,
         key=shown(some.key) if with_values else None,
         differs=tuple(differing(example, with_values=with_values)),
-        old=example.old and _result(example.old, with_values=with_values),
-        new=example.new and _result(example.new, with_values=with_values),
+        old=_result(example.old, with_values=with_values),
+        new=_result(example.new, with_values=with_values),
     )
 
 
-def _result(result: Result, *, with_values: bool) -> ResultJson:
+def _result(result: Result | None, *, with_values: bool) -> ResultJson | None:
+    if result is None:
+        return None
     return ResultJson(
         partition=result.partition,
         offset=result.offset,

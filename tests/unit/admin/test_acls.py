@@ -159,7 +159,9 @@ def test_wrong_arguments(files: tuple[str, str], options: list[str], said: str) 
     assert said in result.stderr
 
 
-def test_rights_for_a_rehearsal_are_on_the_shadow_alone(files: tuple[str, str]) -> None:
+def test_rights_for_a_rehearsal_are_on_the_shadow_and_what_it_publishes(
+    files: tuple[str, str],
+) -> None:
     rows = json.loads(run(files, "--rehearsal", "--json").stdout)
     assert {row["role"] for row in rows} == {"maintainer"}
     found = {(row["kind"], row["name"], row["operation"]) for row in rows}
@@ -170,4 +172,7 @@ def test_rights_for_a_rehearsal_are_on_the_shadow_alone(files: tuple[str, str]) 
     assert ("transactional-id", "shop-rehearsal/task/", "Write") in found
     assert ("group", "processors_Adder_shop-rehearsal", "Delete") in found
     topics = {name for kind, name, _ in found if kind == "topic"}
-    assert {name for name in topics if not name.endswith("_shop-rehearsal")} == {"orders"}
+    others = {name for name in topics if not name.endswith("_shop-rehearsal")}
+    assert others == {"orders", "rehearsal_topic_shop"}
+    published = {row["operation"] for row in rows if row["name"] == "rehearsal_topic_shop"}
+    assert published == {"Create", "Write", "Delete"}
