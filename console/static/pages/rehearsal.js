@@ -188,7 +188,7 @@ function examples(its, load) {
 
 function records(its, load) {
   if (!mayRead() || !its.has_records) {
-    return el("p", { class: "quiet" }, "Keys and values are shown only with console_records in config.yaml, of the command and of the JobManager.");
+    return el("p", { class: "quiet" }, "Keys and values are shown only if console_records is set in the config.yaml of both the command and the JobManager.");
   }
   const button = el("button", { type: "button", "data-own": true }, "Show keys and values");
   button.addEventListener("click", async () => {
