@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,13 @@ def test_rights_for_a_rehearsal_are_on_the_shadow_and_what_it_publishes(
     assert others == {"orders", "rehearsal_topic_shop"}
     published = {row["operation"] for row in rows if row["name"] == "rehearsal_topic_shop"}
     assert published == {"Create", "Write", "Delete"}
+
+
+def test_a_jobmanager_with_a_console_reads_what_rehearsals_publish(
+    files: tuple[str, str], acls: tuple[Acl, ...]
+) -> None:
+    topic = "rehearsal_topic_shop"
+    assert topic not in of(acls, Role.JOBMANAGER, ResourceKind.TOPIC)
+    config = replace(load_config(Path(files[0])), console_port=9470)
+    with_console = acls_of(config, load_pipeline(Path(files[1]), config))
+    assert of(with_console, Role.JOBMANAGER, ResourceKind.TOPIC)[topic] == {AclOperation.READ}
