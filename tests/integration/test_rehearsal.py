@@ -126,7 +126,7 @@ def test_rehearsals_find_what_differs_and_leave_the_job_as_it_was(
     assert (published["phase"], published["report"]) == ("ended", other)
     nodes = published["versions"]["new"]["nodes"]
     changes = {node["name"]: node["change"] for node in nodes if node["kind"] == "processor"}
-    assert {name for name, change in changes.items() if change != "same"} == {"Prices"}
+    assert {name for name, change in changes.items() if change != "same"} == {"Prices-Records"}
     assert [node["name"] for node in nodes if node["name"].startswith("rehearsal")] == []
 
     old, new = (json.loads(example[side]["value"]) for side in ("old", "new"))
