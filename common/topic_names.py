@@ -90,6 +90,11 @@ class TopicNames:
         """The job's target: the versions of its pipeline, and which one to run (`Deployment`)."""
         return self._of_job("pipeline_topic")
 
+    @property
+    def rehearsal(self) -> str:
+        """`pipeline rehearse` to the console: how a rehearsal of the job is, and what it found."""
+        return self._of_job("rehearsal_topic")
+
     def consumer_group(self, processor_id: str) -> str:
         """Return the group to which a processor commits input offsets; nobody subscribes with it.
 
@@ -158,6 +163,7 @@ class TopicNames:
             self.heartbeat,
             self.heartbeat_events,
             self.pipeline,
+            self.rehearsal,
         ):
             if key == collision_key(control):
                 return f'the control topic "{control}"'

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
 
@@ -15,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.errors import ConfigError, PipelineError
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.console.access import Access
@@ -30,64 +25,11 @@ from kafka_pipeline.console.requests import (
     parse_letter_query,
     parse_record_query,
 )
+from kafka_pipeline.console.shared_reads import SharedReads
 from kafka_pipeline.console.views.letters import letter, letters
+from kafka_pipeline.console.views.rehearsal import rehearsal
 from kafka_pipeline.console.worker import Worker
 from kafka_pipeline.operations.dead_letters import LetterId
-from kafka_pipeline.operations.latest_letters import LetterList
-
-MOST_OFTEN_S = 5.0
-_TIMEOUT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReadLetters:
-    """Dead letters, and when they were read, by this host's clock."""
-
-    list: LetterList
-    read_at_ms: int
-
-
-class LetterBoard:
-    """Reads dead letters on request, at most once in five seconds.
-
-    For one event loop.
-    """
-
-    def __init__(self, job: Job, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the letters of a job; `clock` is in seconds, and only goes forward."""
-        self._job = job
-        self._clock = clock
-        self._worker = Worker("console letters", 1, _TIMEOUT_S)
-        self._reading: asyncio.Task[ReadLetters] | None = None
-        self._began_at_s = 0.0
-
-    async def current(self) -> ReadLetters:
-        """Return letters that are at most five seconds old.
-
-        Raises as `Job.letters` and `Worker.run`, with the same error for all requests in five
-        seconds.
-        """
-        task = self._reading
-        if task is None or (task.done() and self._clock() - self._began_at_s >= MOST_OFTEN_S):
-            self._began_at_s = self._clock()
-            task = self._reading = asyncio.create_task(self._read())
-            task.add_done_callback(_look)
-        return await asyncio.shield(task)
-
-    def forget(self) -> None:
-        """Read again at the next request, since letters were handled."""
-        self._began_at_s = -math.inf
-
-    async def _read(self) -> ReadLetters:
-        found = await self._worker.run(self._job.letters)
-        return ReadLetters(found, wall_clock_ms())
-
-
-def _look(task: asyncio.Task[ReadLetters]) -> None:
-    """Retrieve an error, or asyncio complains if all requests for it were cancelled."""
-    if not task.cancelled():
-        task.exception()
-
 
 ACTION_TIMEOUT_S = 120.0
 READ_TIMEOUT_S = 30.0
@@ -106,7 +48,8 @@ class Actions:
         self._access = access
         self._contents = contents
         self._log = log
-        self._board = LetterBoard(job)
+        self._latest_letters = SharedReads("console letters", job.letters)
+        self._rehearsals = SharedReads("console rehearsal", job.rehearsal)
         self._actor = Worker("console action", 1, ACTION_TIMEOUT_S)
         self._reader = Worker("console reader", _MOST_READS, READ_TIMEOUT_S)
         # A worker of its own: requests without a token must not delay those that need one.
@@ -120,6 +63,7 @@ class Actions:
             "/api/dead_letters": self._letters,
             "/api/dead_letters/{id}": self._letter,
             "/api/records": self._records,
+            "/api/rehearsal": self._rehearsal,
         }
         return [
             *(Route(path, answering(of), methods=["GET"]) for path, of in handlers.items()),
@@ -179,15 +123,15 @@ class Actions:
             self._log.add(action_line(*named), address, "see the JobManager's log")
             raise
         finally:
-            self._board.forget()
+            self._latest_letters.forget()
         logger.info("an action of the console was done", **said, result=found)
         self._log.add(action_line(*named, found.get("count")), address)
         return found
 
     async def _letters(self, request: Request) -> Response:
         query = parse_letter_query(request.query_params)
-        found = await self._board.current()
-        return JSONResponse(letters(found.list, query, found.read_at_ms))
+        latest = await self._latest_letters.current()
+        return JSONResponse(letters(latest.found, query, latest.read_at_ms))
 
     async def _letter(self, request: Request) -> Response:
         """Return a letter; its key and value only for requests that may see records."""
@@ -195,16 +139,31 @@ class Actions:
             id_ = LetterId.parse(request.path_params["id"])
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        with_record = False
-        if self._contents.are_shown and "authorization" in request.headers:
-            refusal = await self._contents.refusal(request)
-            if refusal is not None:
-                return refusal
-            with_record = True
-        known = {each.id: each.handled for each in (await self._board.current()).list.letters}
+        with_record = self._wants_records(request)
+        if with_record and (refusal := await self._contents.refusal(request)) is not None:
+            return refusal
+        latest = await self._latest_letters.current()
+        known = {each.id: each.handled for each in latest.found.letters}
         found = await self._letter_reader.run(partial(self._job.letter, id_))
         shown = letter(found, with_record=with_record)
         return JSONResponse({**shown, "handled": known.get(id_) or None})
+
+    async def _rehearsal(self, request: Request) -> Response:
+        """Return the last rehearsal; keys and values only for requests that may see records."""
+        with_records = self._wants_records(request)
+        if with_records and (refusal := await self._contents.refusal(request)) is not None:
+            return refusal
+        latest = await self._rehearsals.current()
+        return JSONResponse(
+            {
+                "read_at_ms": latest.read_at_ms,
+                **rehearsal(latest.found, with_records=with_records),
+            }
+        )
+
+    def _wants_records(self, request: Request) -> bool:
+        """Whether a request has a token for records, where they are shown at all."""
+        return self._contents.are_shown and "authorization" in request.headers
 
     async def _records(self, request: Request) -> Response:
         refusal = await self._contents.refusal(request)

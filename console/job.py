@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted
 from kafka_pipeline.operations.latest_letters import LetterList
+from kafka_pipeline.operations.rehearsal.publication import Published
 from kafka_pipeline.operations.starts import Start
 
 Ask = Literal["pause", "resume", "restart"]
@@ -50,6 +51,9 @@ class Job(Protocol):
 
     def letter(self, id_: LetterId) -> DeadLetter:
         """Return one dead letter, without whether it was handled."""
+
+    def rehearsal(self) -> Published | None:
+        """Return the last rehearsal of a new version; `None` if there is none."""
 
     def records(self, query: RecordQuery) -> dict[str, Any]:
         """Return records of a topic as JSON."""

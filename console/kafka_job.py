@@ -19,6 +19,7 @@ from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted,
 from kafka_pipeline.operations.latest_letters import LatestLetters, LetterList
 from kafka_pipeline.operations.record_lines import text_of
 from kafka_pipeline.operations.redrive import DeadLetterTopics
+from kafka_pipeline.operations.rehearsal.publication import Published, read_publication
 from kafka_pipeline.operations.topic_records import TopicRecords
 
 MOST_OFFSETS = 50_000
@@ -76,6 +77,10 @@ class KafkaJob:
     def letter(self, id_: LetterId) -> DeadLetter:
         """See `Job`."""
         return DeadLetterTopics(self._config).read(id_)
+
+    def rehearsal(self) -> Published | None:
+        """See `Job`."""
+        return read_publication(self._config, connected(self._config))
 
     def records(self, query: RecordQuery) -> dict[str, Any]:
         """See `Job`. Long keys and values are cut off."""

@@ -12,6 +12,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.console.job import Ask, Deal, RecordQuery
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
 from kafka_pipeline.operations.latest_letters import LetterList
+from kafka_pipeline.operations.rehearsal.publication import Published
 
 TOPIC = "Clean_Price_shop"
 DEAD = "Price_dead_letter_shop"
@@ -45,6 +46,8 @@ class FakeJob:
     queries: list[RecordQuery] = field(default_factory=list)
     reads: int = 0
     block: threading.Event | None = None
+    rehearsed: Published | None = None
+    rehearsal_reads: int = 0
     shown: list[dict[str, Any]] = field(default_factory=list)
 
     def ask(self, what: Ask, processors: Sequence[str], *, dry_run: bool) -> dict[str, Any]:
@@ -81,6 +84,10 @@ class FakeJob:
             if each.id == id_:
                 return replace(each, handled="")
         raise ConfigError(f"there is no dead letter {id_}")
+
+    def rehearsal(self) -> Published | None:
+        self.rehearsal_reads += 1
+        return self.rehearsed
 
     def records(self, query: RecordQuery) -> dict[str, Any]:
         self.queries.append(query)

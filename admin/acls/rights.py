@@ -110,11 +110,11 @@ def acls_of(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
     return tuple(acl for role in roles for acl in role(config, pipeline).acls())
 
 
-def rehearsal_acls(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
+def rehearsal_acls(live: Config, config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
     """Return the rights that a maintainer needs for the shadow of a job, in addition to others.
 
-    The config and the pipeline are those of the shadow. The maintainer's process makes it, runs
-    its daemons, and deletes all of it.
+    `live` is the configuration of the job; `config` and the pipeline are those of the shadow. The
+    maintainer's process makes it, runs its daemons, publishes what it finds, and deletes all of it.
     """
     wanted = _Wanted(Role.MAINTAINER)
     for role in (_jobmanager, _taskmanager, _maintainer, _reader):
@@ -122,6 +122,8 @@ def rehearsal_acls(config: Config, pipeline: Pipeline) -> tuple[Acl, ...]:
     sinks = [topic for each in pipeline.processors for topic in pipeline.out_topics(each)]
     made = [*(spec.name for spec in control_topics(config)), *sinks]
     wanted.topics(made, AclOperation.DELETE)
+    own = (AclOperation.CREATE, AclOperation.WRITE, AclOperation.DELETE)
+    wanted.topics([live.topic_names.rehearsal], *own)
     return tuple(wanted.acls())
 
 
@@ -135,6 +137,8 @@ def _jobmanager(config: Config, pipeline: Pipeline) -> _Wanted:
     wanted.topics([names.threads_tm], AclOperation.READ)
     wanted.topics([*commands, names.heartbeat_events], AclOperation.WRITE)
     wanted.topics([names.pipeline], AclOperation.READ, AclOperation.WRITE)
+    if config.console_port is not None:
+        wanted.topics([names.rehearsal], AclOperation.READ)
     wanted.group(CONTROL_GROUP, AclOperation.DESCRIBE)
     wanted.write_as(names.jobmanager_transactional_id)
     wanted.write_as(names.pipeline_transactional_id)

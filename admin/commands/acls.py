@@ -78,7 +78,7 @@ def acls(
     if rehearsal:
         shadow = shadow_config(settings)
         its = shadow_pipeline(load_pipeline(pipeline, shadow), settings)
-        wanted = rehearsal_acls(shadow, its)
+        wanted = rehearsal_acls(settings, shadow, its)
     else:
         wanted = acls_of(settings, loaded)
     given = {role: role.value for role in Role} | _users(named or [])

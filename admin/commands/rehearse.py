@@ -17,7 +17,7 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
-from kafka_pipeline.operations.rehearsal.report import Verdict
+from kafka_pipeline.operations.rehearsal.report_json import Verdict
 from kafka_pipeline.operations.rehearsal.shadow import MOST_TASK_MANAGERS
 
 _UNITS = ("s", "min", "h", "d")

@@ -52,6 +52,7 @@ def topics(
         own = deployment.current.pipeline.data_topics(1) if deployment.current else ()
         used = {spec.name: "of the pipeline" for spec in own}
         control = {spec.name: "control" for spec in control_topics(settings)}
+        control[settings.topic_names.rehearsal] = "rehearsal"
         listed = {
             name: kind for name, kind in {**used, **control}.items() if name in existing
         } | listed

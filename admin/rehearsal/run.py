@@ -6,20 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kafka_pipeline.admin.daemons import Daemon, command_path, python_command
 from kafka_pipeline.admin.dev.guard import Guard
 from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.admin.rehearsal.place import ShadowPlace
+from kafka_pipeline.admin.rehearsal.progress import Progress, published
 from kafka_pipeline.admin.rehearsal.saving import read_ends
 from kafka_pipeline.admin.signals import Interrupted, Signals
+from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.process.locks import exclusive
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.deploy import look_at, require_usable_state
@@ -29,6 +33,7 @@ from kafka_pipeline.deployment.kept_state import KeptState
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher, read_status
 from kafka_pipeline.operations.rehearsal.comparer import Output, Side
 from kafka_pipeline.operations.rehearsal.comparison import Comparison, Version
+from kafka_pipeline.operations.rehearsal.publication import remove_publication
 from kafka_pipeline.operations.rehearsal.report import Report
 from kafka_pipeline.operations.rehearsal.shadow import (
     discard,
@@ -99,10 +104,14 @@ class Rehearsal:
             ) from error
 
     def discard(self) -> list[str]:
-        """Delete what rehearsals have left; return the topics.
+        """Delete what rehearsals have left and published; return the topics.
 
         Raises `UnavailableError` if daemons of one still run, or if Kafka does not delete it.
         """
+        return [*self._discard_shadow(), *remove_publication(self._live, self._admin)]
+
+    def _discard_shadow(self) -> list[str]:
+        """Delete what rehearsals have left, but for their last publication. Raises as `discard`."""
         shadow = self._place.write_config(self._live, 1)
         self._wait_until_nobody_runs(shadow)
         found = discard(self._admin, self._live, shadow)
@@ -115,12 +124,14 @@ class Rehearsal:
         No process of the rehearsal is left, whatever is raised. `clean_up` is to follow. Raises
         `Interrupted` if a signal comes before anything is compared.
         """
-        self._refuse_early(pipeline_file)
-        if left := self.discard():
+        current, new = self._refuse_early(pipeline_file)
+        if left := self._discard_shadow():
             self._say(f"deleted what a former rehearsal had left: {counted(len(left), 'topic')}")
-        shadow = self._make(pipeline_file, options, lock)
-        with self._daemons(options, lock) as daemons:
-            return self._compare(shadow, options, daemons)
+        with published(self._live, self._admin, current, new) as progress:
+            shadow = self._make(pipeline_file, options, lock)
+            progress.starts(shadow.manifest)
+            with self._daemons(options, lock) as daemons:
+                return self._compare(shadow, options, daemons, progress)
 
     def clean_up(self, *, keep: bool) -> None:
         """Delete all of the rehearsal, or say how to do that later. Raises as `discard`."""
@@ -134,19 +145,23 @@ class Rehearsal:
             )
             return
         self._say("deleting the shadow's topics, offsets and state")
-        self.discard()
+        self._discard_shadow()
 
-    def _refuse_early(self, pipeline_file: Path) -> None:
-        """Raise `ConfigError` for what `pipeline apply` would refuse, while the job still runs."""
+    def _refuse_early(self, pipeline_file: Path) -> tuple[Pipeline, Pipeline]:
+        """Return the pipeline that the job runs, and the new one as the job would run it.
+
+        Raises `ConfigError` for what `pipeline apply` would refuse, while the job still runs.
+        """
         _, loaded = load_files(self._place.own_config, pipeline_file, with_classes=True)
         kept = KeptState(self._live, self._admin)
-        _, found, deployment = look_at(self._live, self._admin, loaded, kept)
+        new, found, deployment = look_at(self._live, self._admin, loaded, kept)
         if deployment.current is None:
             raise ConfigError("this job has no pipeline yet: there is nothing to compare with")
         require_usable_state(found)
         require_no_stop(deployment.wish)
         if read_status(self._live).job_manager.presence is not Presence.UP:
             raise UnavailableError("the job does not run: no JobManager of it is up")
+        return deployment.current.pipeline, new
 
     def _wait_until_nobody_runs(self, shadow: Config) -> None:
         deadline_s = time.monotonic() + _LEAVE_TIMEOUT_S
@@ -247,39 +262,54 @@ class Rehearsal:
             guard.end()
 
     def _compare(
-        self, shadow: _Shadow, options: RehearsalOptions, daemons: Sequence[Daemon]
+        self,
+        shadow: _Shadow,
+        options: RehearsalOptions,
+        daemons: Sequence[Daemon],
+        progress: Progress,
     ) -> Report:
         self._wait_until_it_runs(shadow.config, daemons, options)
-        live = shadow.manifest.pipeline_version()
+        with closing(self._comparison(shadow)) as comparison:
+            look = partial(progress.look, comparison, shadow.manifest)
+            comparison.notes.extend(shadow.losses)
+            self._say(f"comparing for {spoken(round(options.seconds * 1000))}; Ctrl-C ends it")
+            progress.compares(wall_clock_ms() + round(options.seconds * 1000))
+            try:
+                with self._signals.held():
+                    comparison.go_on(self._over_in(options.seconds, daemons, look))
+                    comparison.finish(self._over_in(_LAST_TIMEOUT_S, daemons, look))
+            except Interrupted:
+                comparison.notes.append("it was interrupted before its time was over")
+            return progress.end(comparison, shadow.manifest)
+
+    def _comparison(self, shadow: _Shadow) -> Comparison:
+        """Begin the comparison of the job with its shadow."""
         current = read_deployment(shadow.config, self._admin).current
         assert current is not None
         new = {each.new for each in shadow.outputs} - {None}
         counts = self._admin.partition_counts(topic for topic in new if topic is not None)
         places = [(topic, number) for topic, count in counts.items() for number in range(count)]
         begins = self._admin.oldest_offsets(places) if places else {}
+        live = shadow.manifest.pipeline_version().pipeline
         versions = {
-            Side.OLD: Version(self._live, live.pipeline, shadow.ends),
+            Side.OLD: Version(self._live, live, shadow.ends),
             Side.NEW: Version(shadow.config, current.pipeline, begins),
         }
-        with closing(Comparison(self._admin, versions, shadow.outputs)) as comparison:
-            comparison.notes.extend(shadow.losses)
-            self._say(f"comparing for {spoken(round(options.seconds * 1000))}; Ctrl-C ends it")
-            try:
-                with self._signals.held():
-                    comparison.go_on(self._over_in(options.seconds, daemons))
-                    comparison.finish(self._over_in(_LAST_TIMEOUT_S, daemons))
-            except Interrupted:
-                comparison.notes.append("it was interrupted before its time was over")
-            job = self._live.job_name or ""
-            return comparison.report(job, live.number, shadow.manifest.stopped_ms)
+        return Comparison(self._admin, versions, shadow.outputs)
 
-    def _over_in(self, seconds: float, daemons: Sequence[Daemon]) -> Callable[[], bool]:
-        """Return whether time is up, or a signal has come; it raises if a daemon has ended."""
+    def _over_in(
+        self, seconds: float, daemons: Sequence[Daemon], look: Callable[[], None]
+    ) -> Callable[[], bool]:
+        """Return whether time is up, or a signal has come; it raises if a daemon has ended.
+
+        It also calls `look`.
+        """
         deadline_s = time.monotonic() + seconds
 
         def is_over() -> bool:
             for daemon in daemons:
                 daemon.require_alive()
+            look()
             return self._signals.is_pending or time.monotonic() > deadline_s
 
         return is_over

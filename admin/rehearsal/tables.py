@@ -11,7 +11,8 @@ from rich.text import Text
 from kafka_pipeline.common.clock import shown_moment
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.operations.rehearsal.comparer import Kind, Side
-from kafka_pipeline.operations.rehearsal.report import Report, Verdict, lines_of
+from kafka_pipeline.operations.rehearsal.report import Report, lines_of
+from kafka_pipeline.operations.rehearsal.report_json import Verdict
 
 _STYLES = {Verdict.EQUAL: "bold green", Verdict.DIFFERENT: "bold red", Verdict.NOTHING: "yellow"}
 

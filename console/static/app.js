@@ -12,6 +12,7 @@ import { lagPage } from "./pages/lag.js";
 import { lettersPage } from "./pages/letters.js";
 import { movesPage } from "./pages/moves.js";
 import { recordsPage } from "./pages/records.js";
+import { rehearsalPage } from "./pages/rehearsal.js";
 import { statePage } from "./pages/state.js";
 import { tasksPage } from "./pages/tasks.js";
 import { transactionsPage } from "./pages/transactions.js";
@@ -28,6 +29,7 @@ const PAGES = {
   letters: ["Dead letters", lettersPage, "summary"],
   records: ["Records", recordsPage, "topics"],
   state: ["State", statePage, "summary"],
+  rehearsal: ["Rehearsal", rehearsalPage, "summary"],
   history: ["History", historyPage],
 };
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from kafka_pipeline.common.cluster.cluster_status import HELD, TaskInfo
@@ -35,9 +35,7 @@ def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any
     unread = sum(n for id_, n in status.job_manager.unread.items() if id_ in processors)
     found = together(tasks, status.newest_record_ms, snapshot.rates, unread)
     return {
-        "state": next(
-            (str(state) for state in _WORST_FIRST if state in found.states), NOT_REPORTED
-        ),
+        "state": worst_state(found.states),
         "states": dict(found.states),
         "tasks": found.tasks,
         "rate_in": rounded(found.rate_in),
@@ -54,6 +52,11 @@ def figures_of(snapshot: Snapshot, tasks: Collection[TaskInfo]) -> dict[str, Any
         ],
         "key_warnings": [{**as_json(each), "text": each.text} for each in found.key_warnings],
     }
+
+
+def worst_state(states: Mapping[str, int]) -> str:
+    """Return the worst of the states that tasks are in."""
+    return next((str(state) for state in _WORST_FIRST if state in states), NOT_REPORTED)
 
 
 def rounded(rate: float | None, digits: int = 2) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kafka_pipeline.common.cluster.cluster_status import (
@@ -14,10 +14,11 @@ from kafka_pipeline.common.cluster.cluster_status import (
 )
 from kafka_pipeline.common.cluster.figures import state_of
 from kafka_pipeline.common.cluster.rates import Rates
+from kafka_pipeline.common.pipelines.links import Link, links
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.console.views.drawn import Json, arc, nodes
 from kafka_pipeline.console.views.figures import figures_of, rounded, tasks_of, waits_of
 from kafka_pipeline.console.views.snapshot import Event, EventKind, Snapshot
 from kafka_pipeline.streams import serdes
@@ -366,71 +367,30 @@ def graph(snapshot: Snapshot) -> Json:
     figures = {
         each.id: figures_of(snapshot, tasks_of(snapshot, each.id)) for each in pipeline.processors
     }
-    nodes = [
-        _node("processor", each.id, {"type": each.spec.type, **figures[each.id]})
-        for each in pipeline.processors
-    ]
-    arcs = list(_arcs(pipeline, figures))
-    ends = dict.fromkeys(end for arc in arcs for end in (arc["from"], arc["to"]))
-    made = {node["id"] for node in nodes}
-    dead = {pipeline.dead_letter_topic(each) for each in pipeline.processors}
-    for end in ends:
-        if end not in made:
-            name = end.partition(":")[2]
-            nodes.append(_node("dead_letters" if name in dead else "topic", name, {}))
-    return {"nodes": nodes, "arcs": arcs, "waits": waits_of(snapshot)}
+    processors = {
+        each.id: {"type": each.spec.type, **figures[each.id]} for each in pipeline.processors
+    }
+    all_links = [*links(pipeline)]
+    sole_in = {each.id for each in pipeline.processors if len(pipeline.read_topics(each)) == 1}
+    sole_out = {each.id for each in pipeline.processors if len(pipeline.out_topics(each)) == 1}
 
+    def known(link: Link) -> Json:
+        """Return the figures of an arc that are known from its ends."""
+        found: Json = {"rate": None, "lag": None, "dead_letters": None}
+        writer, reader = link.writer, link.reader
+        if writer is not None and link.has_dead_letters:
+            return found | {"dead_letters": figures[writer]["dead_letters"]}
+        if writer in sole_out:
+            found["rate"] = figures[writer]["rate_out"]
+        if reader in sole_in:
+            found |= {"rate": figures[reader]["rate_in"], "lag": figures[reader]["lag"]}
+        return found
 
-def _node(kind: str, name: str, figures: Json) -> Json:
-    prefix = "processor" if kind == "processor" else "topic"
-    return {"id": f"{prefix}:{name}", "kind": kind, "name": name, **figures}
-
-
-def _arcs(pipeline: Pipeline, figures: dict[str, Json]) -> Iterator[Json]:
-    writers: dict[str, list[PipelineProcessor]] = {}
-    for each in pipeline.processors:
-        for topic in pipeline.out_topics(each):
-            writers.setdefault(topic, []).append(each)
-    between = pipeline.arcs
-    read = set[str]()
-    for reader in pipeline.processors:
-        for topic in pipeline.read_topics(reader):
-            into = _into(pipeline, reader, figures[reader.id])
-            senders = writers.get(topic, []) if topic in between else []
-            if senders:
-                read.add(topic)
-            for writer in senders:
-                known = {**_out_of(pipeline, writer, figures[writer.id]), **into}
-                yield _arc(f"processor:{writer.id}", f"processor:{reader.id}", topic, known)
-            if not senders:
-                yield _arc(f"topic:{topic}", f"processor:{reader.id}", topic, into)
-    for topic, senders in writers.items():
-        for writer in senders:
-            if topic not in read:
-                known = _out_of(pipeline, writer, figures[writer.id])
-                yield _arc(f"processor:{writer.id}", f"topic:{topic}", topic, known)
-    for each in pipeline.processors:
-        dead = pipeline.dead_letter_topic(each)
-        if dead is not None:
-            known = {"dead_letters": figures[each.id]["dead_letters"]}
-            yield _arc(f"processor:{each.id}", f"topic:{dead}", dead, known)
-
-
-def _into(pipeline: Pipeline, reader: PipelineProcessor, figures: Json) -> Json:
-    """Return the figures of an arc that are known from its reader."""
-    if len(pipeline.read_topics(reader)) != 1:
-        return {}
-    return {"rate": figures["rate_in"], "lag": figures["lag"]}
-
-
-def _out_of(pipeline: Pipeline, writer: PipelineProcessor, figures: Json) -> Json:
-    """Return the figures of an arc that are known from its writer."""
-    return {"rate": figures["rate_out"]} if len(pipeline.out_topics(writer)) == 1 else {}
-
-
-def _arc(source: str, target: str, topic: str, known: Json) -> Json:
-    figures = {"rate": None, "lag": None, "dead_letters": None, **known}
-    return {"from": source, "to": target, "topic": topic, **figures}
+    return {
+        "nodes": nodes(processors, all_links),
+        "arcs": [arc(link, known(link)) for link in all_links],
+        "waits": waits_of(snapshot),
+    }
 
 
 VIEWS: Mapping[str, Callable[[Snapshot], dict[str, Any]]] = {
@@ -462,6 +422,3 @@ def encode(snapshot: Snapshot, view: str) -> bytes | None:
         return None
     body = {"summary": summary(snapshot), **found}
     return json.dumps(body, separators=(",", ":")).encode()
-
-
-Json = dict[str, Any]

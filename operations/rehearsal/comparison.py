@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kafka_pipeline.common.clock import wall_clock_ms
+from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import EngineError, UnavailableError
 from kafka_pipeline.common.kafka.admin import Admin
@@ -85,11 +86,15 @@ class Comparison:
         self._caught_up: Figures | None = None
         self._compared_until_ms: int | None = None
 
-    def failed(self, side: Side) -> list[str]:
-        """Return the tasks of a version that have FAILED, with the reasons."""
+    def status(self, side: Side) -> ClusterStatus:
+        """Return what the daemons of a version report."""
         watcher = self._watchers[side]
         watcher.read(0)
-        return [f"{info.task}: {info.reason}" for info in watcher.status().failed]
+        return watcher.status()
+
+    def failed(self, side: Side) -> list[str]:
+        """Return the tasks of a version that have FAILED, with the reasons."""
+        return [f"{info.task}: {info.reason}" for info in self.status(side).failed]
 
     def go_on(self, is_over: Callable[[], bool]) -> None:
         """Compare until `is_over`, which is called about ten times a second, or until it must end.

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from kafka_pipeline.common.clock import shown_moment
+from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.operations.rehearsal.comparer import Example, Kind, Result, Side, Tally
+from kafka_pipeline.operations.rehearsal.report_json import (
+    ExampleJson,
+    OutputJson,
+    ReportJson,
+    ResultJson,
+    SpeedJson,
+    Verdict,
+)
 
 _MOST_TEXT = 200
 _MOST_FIELDS = 10
-
-
-class Verdict(StrEnum):
-    """What a rehearsal shows."""
-
-    EQUAL = "equal"
-    DIFFERENT = "different"
-    NOTHING = "nothing compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ class Figures:
         """Offsets per second."""
         return self.read / self.seconds if self.seconds else 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for `json.dumps`."""
-        return {
-            "read": self.read,
-            "seconds": round(self.seconds, 1),
-            "per_s": round(self.per_s, 1),
-            "lag": self.lag,
-        }
+    def shown(self) -> SpeedJson:
+        """Return it as it is shown."""
+        return SpeedJson(
+            read=self.read,
+            seconds=round(self.seconds, 1),
+            per_s=round(self.per_s, 1),
+            lag=self.lag,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,53 +80,63 @@ class Report:
 
     def to_json(self, *, with_values: bool) -> dict[str, Any]:
         """Return plain values for `json.dumps`, with keys and values of records only if allowed."""
-        return {
-            "verdict": str(self.verdict),
-            "job": self.job,
-            "old_version": self.old_version,
-            "rested_ms": self.rested_ms,
-            "compared_until_ms": self.compared_until_ms,
-            "outputs": {
-                name: _tally_to_json(tally, with_values=with_values)
+        found: dict[str, Any] = as_json(self.shown(with_values=with_values))
+        return found
+
+    def shown(self, *, with_values: bool) -> ReportJson:
+        """Return it as it is shown, with keys and values of records only if allowed."""
+        return ReportJson(
+            verdict=self.verdict,
+            job=self.job,
+            old_version=self.old_version,
+            rested_ms=self.rested_ms,
+            compared_until_ms=self.compared_until_ms,
+            outputs={
+                name: _output(tally, with_values=with_values)
                 for name, tally in self.tallies.items()
             },
-            "not_judged": {str(side): count for side, count in self.waiting.items()},
-            "judged_early": self.judged_early,
-            "figures": {str(side): its.to_json() for side, its in self.figures.items()},
-            "catching_up": self.catching_up and self.catching_up.to_json(),
-            "failed": {str(side): list(lines) for side, lines in self.failed.items()},
-            "notes": list(self.notes),
-        }
+            not_judged=self.waiting,
+            judged_early=self.judged_early,
+            figures={side: its.shown() for side, its in self.figures.items()},
+            catching_up=None if self.catching_up is None else self.catching_up.shown(),
+            failed={side: tuple(lines) for side, lines in self.failed.items()},
+            notes=tuple(self.notes),
+        )
 
 
-def _tally_to_json(tally: Tally, *, with_values: bool) -> dict[str, Any]:
-    return {
-        "results": {str(side): count for side, count in tally.results.items()},
-        "equal": tally.equal,
-        **{str(kind).replace(" ", "_"): count for kind, count in tally.differences.items()},
-        "examples": [_example_to_json(each, with_values=with_values) for each in tally.examples],
-    }
+def _output(tally: Tally, *, with_values: bool) -> OutputJson:
+    return OutputJson(
+        results=dict(tally.results),
+        equal=tally.equal,
+        different=tally.differences[Kind.DIFFERENT],
+        reordered=tally.differences[Kind.REORDERED],
+        only_old=tally.differences[Kind.ONLY_OLD],
+        only_new=tally.differences[Kind.ONLY_NEW],
+        examples=tuple(_example(each, with_values=with_values) for each in tally.examples),
+    )
 
 
-def _example_to_json(example: Example, *, with_values: bool) -> dict[str, Any]:
+def _example(example: Example, *, with_values: bool) -> ExampleJson:
     some = example.old or example.new
     assert some is not None
-    return {
-        "kind": str(example.kind),
-        **({"key": shown(some.key)} if with_values else {}),
-        "differs": differing(example, with_values=with_values),
-        "old": example.old and _result_to_json(example.old, with_values=with_values),
-        "new": example.new and _result_to_json(example.new, with_values=with_values),
-    }
+    return ExampleJson(
+        kind=example.kind,
+        key=shown(some.key) if with_values else None,
+        differs=tuple(differing(example, with_values=with_values)),
+        old=_result(example.old, with_values=with_values),
+        new=_result(example.new, with_values=with_values),
+    )
 
 
-def _result_to_json(result: Result, *, with_values: bool) -> dict[str, Any]:
-    return {
-        "partition": result.partition,
-        "offset": result.offset,
-        "timestamp_ms": result.timestamp_ms,
-        **({"value": shown(result.value)} if with_values else {}),
-    }
+def _result(result: Result | None, *, with_values: bool) -> ResultJson | None:
+    if result is None:
+        return None
+    return ResultJson(
+        partition=result.partition,
+        offset=result.offset,
+        timestamp_ms=result.timestamp_ms,
+        value=shown(result.value) if with_values else None,
+    )
 
 
 def lines_of(example: Example, *, with_values: bool) -> Iterator[str]:

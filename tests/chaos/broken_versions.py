@@ -154,11 +154,11 @@ def rehearsal(rig: Rig) -> None:
     discard, busy = command_line(rig, "rehearse", "--discard"), "its processes are still ending"
     while busy in run(rig, discard, busy):
         time.sleep(1)
-    _require_no_shadow(rig)
+    _require_no_shadow(rig, is_published=False)
     seconds = rig.wait_for_flow()
     rig.wait_until_whole()
     report = json.loads(_rehearse(rig, line))
-    _require_no_shadow(rig)
+    _require_no_shadow(rig, is_published=True)
     assert not report["failed"]["new"], report
     found: Counter[str] = Counter()
     for output in report["outputs"].values():
@@ -184,13 +184,18 @@ def _rehearse(rig: Rig, words: list[str]) -> str:
     return done.stdout
 
 
-def _require_no_shadow(rig: Rig) -> None:
-    """Raise AssertionError if topics, offsets, processes or files of a rehearsal are left."""
+def _require_no_shadow(rig: Rig, *, is_published: bool) -> None:
+    """Raise AssertionError if topics, offsets, processes or files of a rehearsal are left.
+
+    What it found stays `is_published`, until it is discarded.
+    """
     config = rig.engine.config
     name = shadow_name(config.job_name)
     client = AdminClient({"bootstrap.servers": config.bootstrap_servers})
     groups = client.list_consumer_groups(request_timeout=_REQUEST_TIMEOUT_S).result().valid
-    left = [topic for topic in Admin(config).topics() if topic.endswith(name)]
+    topics = Admin(config).topics()
+    assert (config.topic_names.rehearsal in topics) is is_published, sorted(topics)
+    left = [topic for topic in topics if topic.endswith(name)]
     left += [group.group_id for group in groups if group.group_id.endswith(name)]
     files = (f".{name}.yaml", f".{name}/savepoint", f".{name}/.savepoint.part", f".{name}/state")
     left += [file for file in files if (rig.folder / file).exists()]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 
 from kafka_pipeline.admin.daemons import command_path
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.process.locks import exclusive
+from kafka_pipeline.operations.rehearsal.publication import read_publication
 from kafka_pipeline.operations.rehearsal.shadow import shadow_name
 from tests.engine import Engine, all_run, engine
 from tests.steady_load import KEYS, Writer, check_counts
@@ -31,18 +34,25 @@ processors:
    config: {{price: {price}}}}}
 """
 ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-of-the-tests-1"
 
 
 @pytest.fixture
 def job(tmp_path: Path, bootstrap_servers: str) -> Iterator[Engine]:
     """A job that runs with state, in a store of a processor and in one of the DSL."""
     name = f"rehearsed_{os.getpid()}"
+    token = tmp_path / "token"
+    token.write_text(TOKEN)
+    token.chmod(0o600)
     settings = {
         "heartbeat_interval_ms": 500,
         "tm_number": 1,
         "modules": "[tests.user_code.rehearsed]",
         "python_path": f"[{ROOT}]",
         "log_record_values": "true",
+        "console_records": "true",
+        "console_port": 0,
+        "console_token_file": token,
     }
     text = PIPELINE.format(job=name, adder="sum", price=3)
     with engine(tmp_path, bootstrap_servers, name, text, **settings) as made:
@@ -77,6 +87,16 @@ def left_topics(job: Engine) -> list[str]:
     return [topic for topic in Admin(job.config).topics() if topic.endswith(ending)]
 
 
+def shown(job: Engine) -> Any:
+    """Return what the console shows of the last rehearsal."""
+    (log,) = job.config_file.parent.glob("*_jobmanager.log")
+    found = re.search(r"the console is served +address=(\S+)", log.read_text())
+    assert found, job.logs()
+    request = Request(f"{found[1]}api/rehearsal", headers={"Authorization": f"Bearer {TOKEN}"})
+    with urlopen(request, timeout=60) as answer:
+        return json.load(answer)["rehearsal"]
+
+
 def test_rehearsals_find_what_differs_and_leave_the_job_as_it_was(
     job: Engine, tmp_path: Path
 ) -> None:
@@ -102,6 +122,13 @@ def test_rehearsals_find_what_differs_and_leave_the_job_as_it_was(
     assert not found["only_new"]
     example = found["examples"][0]
     assert example["differs"] == ["value.total"]
+    published = shown(job)
+    assert (published["phase"], published["report"]) == ("ended", other)
+    nodes = published["versions"]["new"]["nodes"]
+    changes = {node["name"]: node["change"] for node in nodes if node["kind"] == "processor"}
+    assert {name for name, change in changes.items() if change != "same"} == {"Prices-Records"}
+    assert [node["name"] for node in nodes if node["name"].startswith("rehearsal")] == []
+
     old, new = (json.loads(example[side]["value"]) for side in ("old", "new"))
     assert (old["count"], old["total"]) == (new["count"], 3 * old["count"])
     assert new["total"] == 4 * new["count"]
@@ -139,5 +166,8 @@ def test_a_rehearsal_that_is_killed_is_cleaned_up_by_the_next_one(
         writer.go_on(40)
         assert rehearsed(job, pipeline, 0)["verdict"] == "equal"
         job.write([(b"k0", b"no number")])
+    assert shown(job)["report"]["verdict"] == "equal"
+    subprocess.run(command(job, "--discard"), capture_output=True, timeout=300, check=True)
+    assert read_publication(job.config, Admin(job.config)) is None
     assert left_topics(job) == []
     check_counts(job, writer.rounds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,9 @@ def test_wrong_arguments(files: tuple[str, str], options: list[str], said: str) 
     assert said in result.stderr
 
 
-def test_rights_for_a_rehearsal_are_on_the_shadow_alone(files: tuple[str, str]) -> None:
+def test_rights_for_a_rehearsal_are_on_the_shadow_and_what_it_publishes(
+    files: tuple[str, str],
+) -> None:
     rows = json.loads(run(files, "--rehearsal", "--json").stdout)
     assert {row["role"] for row in rows} == {"maintainer"}
     found = {(row["kind"], row["name"], row["operation"]) for row in rows}
@@ -170,4 +173,17 @@ def test_rights_for_a_rehearsal_are_on_the_shadow_alone(files: tuple[str, str]) 
     assert ("transactional-id", "shop-rehearsal/task/", "Write") in found
     assert ("group", "processors_Adder_shop-rehearsal", "Delete") in found
     topics = {name for kind, name, _ in found if kind == "topic"}
-    assert {name for name in topics if not name.endswith("_shop-rehearsal")} == {"orders"}
+    others = {name for name in topics if not name.endswith("_shop-rehearsal")}
+    assert others == {"orders", "rehearsal_topic_shop"}
+    published = {row["operation"] for row in rows if row["name"] == "rehearsal_topic_shop"}
+    assert published == {"Create", "Write", "Delete"}
+
+
+def test_a_jobmanager_with_a_console_reads_what_rehearsals_publish(
+    files: tuple[str, str], acls: tuple[Acl, ...]
+) -> None:
+    topic = "rehearsal_topic_shop"
+    assert topic not in of(acls, Role.JOBMANAGER, ResourceKind.TOPIC)
+    config = replace(load_config(Path(files[0])), console_port=9470)
+    with_console = acls_of(config, load_pipeline(Path(files[1]), config))
+    assert of(with_console, Role.JOBMANAGER, ResourceKind.TOPIC)[topic] == {AclOperation.READ}

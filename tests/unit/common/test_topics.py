@@ -163,6 +163,7 @@ def test_only_heartbeats_are_deleted_after_a_time() -> None:
     [
         ("threads_jm_topic_x", 'the control topic "threads_jm_topic_x"'),
         ("heartbeat.topic_x", 'the control topic "heartbeat_topic_x"'),
+        ("rehearsal_topic_x", 'the control topic "rehearsal_topic_x"'),
         ("processors_topic_77_x", 'one of the control topics "processors_topic_<id>_x"'),
         ("processors_topic_a.b_x", 'one of the control topics "processors_topic_<id>_x"'),
         ("__consumer_offsets", 'Kafka\'s own topic "__consumer_offsets"'),

@@ -12,17 +12,19 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import ANY
 from urllib.parse import urlsplit
 
 import pytest
 import structlog
 
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
-from kafka_pipeline.console import access, actions
+from kafka_pipeline.console import access, actions, shared_reads
 from kafka_pipeline.console.access import read_token
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.operations.starts import Latest
 from tests.console_job import FakeJob, dead_letter
+from tests.console_rehearsal import rehearsed
 from tests.console_sample import SampleJob, config
 
 TOKEN = "a-token-of-the-tests-1"
@@ -408,7 +410,7 @@ def test_letters_are_read_once_for_all_who_look(
     post(console, "/api/actions/purge", {"before": shown["before"], **CONFIRMED})
     assert get(console, "/api/dead_letters")[1]["matching"] == 0
     assert job.reads == 2
-    monkeypatch.setattr(actions, "MOST_OFTEN_S", 0.0)
+    monkeypatch.setattr(shared_reads, "MOST_OFTEN_S", 0.0)
     get(console, "/api/dead_letters")
     assert job.reads == 3
 
@@ -495,3 +497,34 @@ def test_a_token_that_everyone_can_read_is_warned_about(
         assert read_token(token_file) == TOKEN
     assert len(logs) == warns
     assert TOKEN not in str(logs)
+
+
+def test_a_rehearsal_is_shown_to_all_and_its_records_to_those_with_the_token(
+    token_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "WRONG_TOKEN_WAIT_S", 0.01)
+    job = FakeJob(rehearsed=rehearsed("secret key", '{"secret": 1}'))
+    with served(job, token_file, records=True) as server:
+        status, body = get(server, "/api/rehearsal", Authorization=None)
+        assert (status, body["rehearsal"]["with_records"]) == (200, False)
+        assert body["rehearsal"]["report"]["verdict"] == "different"
+        assert "secret" not in json.dumps(body)
+        status, body = get(server, "/api/rehearsal")
+        assert (status, body["rehearsal"]["with_records"]) == (200, True)
+        example = body["rehearsal"]["report"]["outputs"]["orders_by_city"]["examples"][0]
+        assert (example["key"], example["old"]["value"]) == ("secret key", '{"secret": 1}')
+        assert get(server, "/api/rehearsal", Authorization="Bearer wrong")[0] == 401
+    with served(job, token_file) as server:
+        status, body = get(server, "/api/rehearsal")
+        assert (status, body["rehearsal"]["with_records"]) == (200, False)
+        assert "secret" not in json.dumps(body)
+
+
+def test_kafka_is_asked_for_a_rehearsal_once_in_five_seconds_and_only_on_request(
+    console: ConsoleServer, job: FakeJob
+) -> None:
+    get(console, "/api/graph")
+    assert job.rehearsal_reads == 0
+    for _ in range(3):
+        assert get(console, "/api/rehearsal") == (200, {"rehearsal": None, "read_at_ms": ANY})
+    assert job.rehearsal_reads == 1

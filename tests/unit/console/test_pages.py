@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from playwright.sync_api import Browser, Page, expect
 
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
@@ -19,8 +20,10 @@ from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.console.job import Job
 from kafka_pipeline.console.server import ConsoleServer
 from kafka_pipeline.console.views.snapshot import Snapshot
-from tests.browser import Scheme, browser, needs_chromium, open_page
+from kafka_pipeline.operations.rehearsal.publication import Phase
+from tests.browser import WAIT_MS, Scheme, browser, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
+from tests.console_rehearsal import rehearsed
 from tests.console_sample import START_MS, SampleJob, config
 from tests.console_state import COUNTS, FakeState, answered
 
@@ -35,6 +38,7 @@ PAGES = {
     "letters": "Dead letters",
     "records": "Records",
     "state": "State",
+    "rehearsal": "Rehearsal",
     "history": "History",
 }
 TOKEN = "a-token-of-the-tests-1"
@@ -91,7 +95,8 @@ def address(token_file: Path) -> Iterator[str]:
     )
     record = {"key": HOSTILE, "value": {HOSTILE: HOSTILE}, "headers": [[HOSTILE, HOSTILE]]}
     shown = [{"partition": 0, "offset": 7, "timestamp_ms": START_MS, **record}]
-    with served(lambda: job.run(1), FakeJob([letter], shown=shown), token_file) as found:
+    fake = FakeJob([letter], shown=shown, rehearsed=rehearsed(HOSTILE, HOSTILE, HOSTILE))
+    with served(lambda: job.run(1), fake, token_file) as found:
         yield found
 
 
@@ -267,6 +272,61 @@ def test_state_is_looked_up_by_key_and_page_by_page(chromium: Browser, token_fil
             expect(page.locator("main .notice")).to_contain_text("from a standby on TaskManager")
             assert page.evaluate("document.documentElement.scrollWidth") == 390
             assert page.evaluate("window.broken") is None
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_rehearsal_shows_both_versions_and_what_differs(
+    chromium: Browser, token_file: Path, width: int
+) -> None:
+    job, fake = SampleJob(), FakeJob(rehearsed=rehearsed(HOSTILE, HOSTILE))
+    with (
+        served(lambda: job.run(1), fake, token_file) as address,
+        open_page(chromium, f"{address}#/rehearsal", width) as page,
+    ):
+        expect(page.locator(".facts .badge")).to_have_text("≠ different")
+        old, new = page.locator(".versions section").all()
+        expect(old.get_by_role("heading")).to_have_text("Version 3, which the job runs")
+        expect(old.locator(".node.removed .change")).to_have_text(re.compile("removed$"))
+        expect(old.get_by_role("img", name="Price, changed: settings")).to_have_count(1)
+        expect(old.locator(".node.added")).to_have_count(0)
+        expect(new.get_by_role("img", name="Fraud, added")).to_have_count(1)
+        expect(new.locator(".node.removed")).to_have_count(0)
+        tops = [section.evaluate("node => node.offsetTop") for section in (old, new)]
+        assert (tops[0] == tops[1]) is (width == 1280)
+        results = page.get_by_role("table", name="Results of both versions")
+        expect(results.get_by_role("row", name="orders_by_city")).to_contain_text("20,418")
+        expect(results.get_by_role("row", name="dead letters of Price")).to_contain_text("3")
+        first = page.get_by_role("table", name="The first differences of each kind")
+        expect(first.locator("tbody tr")).to_have_count(4)
+        expect(first.locator("code")).to_have_count(0)
+        page.get_by_role("button", name="Show keys and values").click()
+        page.get_by_label("Token of the console").fill(TOKEN)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(first.locator("code").first).to_have_text(HOSTILE)
+        expect(first.get_by_text(f"{HOSTILE} 2")).to_have_count(3)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate("window.broken") is None
+
+
+def test_a_rehearsal_is_followed_from_nothing_to_a_command_that_was_killed(
+    chromium: Browser, token_file: Path
+) -> None:
+    job, fake = SampleJob(), FakeJob()
+    ended = rehearsed()
+    begun = structs.replace(ended.publication, phase=Phase.COMPARING, ended_at_ms=None)
+    failed = structs.replace(begun, phase=Phase.FAILED, report=None, reason=HOSTILE)
+    with (
+        served(lambda: job.run(1), fake, token_file) as address,
+        open_page(chromium, f"{address}#/rehearsal") as page,
+    ):
+        state = page.locator(".facts .badge")
+        expect(page.locator("main")).to_contain_text("No new version of this job was rehearsed")
+        fake.rehearsed = replace(ended, publication=begun, written_at_ms=START_MS - 60_000)
+        expect(state).to_have_text("● comparing", timeout=WAIT_MS)
+        expect(page.locator("main .warnings")).to_contain_text("The command has published nothing")
+        fake.rehearsed = replace(ended, publication=failed)
+        expect(state).to_have_text("✕ failed", timeout=WAIT_MS)
+        expect(page.locator("main .reasons li")).to_have_text(HOSTILE)
 
 
 def test_an_action_is_done_only_after_sign_in_and_consent(

@@ -11,11 +11,11 @@ from kafka_pipeline.operations.rehearsal.comparer import Example, Kind, Result, 
 from kafka_pipeline.operations.rehearsal.report import (
     Figures,
     Report,
-    Verdict,
     differing,
     lines_of,
     shown,
 )
+from kafka_pipeline.operations.rehearsal.report_json import Verdict
 
 
 def result(value: bytes | None, offset: int = 0, time_ms: int = 0) -> Result:
