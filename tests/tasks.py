@@ -96,7 +96,9 @@ class Job:
         self.admin.topic_ids([spec.name for spec in specs])
         servers: dict[str, Any] = {"bootstrap.servers": self.config.bootstrap_servers, **kafka}
         self.admin_client = AdminClient(servers)
-        self._producer = Producer(servers | {"message.max.bytes": 100_000_000})
+        # Without idempotence, a batch that is sent again comes after later ones.
+        settings = {"message.max.bytes": 100_000_000, "enable.idempotence": True}
+        self._producer = Producer(servers | settings)
 
     def make_topic(self, name: str) -> str:
         """Make one more topic, whose name begins with that of the job."""

@@ -393,7 +393,7 @@ def test_sources_that_do_not_fit_are_refused(
 
 def test_a_circle_of_topics_is_refused(tmp_path: Path) -> None:
     pipeline = """
-sources: {before: first, between: second}
+sources: {before: {topic: first, feedback: true}, between: second}
 sinks: {behind: first, beyond: second}
 processors:
 - {id: First, type: forward, from: [source, before], to: [beyond]}
