@@ -50,10 +50,18 @@ def _arguments() -> argparse.Namespace:
         "dsl: with windows, a join of streams and a join by a foreign key; "
         "by default plain, or what the sabotage needs",
     )
+    parser.add_argument(
+        "--rate",
+        type=int,
+        metavar="N",
+        help="records per second (from 1); fewer for a slow machine, which must keep up",
+    )
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
     arguments = parser.parse_args()
+    if arguments.rate is not None and arguments.rate < 1:
+        parser.error("--rate must be 1 or more")
     unknown = set(arguments.fault or ()) - set(faults())
     if unknown:
         parser.error(f"no such fault: {', '.join(sorted(unknown))} (--list shows them)")
@@ -81,7 +89,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="chaos_"))
     timeline = Timeline()
     kind = sabotages()[arguments.broken].kind if arguments.broken else Kind.PLAIN
-    campaign = Campaign(folder, seed, timeline, arguments.broken or "", arguments.kind or kind)
+    campaign = Campaign(
+        folder, seed, timeline, arguments.broken or "", arguments.kind or kind, arguments.rate
+    )
     Signals().install()
     try:
         if arguments.soak:

@@ -34,6 +34,7 @@ class Campaign:
         timeline: Timeline,
         broken: str = "",
         kind: Kind = Kind.PLAIN,
+        records_per_s: int | None = None,
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
@@ -44,6 +45,7 @@ class Campaign:
         """How often a sabotage has left its sign."""
         self._broken = broken
         self._kind = kind
+        self._records_per_s = records_per_s
         self._folder = folder
         self._seed = seed
         self._say = timeline.say
@@ -95,7 +97,9 @@ class Campaign:
             self._say(f"cluster {self._clusters} starts: {brokers} broker(s), in {folder}")
             is_whole = True
             random = Random(f"{self._seed} cluster {self._clusters}")
-            rig = Rig(folder, random, self._say, brokers, self._broken, self._kind)
+            rig = Rig(
+                folder, random, self._say, brokers, self._broken, self._kind, self._records_per_s
+            )
             with rig.open():
                 while fault is not None and is_whole:
                     is_whole = self._round(rig, fault)

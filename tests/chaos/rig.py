@@ -142,6 +142,7 @@ class Rig:
         brokers: int = 1,
         broken: str = "",
         kind: Kind = Kind.PLAIN,
+        records_per_s: int | None = None,
     ) -> None:
         """Choose names and ports; `open` starts everything. `broken` names a sabotage."""
         self.folder = folder
@@ -150,6 +151,7 @@ class Rig:
         self.brokers = brokers
         self._broken = broken
         self.kind = kind
+        self._records_per_s = records_per_s or RATES.get(kind, RECORDS_PER_S)
         self.link: Link | None = None
         self.small_disk: Path | None = None
         self.task_managers: dict[int, Daemon] = {}
@@ -195,8 +197,7 @@ class Rig:
         # A separate generator: otherwise, draws of the load's thread would mix with those of
         # faults.
         draws = Random(self.random.random())
-        rate = RATES.get(self.kind, RECORDS_PER_S)
-        self.load = Load(self.engine.config, draws, rate, self.times)
+        self.load = Load(self.engine.config, draws, self._records_per_s, self.times)
         self._stack.callback(self.load.close)
         self.reader = SinkReader(self.engine.config, self.ledger)
         self._stack.callback(self.reader.close)
