@@ -13,7 +13,7 @@ from typing import Any
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time
+from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time, signed_time
 
 Initializer = Callable[[], Any]
 Adder = Callable[[Any, Any, Any], Any]
@@ -147,7 +147,7 @@ class Fold:
                     is_reused = aggregate.__class__ in reused
                     olds.append(aggregate if is_reused else read(stored[TIME_BYTES:]))
                 new = adder(key, value, aggregate)
-                former_time = int.from_bytes(stored[:TIME_BYTES], "big", signed=True)
+                former_time = signed_time(stored)
                 if former_time > time:
                     time = former_time
             if new is None:

@@ -49,8 +49,8 @@ class AggregateStream(Materialized):
         )
 
 
-class StreamAggregator(EitherWay):
-    """Adds each record to the aggregate of its key. Null keys and values are dropped."""
+class _Aggregator(EitherWay):
+    """Keeps an aggregate of each key in the store of a table, and forwards its changes."""
 
     def __init__(
         self,
@@ -71,20 +71,9 @@ class StreamAggregator(EitherWay):
         super().init(context)
         self._store = open_table_store(context, self._name, self._verb)
 
-    def process(self, batch: Batch) -> None:
-        store = self._store
-        if not isinstance(store, TimestampedTable):
-            # Some versions are dropped, and some are not the latest one.
-            self.process_each(batch)
-            return
-        batch = without_nulls(batch, self.context)
-        self.context.forward(_folded(store, self._write_key, self._fold, batch))
-
-    def process_record(self, record: Record) -> None:
+    def add(self, record: Record) -> None:
+        """Add the value of a record to the aggregate of its key."""
         key, value, timestamp = record.key, record.value, record.timestamp
-        if key is None or value is None:
-            self.context.drop(NULL_KEY_OR_VALUE)
-            return
         store, functions = self._store, self._functions
         found = store.get(key)
         old = None
@@ -99,21 +88,36 @@ class StreamAggregator(EitherWay):
             change = Change(new, old, is_latest)
             self.context.forward(Record(key, change, timestamp, record.headers))
 
+    def add_all(self, store: TimestampedTable, batch: Batch) -> None:
+        """Add the values of a batch; `store` is that of the aggregates."""
+        keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
+        try:
+            places = list(map(self._write_key, keys))
+            found = store.get_all_stored(list(dict.fromkeys(places)))
+            folded = self._fold.add(places, zip(keys, values, times, strict=True), found)
+        except SerializationError as error:
+            raise unwritable(store.where, error) from error
+        store.put_serialized(folded.changes)
+        changes = list(map(Change, folded.new, folded.old))
+        self.context.forward(Batch(keys, changes, folded.times, batch.headers, None, batch.clocks))
 
-def _folded(
-    store: TimestampedTable, write_key: Callable[[Any], bytes], fold: Fold, batch: Batch
-) -> Batch:
-    """Add the values of a batch to the aggregates of their keys; return the changes."""
-    keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
-    try:
-        places = list(map(write_key, keys))
-        found = store.get_all_stored(list(dict.fromkeys(places)))
-        folded = fold.add(places, zip(keys, values, times, strict=True), found)
-    except SerializationError as error:
-        raise unwritable(store.where, error) from error
-    store.put_serialized(folded.changes)
-    changes = list(map(Change, folded.new, folded.old))
-    return Batch(keys, changes, folded.times, batch.headers, None, batch.clocks)
+
+class StreamAggregator(_Aggregator):
+    """Adds each record to the aggregate of its key. Null keys and values are dropped."""
+
+    def process(self, batch: Batch) -> None:
+        store = self._store
+        if not isinstance(store, TimestampedTable):
+            # Some versions are dropped, and some are not the latest one.
+            self.process_each(batch)
+            return
+        self.add_all(store, without_nulls(batch, self.context))
+
+    def process_record(self, record: Record) -> None:
+        if record.key is None or record.value is None:
+            self.context.drop(NULL_KEY_OR_VALUE)
+            return
+        self.add(record)
 
 
 def without_nulls(batch: Batch, context: ProcessorContext) -> Batch:
@@ -150,7 +154,7 @@ class AggregateTable(Materialized):
         )
 
 
-class TableAggregator(EitherWay):
+class TableAggregator(_Aggregator):
     """Takes the old value of each change out of its group's aggregate, and adds the new one."""
 
     def __init__(
@@ -162,35 +166,18 @@ class TableAggregator(EitherWay):
         sends_old: bool,
     ) -> None:
         assert functions.subtractor is not None
-        self._name = store
-        self._verb = verb
-        self._functions = functions
+        self._of_values = functions
         self._subtract = functions.subtractor
-        self._sends_old = sends_old
-        self._write_key = serdes.key.serialize
-        changing = AggregateFunctions(nothing, self._changed)
-        self._fold = Fold(changing, serdes.value, sends_old)
-
-    def init(self, context: ProcessorContext) -> None:
-        super().init(context)
-        self._store = open_table_store(context, self._name, self._verb)
+        of_changes = AggregateFunctions(nothing, self._changed)
+        super().__init__(store, verb, of_changes, serdes, sends_old)
 
     def process(self, batch: Batch) -> None:
         store = self._store
         assert isinstance(store, TimestampedTable), "an aggregate of a table has no history"
-        self.context.forward(_folded(store, self._write_key, self._fold, batch))
+        self.add_all(store, batch)
 
     def process_record(self, record: Record) -> None:
-        key, timestamp, store = record.key, record.timestamp, self._store
-        found = store.get(key)
-        old = kept(store, key) if self._sends_old else None
-        aggregate = self._changed(key, record.value, None if found is None else found.value)
-        if found is not None:
-            timestamp = max(timestamp, found.timestamp)
-        is_latest = store.put(key, aggregate, timestamp)
-        if is_latest is not None:
-            result = Change(aggregate, old, is_latest)
-            self.context.forward(Record(key, result, timestamp, record.headers))
+        self.add(record)
 
     def _changed(self, key: Any, change: Change, aggregate: Any) -> Any:
         """Return the aggregate of a group after a change, `None` for none."""
@@ -199,5 +186,5 @@ class TableAggregator(EitherWay):
         if change.new is None:
             return aggregate
         if aggregate is None:
-            return self._functions.first(key, change.new)
-        return self._functions.adder(key, change.new, aggregate)
+            return self._of_values.first(key, change.new)
+        return self._of_values.adder(key, change.new, aggregate)

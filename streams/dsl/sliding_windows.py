@@ -19,7 +19,7 @@ from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.stores import Window, Windowed, WindowStore
 from kafka_pipeline.streams.stores.known_windows import KeyWindows, KnownWindows
-from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time
+from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time, signed_time
 
 Update = tuple[int, Any, Any, int]
 """The start of a window, its aggregate, the one before if that is sent on, and its timestamp."""
@@ -149,14 +149,14 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
                 continue
             found = windows.get(start)
             if start < earliest:
-                before, previous = found, _time_of(found)
+                before, previous = found, signed_time(found)
                 break
             if start > earliest:
                 without = without or found
             self._add(arrival, start, found)
             if start == earliest:
                 ends_window = True
-                previous = _time_of(found)
+                previous = signed_time(found)
                 if previous >= timestamp:
                     return  # A record at this time came before, and made all windows.
         if previous is not None and previous + 1 >= earliest and previous + 1 not in starts:
@@ -182,14 +182,14 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
         if timestamp + 1 not in starts:
             self._begin_after(arrival, without or first)
         if first is not None:
-            previous = _time_of(first)
+            previous = signed_time(first)
             if previous < timestamp and previous + 1 not in starts:
                 self._add(arrival, previous + 1, None)
         self._add(arrival, 0, first)
 
     def _begin_after(self, arrival: _Arrival, without: bytes | None) -> None:
         """Make the window that begins after the record, if later records are in it."""
-        if without is not None and (time := _time_of(without)) > arrival.record.timestamp:
+        if without is not None and (time := signed_time(without)) > arrival.record.timestamp:
             aggregate = self._read(without[TIME_BYTES:])
             self._put(arrival, arrival.record.timestamp + 1, aggregate, None, time)
 
@@ -205,7 +205,7 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
             new = self.functions.first(record.key, record.value)
         else:
             new = self.functions.adder(record.key, record.value, self._read(found[TIME_BYTES:]))
-            if (former := _time_of(found)) > time:
+            if (former := signed_time(found)) > time:
                 time = former
         if self.sends_old and arrival.windows.has(start):
             old = self._read(arrival.windows.get(start)[TIME_BYTES:])
@@ -241,8 +241,3 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
     def all_closed_at(self, closed: int) -> int | None:
         last = newest_start(self._store, max(0, closed - self._delay_ms - self._difference_ms))
         return None if last is None else last + self._difference_ms + self._delay_ms + 1
-
-
-def _time_of(stored: bytes) -> int:
-    """Return the timestamp of an aggregate in the store."""
-    return int.from_bytes(stored[:TIME_BYTES], "big", signed=True)

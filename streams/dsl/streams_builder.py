@@ -345,10 +345,8 @@ class StreamsBuilder(Generic[K, V]):
     ) -> Step:
         """Return the step that reads topics: the one that reads them already, or a new one."""
         names = _topics(topics)
-        settings = (
-            *(names, key_serde, value_serde),
-            *(timestamp_extractor, auto_offset_reset, feedback),
-        )
+        both = (key_serde, value_serde)
+        settings = (names, both, timestamp_extractor, auto_offset_reset, feedback)
         for step, given in self._sources:
             if given == settings and not self._graph.is_built:
                 return step

@@ -12,7 +12,12 @@ from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores.api import ValueAndTimestamp, check_value_time, null_key
 from kafka_pipeline.streams.stores.bytes_store import Changes, Entry, StoreBytes
 from kafka_pipeline.streams.stores.iterators import StoreIterator
-from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time, prefix_end
+from kafka_pipeline.streams.stores.layout import (
+    TIME_BYTES,
+    pack_signed_time,
+    prefix_end,
+    signed_time,
+)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -265,12 +270,7 @@ def value_and_time(data: bytes | None) -> tuple[bytes, int] | None:
     """Return the bytes of a value, and its time, of the bytes of both; `None` of `None`."""
     if data is None:
         return None
-    return data[TIME_BYTES:], int.from_bytes(data[:TIME_BYTES], "big", signed=True)
-
-
-def with_time(entry: tuple[bytes, int] | None) -> bytes | None:
-    """Return the bytes that hold the bytes of a value and its time; `None` for `None`."""
-    return None if entry is None else pack_signed_time(entry[1]) + entry[0]
+    return data[TIME_BYTES:], signed_time(data)
 
 
 def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
@@ -281,9 +281,7 @@ def timestamped(serde: Serde[V]) -> Serde[ValueAndTimestamp[V]]:
         return pack_signed_time(value[1]) + write(value[0])
 
     def deserialize(data: bytes) -> ValueAndTimestamp[V]:
-        return ValueAndTimestamp(
-            read(data[TIME_BYTES:]), int.from_bytes(data[:TIME_BYTES], "big", signed=True)
-        )
+        return ValueAndTimestamp(read(data[TIME_BYTES:]), signed_time(data))
 
     return Serde(f"timestamped {serde.name}", serialize, deserialize)
 

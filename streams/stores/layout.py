@@ -25,6 +25,11 @@ pack_time = struct.Struct(">Q").pack
 pack_signed_time = struct.Struct(">q").pack
 
 
+def signed_time(stored: bytes) -> int:
+    """Return the time with which a value with its time begins."""
+    return int.from_bytes(stored[:TIME_BYTES], "big", signed=True)
+
+
 def window_key(key: bytes, start: int, number: int = 0) -> bytes:
     """Return the key of a window; `number` tells duplicates apart."""
     return key + _times_of_window(start, number)

@@ -30,6 +30,7 @@ from kafka_pipeline.streams.stores.layout import (
     range_end,
     session_end,
     session_start,
+    signed_time,
     version_time,
     window_start,
 )
@@ -260,7 +261,7 @@ class _Shower:
                 more = {"valid_from_ms": latest.timestamp, "valid_to_ms": None}
             case "timestamped-key-value":
                 key = stored
-                more = {"timestamp_ms": int.from_bytes(value[:TIME_BYTES], "big", signed=True)}
+                more = {"timestamp_ms": signed_time(value)}
                 value = value[TIME_BYTES:]
             case _:
                 key = stored
