@@ -49,6 +49,7 @@ from kafka_pipeline.streams.sql.plan import (
     way_to_input,
 )
 from kafka_pipeline.streams.sql.plan_runner import PlanRunner
+from kafka_pipeline.streams.sql.query_text import as_spark_reads
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
     EndedQueryError,
@@ -397,7 +398,7 @@ class QuerySession:
         spec = self.spec
         if spec.query:
             state = self.java.sessionState()
-            parsed = _parse(state.sqlParser(), _as_spark_reads(spec))
+            parsed = _parse(state.sqlParser(), as_spark_reads(spec.query))
             mode = self.make.spark.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
@@ -447,15 +448,6 @@ def ends_found() -> Iterator[None]:
         if how := how_process_ended(error):
             raise EndedQueryError(f"ended the process: {how}") from error
         raise
-
-
-def _as_spark_reads(spec: QuerySpec) -> str:
-    if not spec.calendar:
-        return spec.query
-    # Imported late: sqlglot takes a quarter of a second to import, and few queries need it here.
-    from kafka_pipeline.streams.sql.query_tree import with_plain_windows
-
-    return with_plain_windows(spec.query)
 
 
 def _parse(parser: Any, query: str) -> Any:
