@@ -94,6 +94,7 @@ _SETTINGS_OF_SQL = {
 # This logger would log every error of a query a second time, with the whole stack.
 for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+_PATTERNS_OF_ROWS = re.compile(r"\bmatch_recognize\s*\(", re.IGNORECASE)
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
@@ -456,7 +457,15 @@ def _parse(parser: Any, query: str) -> Any:
     Analysis would run the string in EXECUTE IMMEDIATE, and a script consists of statements.
     """
     text = query.rstrip("; \t\r\n")
-    parser.parsePlan(text)  # gives a better error for text that is not a statement at all
+    try:
+        parser.parsePlan(text)  # gives a better error for text that is not a statement at all
+    except ParseException as error:
+        if _PATTERNS_OF_ROWS.search(text):
+            raise QueryError(
+                "MATCH_RECOGNIZE is not possible, as Spark does not know patterns of rows: a class "
+                'with a store finds them, see "Find a pattern of events" in the recipes'
+            ) from error
+        raise
     try:
         return parser.parseQuery(text)
     except ParseException as error:

@@ -199,8 +199,8 @@ def _require_calendar_of_records(scope: Scope) -> None:
         if not is_column_of_records(over, _TIME, scope):
             raise QueryError(
                 f"{CALENDAR_WINDOW}(…) is over {over.sql('spark')}: it must be over timestamp, the "
-                "time of the record. If the time is in a field, let a sql processor before this "
-                "one give it AS timestamp"
+                "time of the record. If the time is in a field, the source names it: timestamp: "
+                "{field: …}"
             )
 
 
