@@ -18,7 +18,7 @@ _MAY_GROUP = re.compile(
     rf"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(|{CALENDAR_WINDOW}", re.IGNORECASE
 )
 _MAY_CALL_WINDOWS = re.compile(
-    rf"\b({CALENDAR_WINDOW}|tumble|hop|cumulate|session)\b", re.IGNORECASE
+    rf"{CALENDAR_WINDOW}|\b(tumble|hop|cumulate|session)\s*\(", re.IGNORECASE
 )
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
 

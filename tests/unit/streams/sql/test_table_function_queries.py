@@ -76,13 +76,6 @@ def results(query: str, more: str, queries: OpenedOnce) -> list[Result]:
             "FROM input)) WHERE place <= 2",
         ),
         (
-            f"SELECT key, window_start AS s, count(*) AS c FROM {TUMBLE} GROUP BY key, "
-            "window_start, window_end HAVING count(*) > (2 - 1) OR "
-            "window_start > TIMESTAMP '1970-01-01 01:00:00'",
-            "SELECT key, window.start AS s, count(*) AS c FROM input GROUP BY key, "
-            f"{HOURLY} HAVING count(*) > 1 OR hour(window.start) > 1",
-        ),
-        (
             f"WITH big AS (SELECT key, window_start, window_end FROM TABLE({TUMBLE}) WHERE n > 1) "
             "SELECT key, window_start, count(*) AS c FROM big "
             "GROUP BY key, window_start, window_end",
@@ -90,7 +83,7 @@ def results(query: str, more: str, queries: OpenedOnce) -> list[Result]:
             f"GROUP BY key, {HOURLY}",
         ),
     ],
-    ids=["tumble", "hop", "session", "best rows", "having", "passed on"],
+    ids=["tumble", "hop", "session", "best rows", "passed on"],
 )
 def test_results_are_those_of_the_window_functions(
     query: str, same: str, more: str, shared: OpenedOnce
