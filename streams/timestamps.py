@@ -6,13 +6,15 @@ the partition, -1 if there is none.
 
     record_timestamp                          # set by the producer or broker; the default
     FieldTimestampExtractor("at", unit="s")   # value["at"], in seconds
+    FieldTimestampExtractor("meta.at", format="yyyy-MM-dd HH:mm:ss", zone="Europe/Berlin")
     as_extractor(lambda record, partition_time: record.value.at)
 """
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -25,6 +27,7 @@ from kafka_pipeline.common.code.error_words import described
 from kafka_pipeline.common.errors import EngineError, PipelineError, as_exception
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
 from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
+from kafka_pipeline.streams.time_patterns import TimePattern
 
 UNKNOWN_TIME = -1
 INVALID_TIMESTAMP = "invalid timestamp"
@@ -33,6 +36,7 @@ INVALID_TIMESTAMP = "invalid timestamp"
 logger = structlog.get_logger()
 
 _MAX_TIME = 2**63 - 1
+_MISSING: Any = object()
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -158,17 +162,33 @@ class FieldTimestampExtractor:
 
     The units `ms`, `s` and `us` read numbers since the epoch: integers are rounded down to the
     millisecond, fractions to the nearest millisecond. `iso8601` reads strings such as
-    `2026-11-21T07:13:01.5+01:00`; a string without an offset is UTC. A field that is missing, of
-    another type, before 1970 or beyond 2**63 - 1 ms is invalid: `on_invalid` decides.
+    `2026-11-21T07:13:01.5+01:00`; a string without an offset is UTC. With a `format`, in place of a
+    unit, strings are read by this `TimePattern`, in the `zone` if they have no offset.
+
+    `meta.at` is the field `at` of the dict in `meta`, unless the value has a field of that name. A
+    field that is missing, of another type, before 1970 or beyond 2**63 - 1 ms is invalid:
+    `on_invalid` decides.
     """
 
     field: str
     unit: Literal["ms", "s", "us", "iso8601"] = "ms"
     on_invalid: RecordTimestampExtractor = record_timestamp
+    format: str = ""
+    zone: str = "UTC"
+    _pattern: TimePattern | None = dataclasses.field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.unit not in _READ:
             raise InvalidArgumentError(f'a unit is "ms", "s", "us" or "iso8601", not "{self.unit}"')
+        if self.format and self.unit != "ms":
+            raise InvalidArgumentError("give either a unit or a format, not both")
+        if self.zone != "UTC" and not self.format:
+            raise InvalidArgumentError("a zone is that of times with a format: give both")
+        try:
+            pattern = TimePattern(self.format, self.zone) if self.format else None
+        except ValueError as error:
+            raise InvalidArgumentError(str(error)) from None
+        object.__setattr__(self, "_pattern", pattern)
         if not isinstance(self.on_invalid, RecordTimestampExtractor):
             what = self.on_invalid
             raise InvalidArgumentError(
@@ -178,9 +198,9 @@ class FieldTimestampExtractor:
 
     def extract(self, record: RecordView, partition_time: int) -> int:
         """Return the time in the field."""
-        value = record.value
+        value = self.value_of(record)
         if isinstance(value, dict):
-            timestamp = _READ[self.unit](value.get(self.field))
+            timestamp = self._read(self._found(value))
             if 0 <= timestamp <= _MAX_TIME:
                 return timestamp
         policy = self.on_invalid
@@ -191,18 +211,37 @@ class FieldTimestampExtractor:
                 raise
             raise StreamsError(f"{self._problem(value)}: {error}") from None
 
+    def value_of(self, record: RecordView) -> Any:
+        """Return the value of a record, a dict if it has fields."""
+        return record.value
+
+    def _found(self, value: Mapping[str, Any]) -> Any:
+        """Return what is in the field, `_MISSING` without one."""
+        if self.field in value or "." not in self.field:
+            return value.get(self.field, _MISSING)
+        found: Any = value
+        for name in self.field.split("."):
+            found = found.get(name, _MISSING) if isinstance(found, dict) else _MISSING
+        return found
+
+    def _read(self, found: object) -> int:
+        """Return the time that a field has; negative if it is not one."""
+        if self._pattern is None:
+            return _READ[self.unit](found)
+        time = self._pattern.ms(found) if isinstance(found, str) else None
+        return UNKNOWN_TIME if time is None else time
+
     def _problem(self, value: object) -> str:
         """Say which kind of fault this is: the same words for the same fault, without data."""
         if not isinstance(value, dict):
             return f'no field "{self.field}", as the value is a {type(value).__name__}'
-        if self.field not in value:
+        found = self._found(value)
+        if found is _MISSING:
             return f'the field "{self.field}" is missing'
-        found = value[self.field]
         kind = type(found).__name__
-        wanted = "ISO 8601" if self.unit == "iso8601" else f"a number of {self.unit}"
-        if isinstance(found, str) is (self.unit == "iso8601") and not isinstance(
-            found, bool | None
-        ):
+        is_text = bool(self.format) or self.unit == "iso8601"
+        wanted = self.format or ("ISO 8601" if is_text else f"a number of {self.unit}")
+        if isinstance(found, str) is is_text and not isinstance(found, bool | None):
             return (
                 f'the field "{self.field}" is not {wanted}, or before 1970 or beyond 2**63 - 1 ms'
             )

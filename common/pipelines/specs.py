@@ -46,11 +46,13 @@ WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
 
 
 class FieldTime(Strict, frozen=True, kw_only=True):
-    """The time of a record is in a field of its value."""
+    """The time of a record is in a field of its value, with a unit or, as text, with a `format`."""
 
     field: str
     unit: TimeUnit = "ms"
     on_invalid: OnInvalid = "fail"
+    format: str = ""
+    zone: str = "UTC"
 
 
 class SourceSpec(Strict, frozen=True, kw_only=True):

@@ -49,6 +49,7 @@ from kafka_pipeline.streams.sql.plan import (
     way_to_input,
 )
 from kafka_pipeline.streams.sql.plan_runner import PlanRunner
+from kafka_pipeline.streams.sql.query_text import as_spark_reads
 from kafka_pipeline.streams.sql.spec import (
     COLUMNS,
     EndedQueryError,
@@ -93,6 +94,7 @@ _SETTINGS_OF_SQL = {
 # This logger would log every error of a query a second time, with the whole stack.
 for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
     logging.getLogger(_name).setLevel(logging.CRITICAL)
+_PATTERNS_OF_ROWS = re.compile(r"\bmatch_recognize\s*\(", re.IGNORECASE)
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
 
@@ -397,7 +399,7 @@ class QuerySession:
         spec = self.spec
         if spec.query:
             state = self.java.sessionState()
-            parsed = _parse(state.sqlParser(), _as_spark_reads(spec))
+            parsed = _parse(state.sqlParser(), as_spark_reads(spec.query))
             mode = self.make.spark.execution.CommandExecutionMode.SKIP()
             execution = state.executePlan(parsed, mode)
             execution.assertAnalyzed()
@@ -449,22 +451,21 @@ def ends_found() -> Iterator[None]:
         raise
 
 
-def _as_spark_reads(spec: QuerySpec) -> str:
-    if not spec.calendar:
-        return spec.query
-    # Imported late: sqlglot takes a quarter of a second to import, and few queries need it here.
-    from kafka_pipeline.streams.sql.query_tree import with_plain_windows
-
-    return with_plain_windows(spec.query)
-
-
 def _parse(parser: Any, query: str) -> Any:
     """Return the plan of a query; the grammar's rule for queries lets no command through.
 
     Analysis would run the string in EXECUTE IMMEDIATE, and a script consists of statements.
     """
     text = query.rstrip("; \t\r\n")
-    parser.parsePlan(text)  # gives a better error for text that is not a statement at all
+    try:
+        parser.parsePlan(text)  # gives a better error for text that is not a statement at all
+    except ParseException as error:
+        if _PATTERNS_OF_ROWS.search(text):
+            raise QueryError(
+                "MATCH_RECOGNIZE is not possible, as Spark does not know patterns of rows: a class "
+                'with a store finds them, see "Find a pattern of events" in the recipes'
+            ) from error
+        raise
     try:
         return parser.parseQuery(text)
     except ParseException as error:

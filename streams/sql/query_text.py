@@ -17,6 +17,9 @@ from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
 _MAY_GROUP = re.compile(
     rf"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(|{CALENDAR_WINDOW}", re.IGNORECASE
 )
+_MAY_CALL_WINDOWS = re.compile(
+    rf"{CALENDAR_WINDOW}|\b(tumble|hop|cumulate|session)\s*\(", re.IGNORECASE
+)
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
 
 
@@ -47,3 +50,15 @@ def read_join(query: str, tables: Collection[str] = ()) -> JoinSpec | None:
     from kafka_pipeline.streams.sql.join_tree import find_join
 
     return find_join(query, tables)
+
+
+def as_spark_reads(query: str) -> str:
+    """Return a query with what Spark knows in place of calendar windows and table functions.
+
+    Raises `QueryError` for table functions that are not possible.
+    """
+    if not _MAY_CALL_WINDOWS.search(query):
+        return query
+    from kafka_pipeline.streams.sql.query_tree import with_plain_windows
+
+    return with_plain_windows(query)

@@ -29,6 +29,7 @@ from kafka_pipeline.streams.sql.spec import (
     QueryError,
     no_rank,
 )
+from kafka_pipeline.streams.sql.window_columns import without_table_functions
 
 _KEY, _TIME = "key", "timestamp"
 _IS_LOOKUP = "is a lookup table"
@@ -112,8 +113,12 @@ def quiet() -> Iterator[None]:
 def parsed(query: str, tables: Collection[str]) -> exp.Query:
     """Return the tree of a query, with names in small letters and an alias for each table.
 
-    Lookup tables are marked as such.
+    Lookup tables are marked as such. Table functions are subqueries.
     """
+    return _tree(without_table_functions(query, _tree), tables)
+
+
+def _tree(query: str, tables: Collection[str] = ()) -> exp.Query:
     dialect = Spark()
     tokens = dialect.tokenize(query)
     for before, token in pairwise(tokens):
@@ -194,8 +199,8 @@ def _require_calendar_of_records(scope: Scope) -> None:
         if not is_column_of_records(over, _TIME, scope):
             raise QueryError(
                 f"{CALENDAR_WINDOW}(…) is over {over.sql('spark')}: it must be over timestamp, the "
-                "time of the record. If the time is in a field, let a sql processor before this "
-                "one give it AS timestamp"
+                "time of the record. If the time is in a field, the source names it: timestamp: "
+                "{field: …}"
             )
 
 
@@ -433,8 +438,14 @@ def with_plain_windows(query: str) -> str:
     """Return a query with `window(…, '1 day')` in place of each `calendar_window(…, …, …)`.
 
     Spark, which has no calendars, so finds the place of the window; `window_plan.py` then puts the
-    periods there. The query must be one that `read_groups` can read.
+    periods there. Table functions become subqueries. The query must be one that `read_groups` can
+    read. Raises `QueryError` for table functions that are not possible.
     """
+    try:
+        with quiet():
+            query = without_table_functions(query, _tree)
+    except (SqlglotError, RecursionError) as error:
+        raise _unreadable(_place(error, query)) from error
     made, at = "", 0
     for name, comma, end in _calls(Spark().tokenize(query)):
         made += f"{query[at : name.start]}window{query[name.end + 1 : comma.start]}, '1 day'"

@@ -122,7 +122,8 @@ class RunningAggregation(Running[_Plan]):
         if not work.is_reusable(found.plan):
             raise QueryError(
                 "random numbers and the current time would make state depend on when a batch ran: "
-                "use timestamp, or compute them in a processor before or after this one"
+                "use timestamp, or compute them in a processor before or after this one. For the "
+                "time at which records are read, the source says timestamp: wall_clock"
             )
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec.format, query.added)

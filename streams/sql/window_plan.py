@@ -28,6 +28,7 @@ from kafka_pipeline.streams.sql.plan import (
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, ORDER, PERIOD
 
+_NOW = ("CurrentTimestamp", "Now", "LocalTimestamp")
 _SESSION_MARK = "spark.sessionWindow"
 
 
@@ -125,9 +126,18 @@ def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id
         if kind(time) != "AttributeReference" or not is_column(time, time_id, child, rdd_id):
             raise QueryError(
                 f"{name}(…) is over {time.sql()}: it must be over timestamp, the time of the "
-                "record, which says what comes late and when windows close. Let a sql processor "
-                f"before this one give {time.sql()} AS timestamp"
+                f"record, which says what comes late and when windows close. {_where_from(time)}"
             )
+
+
+def _where_from(time: Any) -> str:
+    """Say how the `timestamp` of records becomes another time."""
+    if any(kind(each) in _NOW for each in expressions([time])):
+        return "For the time at which records are read, the source says timestamp: wall_clock"
+    return (
+        "If that is a field of the records, the source names it: timestamp: {field: …}. Otherwise, "
+        f"let a sql processor before this one give {time.sql()} AS timestamp"
+    )
 
 
 def _sessions(made: Any, make: Catalyst) -> SessionSpec:

@@ -218,7 +218,9 @@ class Kind(Generic[S]):
     runs_user_processors: ClassVar[bool] = False
     """Whether its tasks run processors that users wrote, with `init` and `close`."""
     takes_records_as_they_are: ClassVar[bool] = False
-    """Whether it takes bytes, and the timestamps of records, whatever a source says."""
+    """Whether it takes keys and values as bytes."""
+    refused_settings: ClassVar[Sequence[str]] = ("key", "value", "timestamp")
+    """The settings that a source must not have, if it takes records as they are."""
     names_topics: ClassVar[bool] = False
     """Whether its code says what it reads and writes, instead of `from` and `to`."""
 
@@ -246,7 +248,7 @@ class Kind(Generic[S]):
     def check(self, entry: Entry, spec: S, file: PipelineFile, problems: Problems) -> None:
         """Report what is wrong in this file, without looking at anything else."""
         if self.takes_records_as_they_are:
-            refuse_settings(entry, entry.sources, file, problems)
+            refuse_settings(entry, entry.sources, file, problems, self.refused_settings)
 
     def check_code(
         self, entry: Entry, spec: S, file: PipelineFile, means: Means, problems: Problems
@@ -330,7 +332,7 @@ class Kind(Generic[S]):
                 topic,
                 key_serde=serdes.by_name(source.key or of_unit.key),
                 value_serde=serdes.by_name(source.value or of_unit.value),
-                timestamp_extractor=extractor_of(source),
+                timestamp_extractor=extractor_of(source, from_bytes=self.takes_records_as_they_are),
                 auto_offset_reset=source.auto_offset_reset,
                 feedback=source.feedback,
             )
@@ -409,14 +411,17 @@ def require_allowed(code: str, entry: Entry, config: Config, problems: Problems)
 
 
 def refuse_settings(
-    entry: Entry, sources: Sequence[Target], file: PipelineFile, problems: Problems
+    entry: Entry,
+    sources: Sequence[Target],
+    file: PipelineFile,
+    problems: Problems,
+    names: Sequence[str] = Kind.refused_settings,
 ) -> None:
-    """Report sources with settings that need more than bytes."""
+    """Report sources with settings, of these names, that need more than bytes."""
     for source in sources:
         found = file.source_specs.get(source.id, SourceSpec())
-        given = {"key": found.key, "value": found.value, "timestamp": found.timestamp}
-        for name, value in given.items():
-            if value is not None:
+        for name in names:
+            if getattr(found, name) is not None:
                 problems.add(
                     source.at,
                     f'{entry.spec.type} takes records as they are: source "{source.id}" must not '

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Free, Section, Text
@@ -18,12 +18,14 @@ from kafka_pipeline.common.pipelines.specs import (
     TimeUnit,
 )
 from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.errors import InvalidArgumentError
 from kafka_pipeline.streams.pipeline.kinds.stores import serde_key
 from kafka_pipeline.streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
     LogAndSkipOnInvalidTimestamp,
     RecordTimestampExtractor,
+    RecordView,
     TimestampExtractor,
     UsePartitionTimeOnInvalidTimestamp,
     WallclockTimestampExtractor,
@@ -43,9 +45,26 @@ TOPIC = Text(
     required=True,
     pattern=NAME_PATTERN,
 )
-_FIELD = Text(name="field", doc="the key in the value", about="the key in the value", required=True)
+_FIELD = Text(
+    name="field",
+    doc="the key in the value, such as `time`, or `meta.time` for a key of a map in it",
+    about="the key in the value",
+    required=True,
+)
 _UNIT: Choice[TimeUnit] = Choice(
     name="unit", doc="what the field has", choices=get_args(TimeUnit), default="ms"
+)
+_FORMAT = Text(
+    name="format",
+    doc="in place of `unit`: how times are written, such as `yyyy-MM-dd HH:mm:ss`",
+    about='how times are written, such as "yyyy-MM-dd HH:mm:ss"',
+    default="",
+)
+_ZONE = Text(
+    name="zone",
+    doc="with `format`: the time zone of times without an offset, such as `Europe/Berlin`",
+    about='a time zone, such as "Europe/Berlin"',
+    default="UTC",
 )
 _INVALID: Choice[OnInvalid] = Choice(
     name="on_invalid",
@@ -54,7 +73,7 @@ _INVALID: Choice[OnInvalid] = Choice(
     choices=get_args(OnInvalid),
     default="fail",
 )
-_TIME = Section(name="timestamp", doc="", keys=(_FIELD, _UNIT, _INVALID))
+_TIME = Section(name="timestamp", doc="", keys=(_FIELD, _UNIT, _FORMAT, _ZONE, _INVALID))
 TIMESTAMP = Free(
     name="timestamp",
     doc=f"the time of a record: `{WALL_CLOCK}`, when it is read, or a field of its value; default: "
@@ -96,16 +115,29 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
     return spec
 
 
-def extractor_of(source: SourceSpec) -> TimestampExtractor:
-    """Return the extractor of the time of a source's records."""
-    if source.timestamp is None:
+class JsonFieldTimestampExtractor(FieldTimestampExtractor):
+    """Takes the time from a field of values that the processor gets as the bytes of JSON."""
+
+    __slots__ = ()
+
+    def value_of(self, record: RecordView) -> Any:
+        """Return the value as it is read from JSON. Raises `SerializationError`."""
+        value = record.value
+        return None if value is None else serdes.json.deserialize(value)
+
+
+def extractor_of(source: SourceSpec, *, from_bytes: bool) -> TimestampExtractor:
+    """Return the extractor of the time of a source's records.
+
+    `from_bytes` says that the processor gets values as bytes.
+    """
+    time = source.timestamp
+    if time is None:
         return record_timestamp
-    if isinstance(source.timestamp, FieldTime):
-        return FieldTimestampExtractor(
-            source.timestamp.field,
-            unit=source.timestamp.unit,
-            on_invalid=_ON_INVALID[source.timestamp.on_invalid],
-        )
+    if isinstance(time, FieldTime):
+        make = JsonFieldTimestampExtractor if from_bytes else FieldTimestampExtractor
+        on_invalid = _ON_INVALID[time.on_invalid]
+        return make(time.field, time.unit, on_invalid, format=time.format, zone=time.zone)
     return WallclockTimestampExtractor()
 
 
@@ -119,6 +151,15 @@ def _read_time(fields: Fields, problems: Problems) -> Literal["wall_clock"] | Fi
         problems.add(given, f"timestamp must be {WALL_CLOCK} or a map, got {describe(given)}")
         return None
     time = fields.submap(_TIME)
-    return FieldTime(
-        field=time.text(_FIELD), unit=time.choice(_UNIT), on_invalid=time.choice(_INVALID)
+    found = FieldTime(
+        field=time.text(_FIELD),
+        unit=time.choice(_UNIT),
+        on_invalid=time.choice(_INVALID),
+        format=time.text(_FORMAT),
+        zone=time.text(_ZONE),
     )
+    try:
+        extractor_of(SourceSpec(timestamp=found), from_bytes=False)
+    except InvalidArgumentError as error:
+        problems.add(given, f"timestamp: {error}")
+    return found

@@ -26,9 +26,11 @@ from kafka_pipeline.common.pipelines.processors import (
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     CalendarSpec,
+    FieldTime,
     Format,
     GroupingSpec,
     SessionSpec,
+    SourceSpec,
     SparkSpec,
     TopicTableSpec,
     WindowSpec,
@@ -89,6 +91,7 @@ class Spark(Kind[Q]):
 
     needs_spark = True
     takes_records_as_they_are = True
+    refused_settings = ("key", "value")
     rules: ClassVar[Sequence[Schema]] = (
         {
             "if": {"properties": {FORMAT.name: {"const": _JSON}}, "required": [FORMAT.name]},
@@ -109,6 +112,14 @@ class Spark(Kind[Q]):
     def check(self, entry: Entry, spec: Q, file: PipelineFile, problems: Problems) -> None:
         """See `Kind`."""
         super().check(entry, spec, file, problems)
+        for source in entry.sources:
+            found = file.source_specs.get(source.id, SourceSpec())
+            if isinstance(found.timestamp, FieldTime) and spec.format != _JSON:
+                problems.add(
+                    source.at,
+                    f'source "{source.id}": the time is in a field, which only values of format: '
+                    f"{_JSON} have, not {spec.format}",
+                )
         topics = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
         refuse_settings(entry, topics, file, problems)
         for name, table in spec.topic_tables.items():

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_pipeline.common.clock import wall_clock_ms
 from kafka_pipeline.common.record_batch import KafkaHeaders, RecordBatch
-from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 from kafka_pipeline.streams.timestamps import (
     Extracted,
     FailOnInvalidTimestamp,
@@ -328,3 +328,48 @@ def test_stamped_batch_has_no_dropped_records(headers: Sequence[KafkaHeaders] | 
         [0, 2],
         None if headers is None else [headers[0], headers[2]],
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "timestamp"),
+    [
+        ({"meta": {"at": 7}}, 7),
+        ({"meta.at": 8, "meta": {"at": 7}}, 8),
+    ],
+)
+def test_a_field_may_be_in_a_dict(value: dict[str, Any], timestamp: int) -> None:
+    assert FieldTimestampExtractor("meta.at").extract(Record(value=value), -1) == timestamp
+
+
+@pytest.mark.parametrize("value", [{"meta": {}}, {"meta": 3}, {}, {"meta": {"at.b": 3}}])
+def test_a_field_that_is_not_in_the_dict_is_invalid(value: dict[str, Any]) -> None:
+    with pytest.raises(StreamsError, match=r'the field "meta.at" is missing'):
+        FieldTimestampExtractor("meta.at").extract(Record(value=value), -1)
+
+
+def test_text_is_read_by_a_format_in_its_zone() -> None:
+    extractor = FieldTimestampExtractor(
+        "at", format="yyyy-MM-dd HH:mm:ss", zone="Europe/Berlin", on_invalid=SKIP
+    )
+    assert extractor.extract(Record(value={"at": "1970-01-01 01:00:02"}), -1) == 2000
+    assert extractor.extract(Record(value={"at": "1970-01-01T01:00:02"}), -1) < 0
+    assert extractor.extract(Record(value={"at": 2000}), -1) < 0
+
+
+def test_a_time_of_another_format_names_the_format() -> None:
+    extractor = FieldTimestampExtractor("at", format="yyyy-MM-dd")
+    with pytest.raises(StreamsError, match='the field "at" is not yyyy-MM-dd, or before 1970'):
+        extractor.extract(Record(value={"at": "2026"}), -1)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"unit": "s", "format": "yyyy"}, "give either a unit or a format"),
+        ({"zone": "Europe/Berlin"}, "a zone is that of times with a format"),
+        ({"format": "yyyy-QQ"}, "the pattern yyyy-QQ has QQ: use"),
+    ],
+)
+def test_a_format_that_is_not_possible_is_refused(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=problem):
+        FieldTimestampExtractor("at", **given)

@@ -55,6 +55,15 @@ pytestmark = pytest.mark.integration
             "it must be over timestamp, the time of the record",
         ),
         (
+            "SELECT count(*) AS c FROM input GROUP BY window(current_timestamp(), '10 seconds')",
+            "it must be over timestamp, .* the source says timestamp: wall_clock",
+        ),
+        (
+            "SELECT count(*) AS c FROM input MATCH_RECOGNIZE (PARTITION BY n ORDER BY timestamp "
+            "PATTERN (a b+) DEFINE b AS b.n > a.n) GROUP BY n",
+            'MATCH_RECOGNIZE is not possible, .* "Find a pattern of events" in the recipes',
+        ),
+        (
             "SELECT count(*) AS c FROM input GROUP BY CUBE (window(timestamp, '1 hour'), n)",
             r"write window\(…\) into GROUP BY itself",
         ),

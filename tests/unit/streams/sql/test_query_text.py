@@ -290,7 +290,7 @@ def test_calendar_windows(query: str, has_key: bool) -> None:
 
 TAKES = "calendar_window(…) takes timestamp, and a period and a zone as text: write calendar_window"
 NOT_IN_GROUPS = "calendar_window(…) says which records are a group: write it into GROUP BY, P"
-OTHER_TIME = "it must be over timestamp, the time of the record. If the time is in a field, let a"
+OTHER_TIME = "it must be over timestamp, the time of the record. If the time is in a field, the"
 
 
 @pytest.mark.parametrize(
