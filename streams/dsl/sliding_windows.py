@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from kafka_pipeline.streams.dsl.aggregates import NULL_KEY_OR_VALUE, without_nulls
-from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.change import Change, ChangeColumn
 from kafka_pipeline.streams.dsl.closing import Closing
 from kafka_pipeline.streams.dsl.stateless import times_each
 from kafka_pipeline.streams.dsl.time_windows import newest_start
@@ -88,7 +88,7 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
         spans = map(Window, starts, map(self._difference_ms.__add__, starts))
         results = Batch(
             list(map(Windowed, times_each(keys, counts), spans)),
-            list(map(Change, new, old)),
+            ChangeColumn(new, old),
             list(changed_at),
             None if batch.headers is None else times_each(batch.headers, counts),
             None,
