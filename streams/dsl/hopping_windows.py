@@ -13,7 +13,7 @@ from kafka_pipeline.streams.dsl.time_windows import TimeWindowAggregator
 from kafka_pipeline.streams.dsl.window_aggregates import WindowedAggregate
 from kafka_pipeline.streams.dsl.windows import TimeWindows
 from kafka_pipeline.streams.errors import SerializationError
-from kafka_pipeline.streams.record import Batch, Record, items_of
+from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.stores import Window, Windowed, WindowStore
 from kafka_pipeline.streams.stores.layout import window_key
 
@@ -94,9 +94,3 @@ class HoppingWindowAggregator(TimeWindowAggregator):
                 late += 1
             still_open.append(each[late:])
         return selected(batch, list(map(bool, still_open))), list(filter(None, still_open))
-
-    def process_record(self, record: Record) -> None:
-        self._recent.follow()
-        super().process_record(record)
-        if record.key is not None:
-            self._recent.forget(*self.written([record.key]))

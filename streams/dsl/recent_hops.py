@@ -156,18 +156,6 @@ class RecentHops(StoreCache):
         self._end(grown)
         return Updates(news, olds if sends_old else [None] * len(news), times)
 
-    def forget(self, key: bytes) -> None:
-        """Forget the windows of a key, which the caller has changed in the store since `follow`."""
-        self._keys.pop(key, None)
-        self._as_of = self._state()
-
-    def follow(self) -> None:
-        """Forget everything if others have changed the store, or memory is short."""
-        if self._is_too_large or self._as_of != self._state():
-            self._is_too_large = False
-            self._keys, self.size = {}, 0
-            self._as_of = self._state()
-
     def clear(self) -> None:
         """Have the thread of the store forget everything when it next adds records."""
         self._is_too_large, self.size = True, 0
@@ -182,7 +170,9 @@ class RecentHops(StoreCache):
 
     def _begin(self, keys: Sequence[bytes], hops: Sequence[Hops]) -> None:
         """Read the windows of keys that are not known yet."""
-        self.follow()
+        if self._is_too_large or self._as_of != self._state():
+            self._is_too_large = False
+            self._keys, self.size = {}, 0
         # If a record fails, what is remembered is not what the store has.
         self._as_of, self._changes = None, {}
         self._newest = self._store.stream_time
