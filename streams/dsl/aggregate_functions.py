@@ -81,25 +81,40 @@ def _sum(key: Any, a: int, b: int) -> int:
 
 _SAME_WHEN_READ: tuple[tuple[Serde[Any], type], ...] = (
     (serdes.integer, int),
+    (serdes.int32, int),
+    (serdes.int64, int),
     (serdes.json, int),
     (serdes.json, str),
     (serdes.string, str),
     (serdes.bytes, bytes),
 )
-"""Serdes and types whose values survive a round trip unchanged and are immutable."""
+"""Serdes and types whose values survive a round trip unchanged and are immutable.
+
+Equal values of such a type have equal bytes, which does not hold for floats.
+"""
+
+
+def same_when_read(serde: Serde[Any]) -> frozenset[type]:
+    """Return the types of values that need not be read anew once they were written."""
+    return frozenset(kind for each, kind in _SAME_WHEN_READ if each is serde)
 
 
 @dataclass(slots=True)
-class Folded:
-    """The result of a batch: the new and the old aggregate for each record.
+class Updates:
+    """The results of a batch: the new and the old aggregate for each update.
 
-    The old ones are all `None` unless a child needs them. `times` are the aggregates' timestamps,
-    and `changes` the writes to the store.
+    The old ones are all `None` unless a child needs them. `times` are the aggregates' timestamps.
     """
 
     new: list[Any]
     old: Sequence[Any]
     times: list[int]
+
+
+@dataclass(slots=True)
+class Folded(Updates):
+    """The results of a batch, an update for each record, with the writes to the store."""
+
     changes: Changes
 
 
@@ -112,7 +127,7 @@ class Fold:
         self._functions = functions
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._sends_old = sends_old
-        self._reused = frozenset(kind for serde, kind in _SAME_WHEN_READ if serde is value_serde)
+        self._reused = same_when_read(value_serde)
 
     def add(
         self,

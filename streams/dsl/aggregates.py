@@ -13,7 +13,7 @@ from kafka_pipeline.streams.dsl.aggregate_functions import (
     counting,
     nothing,
 )
-from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.change import Change, ChangeColumn
 from kafka_pipeline.streams.dsl.graph import Compiling, Step
 from kafka_pipeline.streams.dsl.stateless import selected
 from kafka_pipeline.streams.dsl.table_steps import Materialized
@@ -98,7 +98,7 @@ class _Aggregator(EitherWay):
         except SerializationError as error:
             raise unwritable(store.where, error) from error
         store.put_serialized(folded.changes)
-        changes = list(map(Change, folded.new, folded.old))
+        changes = ChangeColumn(folded.new, folded.old)
         self.context.forward(Batch(keys, changes, folded.times, batch.headers, None, batch.clocks))
 
 

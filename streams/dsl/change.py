@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 from kafka_pipeline.streams.errors import SerializationError
+from kafka_pipeline.streams.record import LazyColumn
 from kafka_pipeline.streams.serdes import Serde
 
 OUT_OF_ORDER = "out of order"
@@ -31,6 +34,27 @@ class Change:
 
     def __repr__(self) -> str:
         return f"Change({self.new!r}, {self.old!r}, {self.is_latest!r})"
+
+
+class ChangeColumn(LazyColumn):
+    """A column of changes, which are made only if something other than a stream follows."""
+
+    def __init__(self, new: Sequence[Any], old: Sequence[Any]) -> None:
+        """Each change has a new and an old value, and is the latest of its key."""
+        self.new = new
+        self._old = old
+        self._changes: list[Change] | None = None
+
+    def __len__(self) -> int:
+        return len(self.new)
+
+    def to_pylist(self) -> list[Change]:
+        if self._changes is None:
+            self._changes = list(map(Change, self.new, self._old))
+        return self._changes
+
+    def selected(self, kept: Sequence[bool]) -> ChangeColumn:
+        return ChangeColumn(list(compress(self.new, kept)), list(compress(self._old, kept)))
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Change]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 from kafka_pipeline.streams.dsl.aggregates import NULL_KEY_OR_VALUE, without_nulls
-from kafka_pipeline.streams.dsl.change import Change
+from kafka_pipeline.streams.dsl.change import Change, ChangeColumn
 from kafka_pipeline.streams.dsl.closing import Closing
 from kafka_pipeline.streams.dsl.stateless import times_each
 from kafka_pipeline.streams.dsl.time_windows import newest_start
@@ -85,10 +85,12 @@ class SlidingWindowAggregator(WindowAggregator, EitherWay):
             return
         counts = [end - start for start, end in pairwise(ends)]
         starts, new, old, changed_at = zip(*updates, strict=True)
-        spans = map(Window, starts, map(self._difference_ms.__add__, starts))
+        last_times = map(self._difference_ms.__add__, starts)
+        spans = map(tuple.__new__, repeat(Window), zip(starts, last_times, strict=True))
+        windowed = zip(times_each(keys, counts), spans, strict=True)
         results = Batch(
-            list(map(Windowed, times_each(keys, counts), spans)),
-            list(map(Change, new, old)),
+            list(map(tuple.__new__, repeat(Windowed), windowed)),
+            ChangeColumn(new, old),
             list(changed_at),
             None if batch.headers is None else times_each(batch.headers, counts),
             None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change
+from kafka_pipeline.streams.dsl.change import OUT_OF_ORDER, Change, ChangeColumn
 from kafka_pipeline.streams.dsl.graph import Compiling, Operation, Step
 from kafka_pipeline.streams.dsl.stateless import (
     NULL_KEY,
@@ -114,7 +114,7 @@ class TableFiller(EitherWay, FollowsTime):
         batch = with_keys(batch, self.context)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         old = store.put_all(keys, values, times, self._sends_old)
-        self.context.forward(batch.with_values(list(map(Change, values, old))))
+        self.context.forward(batch.with_values(ChangeColumn(values, old)))
 
     def process_record(self, record: Record) -> None:
         key = record.key
@@ -260,7 +260,10 @@ class NewValuePart(Part):
         self.forward(record.with_value(record.value.new))
 
     def columns(self, batch: Batch) -> Batch:
-        return batch.with_values([change.new for change in items_of(batch.values)])
+        values = batch.values
+        if isinstance(values, ChangeColumn):
+            return batch.with_values(values.new)
+        return batch.with_values([change.new for change in items_of(values)])
 
 
 def to_stream() -> Stateless:

@@ -1,16 +1,16 @@
-"""Aggregates in tumbling, hopping and calendar windows."""
+"""Aggregates in tumbling and calendar windows, and what they share with hopping windows."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import chain, compress
+from itertools import compress
 from operator import add
 from typing import Any
 
 from kafka_pipeline.streams.dsl.aggregate_functions import Fold
-from kafka_pipeline.streams.dsl.change import Change
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY, repeated, selected, times_each, with_keys
+from kafka_pipeline.streams.dsl.change import Change, ChangeColumn
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected, with_keys
 from kafka_pipeline.streams.dsl.table_values import Found
 from kafka_pipeline.streams.dsl.window_aggregates import WindowAggregator, WindowedAggregate
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, TimeWindows
@@ -50,23 +50,18 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
                 else size
             )
             if stop > start:
-                self._add(batch.part(start, stop), late_by[start:stop])
+                self.add(batch.part(start, stop), late_by[start:stop])
             if stop < size:
                 # Windows close ahead of this record.
                 self.process_each(batch.part(stop, stop + 1))
             start = stop + 1
 
-    def _add(self, batch: Batch, late_by: Sequence[int]) -> None:
-        """Add records; no window closes meanwhile."""
+    def add(self, batch: Batch, late_by: Sequence[int]) -> None:
+        """Add records with keys; no window closes meanwhile. `late_by` is as in `StepTime`."""
         latest = max(items_of(batch.timestamps))
-        try:
-            written: Sequence[bytes] = list(map(self._write_key, items_of(batch.keys)))
-        except SerializationError as error:
-            raise self.unwritable(error) from error
-        first_open = self._windows.first_open(max(late_by))
-        batch, written, starts, counts = self._expanded(batch, written)
-        if min(starts) < first_open:
-            late_by = times_each(late_by, counts)
+        written = self.written(items_of(batch.keys))
+        starts: Sequence[int] = self._windows.start_of_each(items_of(batch.timestamps))
+        if min(starts) < self._windows.first_open(max(late_by)):
             batch, written, starts = self._without_late(batch, written, starts, late_by)
         keys, values, times = map(items_of, (batch.keys, batch.values, batch.timestamps))
         windows = {start: Window(start, self._end(start)) for start in set(starts)}
@@ -82,27 +77,17 @@ class TimeWindowAggregator(WindowAggregator, EitherWay):
         self.see_time(latest)
         if not self.closes:
             windowed = list(map(Windowed, keys, map(windows.__getitem__, starts)))
-            changes = list(map(Change, folded.new, folded.old))
+            changes = ChangeColumn(folded.new, folded.old)
             clocks = batch.clocks
             results = Batch(windowed, changes, folded.times, batch.headers, None, clocks)
             self.context.forward(results, self.aggregate.results)
 
-    def _expanded(
-        self, batch: Batch, written: Sequence[bytes]
-    ) -> tuple[Batch, Sequence[bytes], Sequence[int], Sequence[int]]:
-        """Return each record once for each window that it is in, with the window's start.
-
-        `written` are the keys as bytes. Also returns in how many windows each record is.
-        """
-        times = items_of(batch.timestamps)
-        if self._windows.is_tumbling:
-            return batch, written, self._windows.start_of_each(times), [1] * len(times)
-        starts = list(map(self._windows.starts, times))
-        counts = list(map(len, starts))
-        keys, values = times_each(items_of(batch.keys), counts), items_of(batch.values)
-        expanded = repeated(batch, counts, keys, times_each(values, counts))
-        every_start = list(chain.from_iterable(starts))
-        return expanded, times_each(written, counts), every_start, counts
+    def written(self, keys: Sequence[Any]) -> Sequence[bytes]:
+        """Return keys as bytes."""
+        try:
+            return list(map(self._write_key, keys))
+        except SerializationError as error:
+            raise self.unwritable(error) from error
 
     def _without_late(
         self,

@@ -13,6 +13,7 @@ from kafka_pipeline.streams.dsl.aggregate_functions import AggregateFunctions, c
 from kafka_pipeline.streams.dsl.aggregations import Aggregation, DerivedAggregate, FieldAggregates
 from kafka_pipeline.streams.dsl.expressions import Expression
 from kafka_pipeline.streams.dsl.graph import call
+from kafka_pipeline.streams.dsl.hopping_windows import HoppingWindowAggregator
 from kafka_pipeline.streams.dsl.session_windows import SessionAggregator, look_up_session
 from kafka_pipeline.streams.dsl.sliding_windows import SlidingWindowAggregator
 from kafka_pipeline.streams.dsl.table import Table
@@ -124,6 +125,8 @@ class WindowKind:
 
     def make(self) -> Callable[[WindowedAggregate], Processor | BatchProcessor]:
         match self.windows:
+            case TimeWindows() as windows if not windows.is_tumbling:
+                return partial(HoppingWindowAggregator, windows=windows)
             case TimeWindows() | CalendarWindows() as windows:
                 return partial(TimeWindowAggregator, windows=windows)
             case SlidingWindows() as windows:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.caches import EntryCache
-from kafka_pipeline.streams.stores.layout import MAX_TIME, window_key
+from kafka_pipeline.streams.stores.caches import ENTRY_BYTES, StoreCache
+from kafka_pipeline.streams.stores.layout import MAX_TIME, pack_window
 
 if TYPE_CHECKING:
     from kafka_pipeline.streams.stores.window import WindowStore
+
+
+_WINDOW_BYTES = 150
+"""About how much a window takes in addition to the bytes of its value."""
 
 
 class KeyWindows:
@@ -20,14 +23,15 @@ class KeyWindows:
 
     __slots__ = ("_key", "_values", "_windows", "since", "starts")
 
-    def __init__(self, windows: KnownWindows, key: bytes, since: int, starts: list[int]) -> None:
+    def __init__(self, windows: KnownWindows, key: bytes) -> None:
         self._windows = windows
         self._key = key
-        self.since = since
+        self.since = MAX_TIME + 1
         """All windows that start at this time or later are known, unless they have expired."""
-        self.starts = starts
+        self.starts: list[int] = []
         """The starts of the known windows, in order."""
         self._values: dict[int, bytes | None] = {}
+        """Their values, and `None` for windows that were deleted."""
 
     def between(self, first: int, last: int) -> Sequence[int]:
         """Return the starts of the windows that start between two times, both included.
@@ -44,11 +48,8 @@ class KeyWindows:
 
     def get(self, start: int) -> bytes:
         """Return the value of a window that there is, as `between` or `has` say."""
-        value = self._values.get(start)
-        if value is None:
-            value = self._windows.read(window_key(self._key, start))
-            assert value is not None, "what has a start is in the store"
-            self._values[start] = value
+        value = self._values[start]
+        assert value is not None, "what was deleted has no start"
         return value
 
     def put(self, start: int, value: bytes | None) -> None:
@@ -59,7 +60,7 @@ class KeyWindows:
             return
         if start > windows.stream_time:
             windows.advance(start)
-        windows.changes[window_key(self._key, start)] = value
+        windows.changes[self._key + pack_window(start, 0)] = value
         if value is None:
             if (place := self._place(start)) is not None:
                 del starts[place]
@@ -76,17 +77,30 @@ class KeyWindows:
         self._values = {**dict(found), **known}
         self.starts = sorted(start for start, each in self._values.items() if each is not None)
 
+    def forget_expired(self) -> None:
+        """Forget the windows that have expired, if these are more than the others."""
+        starts, live_from = self.starts, self._windows.live_from
+        if starts and starts[len(starts) // 2] < live_from:
+            del starts[: bisect_left(starts, live_from)]
+            live = [(start, each) for start, each in self._values.items() if start >= live_from]
+            self._values = dict(live)
+
+    def measure(self) -> int:
+        """Return about how many bytes the windows take."""
+        values = list(self._values.values())
+        return _WINDOW_BYTES * len(values) + sum(map(len, filter(None, values)))
+
     def _place(self, start: int) -> int | None:
         place = bisect_left(self.starts, start)
         return place if place < len(self.starts) and self.starts[place] == start else None
 
 
-class KnownWindows:
+class KnownWindows(StoreCache):
     """Does what `fetch_serialized` and `put` of the store do, with fewer reads and writes.
 
-    It keeps in memory when the windows of a key start, within the budget that the stores of the
-    process share, so that most records need no search in the store. What is put is written by
-    `write`. One record or several come between `begin` and `end`:
+    It keeps the windows of each key in memory, within the budget that the stores of the process
+    share, so that most records need nothing from the store. What is put is written by `write`. One
+    record or several come between `begin` and `end`:
 
         known.begin()
         windows = known.of_key(key, 0)
@@ -97,16 +111,14 @@ class KnownWindows:
 
     def __init__(self, store: WindowStore[Any, Any]) -> None:
         """Show a store without duplicates."""
+        super().__init__(store.cache_budget)
         self._store = store
-        self.read = store.get_serialized
-        self._cached = EntryCache(store.cache_budget)
-        """For each key: since when all of its windows are known, and their starts."""
-        self._open: dict[bytes, KeyWindows] = {}
-        """The windows in use; unlike the cache, other threads leave it alone."""
+        self._keys: dict[bytes, KeyWindows] = {}
         self.changes: Changes = {}
         """What `KeyWindows` have put since the last `write`."""
-        self._generation = store.generation
-        self._writes = store.writes
+        self._as_of: tuple[int, int] | None = None
+        """The state of the store between `end` and `begin`: in between, it is not remembered."""
+        self._is_too_large = False
         self.live_from = 0
         """The first start of a window that has not expired."""
         self.stream_time = 0
@@ -115,10 +127,12 @@ class KnownWindows:
     def begin(self) -> None:
         """Take in what others have done to the store since `end`, or the engine has undone."""
         store = self._store
-        if store.generation != self._generation or store.writes != self._writes:
-            self._cached.clear()
-            self._generation, self._writes = store.generation, store.writes
-        self._open, self.changes = {}, {}
+        if self._is_too_large or self._as_of != (store.generation, store.writes):
+            self._is_too_large = False
+            self._keys, self.size = {}, 0
+        # If a record fails, what is remembered is not what the store has.
+        self._as_of, self.changes = None, {}
+        self._writes = store.writes
         store.expire()
         self.stream_time = store.stream_time
         self._retention_ms = store.retention_ms
@@ -127,15 +141,15 @@ class KnownWindows:
 
     def of_key(self, key: bytes, first: int) -> KeyWindows:
         """Return the windows of a key, known from the start `first` on."""
-        found = self._open.get(key)
+        found = self._keys.get(key)
         if found is None:
-            since, starts = MAX_TIME + 1, list[int]()
-            cached = self._cached.entries.get(key)
-            if cached is not None:
-                since, *starts = array("Q", cached)
-            found = self._open[key] = KeyWindows(self, key, since, starts)
+            found = self._keys[key] = KeyWindows(self, key)
+            self.grow(ENTRY_BYTES + len(key))
+        else:
+            found.forget_expired()
         if first < found.since:
             found.load(first, self._store.fetch_serialized(key, first, MAX_TIME))
+            self.grow(found.measure())
         return found
 
     def refuse(self) -> None:
@@ -152,18 +166,21 @@ class KnownWindows:
         """Write what was put."""
         if self.changes:
             changes, self.changes = self.changes, {}
+            size = sum(map(len, filter(None, changes.values())))
+            self.grow(_WINDOW_BYTES * len(changes) + size)
             self._store.put_serialized(changes, self.stream_time)
             self._writes += 1
 
     def end(self) -> None:
-        """Write what was put, and remember the starts of the windows in use."""
+        """Write what was put."""
         self.write()
-        live_from = self.live_from
-        starts_of: dict[bytes, bytes | None] = {}
-        for key, each in self._open.items():
-            starts = each.starts
-            if starts and starts[0] < live_from:
-                del starts[: bisect_left(starts, live_from)]
-            starts_of[key] = array("Q", (each.since, *starts)).tobytes()
-        self._cached.add(starts_of)
-        self._open = {}
+        self._as_of = self._store.generation, self._writes
+
+    def clear(self) -> None:
+        """Have the thread of the store forget everything at the next `begin`."""
+        self._is_too_large, self.size = True, 0
+
+    def measure(self) -> int:
+        """Return about how many bytes the windows take; needs about 1 µs per key."""
+        found = list(self._keys.items())
+        return sum(ENTRY_BYTES + len(key) + each.measure() for key, each in found)

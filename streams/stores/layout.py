@@ -19,7 +19,7 @@ MAX_TIME = 2**63 - 1
 _LENGTH_BYTES = 4
 _MARK = 2**32 - 1
 
-_times_of_window = struct.Struct(">QI").pack
+pack_window = struct.Struct(">QI").pack
 _times_of_session = struct.Struct(">QQ").pack
 pack_time = struct.Struct(">Q").pack
 pack_signed_time = struct.Struct(">q").pack
@@ -32,7 +32,7 @@ def signed_time(stored: bytes) -> int:
 
 def window_key(key: bytes, start: int, number: int = 0) -> bytes:
     """Return the key of a window; `number` tells duplicates apart."""
-    return key + _times_of_window(start, number)
+    return key + pack_window(start, number)
 
 
 def window_start(stored: bytes) -> int:

@@ -125,9 +125,9 @@ def test_windows_are_found_although_another_thread_has_emptied_the_cache(store: 
     known.begin()
     windows = known.of_key(b"a", 0)
     windows.put(1, b"x")
-    known._cached.clear()
+    known.clear()
     assert list(known.of_key(b"a", 0).between(0, 5)) == [1]
     known.end()
-    known._cached.clear()
+    known.clear()
     known.begin()
     assert list(known.of_key(b"a", 0).between(0, 5)) == [1]
