@@ -125,7 +125,7 @@ class RunningAggregation(Running[_Plan]):
                 "use timestamp, or compute them in a processor before or after this one"
             )
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
-        frame = shaped(work.frame(plan), work.spec.format, query.added)
+        frame = shaped(work.frame(plan), work.spec, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)

@@ -205,7 +205,11 @@ class Spark(Kind[Q]):
         try:
             self.try_out(spec, means.queries)
         except (QueryError, SparkLostError) as error:
-            problems.add(entry.at, f'"{entry.id}": {error}')
+            problems.add(entry.at, f'"{entry.id}": {self.said(entry, str(error))}')
+
+    def said(self, entry: Entry, message: str) -> str:
+        """Return a message about the query of an entry, with places as the user knows them."""
+        return message
 
     def try_out(self, spec: Q, queries: Queries) -> None:
         """Let Spark check the query. Raises `QueryError` and `SparkLostError`."""
