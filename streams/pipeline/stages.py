@@ -11,6 +11,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.pipelines.processors import SOURCE
 from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_PROCESS_TIME_MS, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
+from kafka_pipeline.streams.pipeline.kinds.spark import require_sink_of_its_own
 from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
 from kafka_pipeline.streams.sql.query_text import tables_of
 from kafka_pipeline.streams.sql.stage import Stage
@@ -164,7 +165,14 @@ class _Cutting:
         return given
 
     def _check(self) -> None:
-        """Report inputs that no stage reads, if that is not explained by a wrong name."""
+        """Report inputs that no stage reads, and late records that go where the results go.
+
+        A wrong name in the query explains an input that is not read.
+        """
+        for spec in self._specs.values():
+            kept = spec.join or spec.grouping
+            if kept is not None and kept.late_to is not None:
+                require_sink_of_its_own(self._entry, kept.late_to, self._problems)
         for name in self._inputs:
             if name not in self.readers and self._knows_all:
                 self._problems.add(

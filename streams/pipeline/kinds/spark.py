@@ -364,7 +364,13 @@ def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: 
     if late_to not in sinks:
         hint = did_you_mean(late_to, sinks)
         problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
-    elif late_to in {target.id for target in entry.targets}:
+        return
+    require_sink_of_its_own(entry, late_to, problems)
+
+
+def require_sink_of_its_own(entry: Entry, late_to: str, problems: Problems) -> None:
+    """Report a sink for late records that gets the results of the entry too."""
+    if late_to in {target.id for target in entry.targets}:
         problems.add(
             entry.at,
             f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '

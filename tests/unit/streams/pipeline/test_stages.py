@@ -218,3 +218,9 @@ def test_edit_of_the_last_stage_leaves_the_others_as_they_are() -> None:
         assert found(before)[id_] == found(after)[id_]
         assert before.state_topics(found(before)[id_]) == after.state_topics(found(after)[id_])
     assert spec_of(before, "Final") != spec_of(after, "Final")
+
+
+def test_late_records_do_not_go_where_the_results_go() -> None:
+    text = pipeline(SPREAD, "emit: on_close\n  grace: 1 min\n  late_to: late", LATE)
+    (problem,) = problems_in(text.replace("to: [sink]", "to: [late, sink]"))
+    assert problem.startswith('4:7: "Final": late_to is "late", where the results go')

@@ -32,6 +32,7 @@ sink_topic: out
 _SQL = Sql()
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
+IDLE_MS = 1000
 
 
 def pipeline(query: str, more: str = "", schema: str = "a STRING, n INT") -> str:
@@ -46,14 +47,17 @@ def pipeline(query: str, more: str = "", schema: str = "a STRING, n INT") -> str
 """
 
 
-def results(folder: Path, text: str, records: list[tuple[object, int]]) -> list[tuple[object, ...]]:
+def results(
+    folder: Path, text: str, records: list[tuple[object, int]], key: str | None = None
+) -> list[tuple[object, ...]]:
     """Return the keys, values and times of what a pipeline gives for values with their times."""
     (folder / "config.yaml").write_text(CONFIG, "utf-8")
     (folder / "pipeline.yaml").write_text(text, "utf-8")
     with TopologyTestDriver.of_pipeline(folder / "config.yaml", folder / "pipeline.yaml") as driver:
         given = driver.create_input_topic("in", serdes.string, serdes.json)
         for value, time_ms in records:
-            given.pipe_input(None, value, time_ms)
+            given.pipe_input(key, value, time_ms)
+        driver.advance_wall_clock_time(IDLE_MS)
         found = driver.create_output_topic("out", serdes.string, serdes.json).read_records()
         return [(each.key, each.value, each.timestamp) for each in found]
 
@@ -197,3 +201,46 @@ def test_edit_of_a_stage_changes_nothing_that_the_others_keep(
     ]
     assert kept[0] == kept[1]
     assert [*kept[0]] == ["Final.t", "Final"]
+
+
+def test_join_of_two_stages_meets_their_results(tmp_path: Path) -> None:
+    query = (
+        "WITH many AS (SELECT a AS key, count(*) AS c, window.start AS timestamp FROM input "
+        "GROUP BY a, window(timestamp, '1 hour')), "
+        "high AS (SELECT a AS key, max(n) AS n, window.start AS timestamp FROM input WHERE n > 5 "
+        "GROUP BY a, window(timestamp, '1 hour')) "
+        "SELECT m.key, m.c FROM many m JOIN high h ON m.key = h.key AND m.timestamp = h.timestamp"
+    )
+    records: list[tuple[object, int]] = [
+        ({"a": "x", "n": 1}, 0),
+        ({"a": "x", "n": 9}, MINUTE_MS),
+        ({"a": "y", "n": 1}, 2 * MINUTE_MS),
+        ({"a": "y", "n": 9}, HOUR_MS),
+        ({"a": "x", "n": 1}, HOUR_MS),
+        ({"a": "z", "n": 9}, 9 * HOUR_MS),
+    ]
+    text = pipeline(query, f"emit: on_close\n  grace: 1 min\n  max_task_idle_ms: {IDLE_MS}")
+    assert results(tmp_path, text, records) == [
+        ("x", {"c": 2}, 0),
+        ("y", {"c": 1}, HOUR_MS),
+    ]
+
+
+def test_rows_of_a_join_and_different_rows_are_counted_once(tmp_path: Path) -> None:
+    query = (
+        "SELECT m AS key, count(*) AS c FROM (SELECT DISTINCT a, m FROM ("
+        "SELECT l.a, r.n AS m FROM source l JOIN Again r ON l.key = r.key AND r.timestamp BETWEEN "
+        "l.timestamp AND l.timestamp + INTERVAL 1 MINUTE) pairs) d GROUP BY m"
+    )
+    text = pipeline(query, "grace: 1 min\n  from: [source]") + (
+        "- {id: Again, type: forward, to: [Final]}\n"
+    )
+    # Each record meets itself and those after it.
+    records: list[tuple[object, int]] = [
+        ({"a": "x", "n": 1}, 0),
+        ({"a": "x", "n": 2}, 1),
+        ({"a": "x", "n": 2}, 2),
+        ({"a": "y", "n": 2}, 9 * MINUTE_MS),
+    ]
+    found = results(tmp_path, text, records, key="k")
+    assert {key: value for key, value, _ in found} == {"1": {"c": 1}, "2": {"c": 2}}
