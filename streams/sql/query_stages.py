@@ -24,13 +24,16 @@ from kafka_pipeline.streams.sql.query_tree import find_groups, parsed, quiet
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
 
+MOST_STAGES = 16
+"""What travels to the task of a stage has all stages that it reads, one in the other."""
+
 
 def cut_query(query: str, tables: Collection[str], reading: str) -> list[Stage]:
     """Return the stages of a query, each after those that it reads; the last one gives the result.
 
     A stage reads another one as the table `<reading>.<name>`. `tables` are the names of the lookup
     tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
-    for names of stages that are not possible.
+    for names of stages that are not possible, and for more than `MOST_STAGES`.
     """
     whole = [Stage.of_all(query)]
     try:
@@ -47,6 +50,11 @@ def cut_query(query: str, tables: Collection[str], reading: str) -> list[Stage]:
     last = cutting.piece(root)
     if not cutting.stages:
         return whole
+    if len(cutting.stages) >= MOST_STAGES:
+        raise QueryError(
+            f"the query groups or joins records {len(cutting.stages) + 1} times, and may do so "
+            f"{MOST_STAGES} times: put a part of it into a processor of its own"
+        )
     return [*cutting.stages, Stage("", query, cutting.composed(last))]
 
 

@@ -13,7 +13,8 @@ from kafka_pipeline.common.pipelines.specs import (
     SqlSpec,
     WindowSpec,
 )
-from kafka_pipeline.common.typed_json import as_json, from_json
+from kafka_pipeline.common.typed_json import as_json, from_json, parse
+from kafka_pipeline.streams.sql.query_stages import MOST_STAGES
 from tests.unit.streams.pipeline.loading import load, problems_in
 
 HOURS = (
@@ -224,3 +225,11 @@ def test_late_records_do_not_go_where_the_results_go() -> None:
     text = pipeline(SPREAD, "emit: on_close\n  grace: 1 min\n  late_to: late", LATE)
     (problem,) = problems_in(text.replace("to: [sink]", "to: [late, sink]"))
     assert problem.startswith('4:7: "Final": late_to is "late", where the results go')
+
+
+def test_longest_chain_of_stages_can_travel() -> None:
+    query = "input"
+    for _ in range(MOST_STAGES):
+        query = f"(SELECT DISTINCT n FROM {query})"
+    last = spec_of(load(pipeline(query[1:-1])), "Final")
+    assert from_json(SqlSpec, parse(json.dumps([[[as_json(last)]]]).encode())[0][0][0], "") == last

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pipeline.streams.sql.query_stages import MOST_STAGES
 from kafka_pipeline.streams.sql.query_text import read_stages
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
@@ -169,3 +170,12 @@ def placed(stage: Stage, word: str) -> str:
     before = stage.query[: stage.query.index(word)]
     line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
     return stage.placed(f"(line {line}, column {column})")
+
+
+def test_number_of_stages_is_limited() -> None:
+    query = "input"
+    for _ in range(MOST_STAGES):
+        query = f"(SELECT DISTINCT k FROM {query})"
+    assert len(cut(f"{query[1:-1]}")) == MOST_STAGES
+    with pytest.raises(QueryError, match="joins records 17 times, and may do so 16 times"):
+        cut(f"SELECT DISTINCT k FROM {query}")

@@ -244,3 +244,18 @@ def test_rows_of_a_join_and_different_rows_are_counted_once(tmp_path: Path) -> N
     ]
     found = results(tmp_path, text, records, key="k")
     assert {key: value for key, value, _ in found} == {"1": {"c": 1}, "2": {"c": 2}}
+
+
+def test_first_stage_may_look_up_tables(tmp_path: Path) -> None:
+    (tmp_path / "towns.csv").write_text("x,Ulm,2024-02-29\ny,Ulm,1999-12-31\nz,Bonn,\n", "utf-8")
+    query = (
+        "SELECT town AS key, count(*) AS c, max(since) AS since FROM (SELECT DISTINCT i.a, t.town, "
+        "t.since FROM input i JOIN towns t ON i.a = t.a) d GROUP BY town"
+    )
+    tables = "{towns: {format: csv, path: towns.csv, schema: 'a STRING, town STRING, since DATE'}}"
+    records: list[tuple[object, int]] = [({"a": name, "n": 1}, 0) for name in "xyzxq"]
+    found = results(tmp_path, pipeline(query, f"tables: {tables}"), records)
+    assert {key: value for key, value, _ in found} == {
+        "Ulm": {"c": 2, "since": "2024-02-29"},
+        "Bonn": {"c": 1, "since": None},
+    }
