@@ -127,7 +127,7 @@ class QueryReader:
     def _read_clauses(self, found: Query, at: int, end: int, known: Mapping[str, Cte]) -> None:
         lists_tables, before = False, TokenType.SEMICOLON
         while at < end:
-            type_ = self.tokens[at].token_type
+            type_, start = self.tokens[at].token_type, at
             if type_ == TokenType.FROM and before == TokenType.DISTINCT:
                 type_ = TokenType.VAR  # of IS DISTINCT FROM
             lists_tables = _CLAUSES.get(type_, lists_tables)
@@ -135,7 +135,7 @@ class QueryReader:
                 at = self._read_source(found, at, known)
             elif type_ == TokenType.L_PAREN:
                 at = self._read_inside(found, at, known)
-            before = type_ if type_ in _READING else self.tokens[at].token_type
+            before = type_ if at == start else self.tokens[at].token_type
             at += 1
 
     def _read_inside(self, found: Query, at: int, known: Mapping[str, Cte]) -> int:

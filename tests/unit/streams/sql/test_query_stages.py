@@ -179,3 +179,11 @@ def test_number_of_stages_is_limited() -> None:
     assert len(cut(f"{query[1:-1]}")) == MOST_STAGES
     with pytest.raises(QueryError, match="joins records 17 times, and may do so 16 times"):
         cut(f"SELECT DISTINCT k FROM {query}")
+
+
+def test_only_tables_are_replaced() -> None:
+    query = (
+        "WITH a AS (SELECT DISTINCT a FROM input) SELECT a, count(*) /* from a, */ FROM a "
+        "WHERE a IS DISTINCT FROM a AND extract(DAY FROM a) > 1 AND a IN (a, 'from a') GROUP BY a"
+    )
+    assert cut(query)[""] == query.split(") ", 1)[1].replace("*/ FROM a", "*/ FROM `P.a` AS a")
