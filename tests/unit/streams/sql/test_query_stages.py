@@ -6,7 +6,7 @@ import pytest
 
 from kafka_pipeline.streams.sql.query_stages import MOST_STAGES
 from kafka_pipeline.streams.sql.query_text import read_stages
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.stage import Stage
 
 JOINED = (
@@ -187,3 +187,11 @@ def test_only_tables_are_replaced() -> None:
         "WHERE a IS DISTINCT FROM a AND extract(DAY FROM a) > 1 AND a IN (a, 'from a') GROUP BY a"
     )
     assert cut(query)[""] == query.split(") ", 1)[1].replace("*/ FROM a", "*/ FROM `P.a` AS a")
+
+
+def test_query_takes_its_stages_and_their_tables_to_the_driver() -> None:
+    inner = QuerySpec(query="SELECT 1", tables={"a": {"format": "csv"}}, is_inner=True)
+    middle = QuerySpec(query="SELECT 2", stages={"P.a": inner}, inputs=("P.a",), is_inner=True)
+    last = QuerySpec(query="SELECT 3", stages={"P.b": middle}, tables={"b": {"format": "csv"}})
+    assert QuerySpec.from_json(last.to_json()) == last
+    assert last.all_tables == {"a": {"format": "csv"}, "b": {"format": "csv"}}
