@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.keys import (
@@ -54,6 +54,15 @@ class Fields:
             if pair.key not in known:
                 hint = did_you_mean(pair.key, known) or f": the keys are {', '.join(known)}"
                 problems.add(pair.at, f'unknown key "{pair.key}"{hint}')
+
+    def without(self, keys: Collection[str]) -> Fields:
+        """Return these fields as if some keys were not there."""
+        pairs = [
+            Pair(name, Scalar(value.line, value.column, name, name), value)
+            for name, value in self._values.items()
+            if name not in keys
+        ]
+        return Fields(pairs, self._problems, at=self._at, known=[*self._values])
 
     def at(self, key: str) -> Located:
         """Return where the key's value is, or where a missing key is reported."""

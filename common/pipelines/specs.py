@@ -371,7 +371,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     """A query over the view `input`, or over inputs by name if `inputs` has names.
 
     A query over two inputs has a `join`. Then `schemas` may have the DDL of each input, by name, in
-    place of `schema`.
+    place of `schema`. `stages` has the queries whose results this one reads, by the names of its
+    inputs. Results that only another stage of the same query reads are those of an `is_inner` one.
     """
 
     type = "sql"
@@ -379,6 +380,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     inputs: tuple[Name, ...] = ()
     schemas: Mapping[str, str] = {}
     join: JoinSpec | None = None
+    stages: Mapping[Name, SqlSpec] = {}
+    is_inner: bool = False
 
     @property
     def parameters(self) -> Mapping[str, Any]:

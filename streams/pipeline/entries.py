@@ -144,7 +144,8 @@ def _entry(item: Value, problems: Problems) -> Entry | None:
     spec: ProcessorSpec = found.read(fields, problems) if found else _STAND_IN
     if not id_ or id_ in (SOURCE, SINK):
         return None
-    return Entry(id_, fields.at(ID.name), spec, targets, on_error, most, sources, was)
+    stages = found.stages(fields, problems) if found else ()
+    return Entry(id_, fields.at(ID.name), spec, targets, on_error, most, sources, was, stages)
 
 
 def _kind(item: Map, problems: Problems) -> Kind[Any] | None:

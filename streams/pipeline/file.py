@@ -26,6 +26,7 @@ from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source
+from kafka_pipeline.streams.pipeline.stages import with_stages
 
 _TOPIC_SCHEMA = TOPIC.schema()
 
@@ -94,7 +95,7 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
         )
         problems.raise_if_any()
     if not isinstance(root, Map):
-        return PipelineFile(root, read_entries(root, problems))
+        return with_stages(PipelineFile(root, read_entries(root, problems)), problems)
     fields = Fields(root.pairs, problems, at=root, known=names(FILE_KEYS))
     sources = _topics(fields, SOURCES, SOURCE, problems)
     sinks = _topics(fields, SINKS, SINK, problems)
@@ -115,7 +116,8 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
                     pair.at, f'{key.name}: the name "{pair.key}" is given to something else too'
                 )
     whole = processors if processors is not None else root
-    return PipelineFile(whole, entries, sources, sinks, specs, places)
+    file = PipelineFile(whole, entries, sources, sinks, specs, places)
+    return with_stages(file, problems)
 
 
 def _topics(fields: Fields, key: ConfigKey, reserved: str, problems: Problems) -> dict[str, str]:

@@ -188,6 +188,8 @@ def _check_updates(file: PipelineFile, problems: Problems) -> None:
         spec = _with_groups(entry)
         if spec is None or spec.grouping is None or spec.grouping.emit != "on_update":
             continue
+        if entry.part_of:
+            _check_stage(entry, spec, file, problems)
         for follower, after, is_changed in _followers(entry, file):
             if not _may_follow(spec, after, is_changed):
                 problems.add(
@@ -198,6 +200,28 @@ def _check_updates(file: PipelineFile, problems: Problems) -> None:
                     "aggregate its groups as a table of the DSL: Table.group_by takes the former "
                     "result of a group out of an aggregate",
                 )
+
+
+def _check_stage(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
+    """Report stages that take each update of another stage as a row of its own.
+
+    Between processors, that may be wanted; in one query, it would be another result than that of
+    the query.
+    """
+    from kafka_pipeline.streams.sql.update_text import read_updates
+
+    if not read_updates(spec.query, [*spec.tables, *spec.topic_tables]).replaces:
+        return
+    for reader in _readers(entry, file):
+        after = reader.spec
+        assert isinstance(after, SqlSpec), "only stages read stages"
+        lookups = [*after.tables, *after.topic_tables]
+        if after.grouping is None or not read_updates(after.query, lookups).replaces:
+            problems.add(
+                entry.at,
+                f'"{reader.id}" would take each update of "{entry.id}" as one more row: let '
+                f'"{entry.id}" give each result once, by a window and emit: on_close',
+            )
 
 
 def _with_groups(entry: Entry) -> SqlSpec | None:

@@ -240,7 +240,8 @@ def _require_one_aggregate(child: Any, rdd_id: int) -> None:
         if kind(node) in _GROUPING:
             raise QueryError(
                 f"a second GROUP BY, DISTINCT or row_number() below the first ({kind(node)}) needs "
-                "results that change later: put the outer one into a processor after this one"
+                "results that change later: put the inner one into a subquery of FROM or, in a "
+                "function, the outer one into a processor after this one"
             )
 
 

@@ -159,8 +159,8 @@ def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], 
             return above, plan
         if kind(plan) in ("Aggregate", "Distinct"):
             raise QueryError(
-                "GROUP BY and DISTINCT cannot follow a join of two inputs in the same query: put "
-                "them into a sql processor after this one"
+                "GROUP BY and DISTINCT cannot be in the SELECT that joins two inputs: put the join "
+                "into a subquery of FROM"
             )
         above.append(PlanStep(plan, children, reading[0]))
         plan = children[reading[0]]

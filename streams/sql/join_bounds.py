@@ -15,8 +15,8 @@ EXAMPLE = (
     "5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES"
 )
 SEVERAL_JOINS = (
-    "the query joins inputs more than once: use a processor for each join, which reads the results "
-    "of the one before it and one more input"
+    "one SELECT joins inputs more than once: put the first one into a subquery of FROM, which "
+    "gives the key and the timestamp for the next one"
 )
 _MIRRORED: dict[str, Comparing] = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
 

@@ -80,7 +80,7 @@ class IdleAggregations:
 
     def put(self, context: str, name: str, spec: QuerySpec, query: RunningAggregation) -> None:
         """Keep an aggregation that nothing uses any more, or close it."""
-        if spec.function or spec.tables or spec.global_tables:
+        if spec.function or spec.all_tables or spec.global_tables:
             query.close()
             return
         replaced = self._queries.pop((context, name), None)

@@ -25,8 +25,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_pipeline.common.pipelines.specs import Format
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.stage_rows import (
+    OF_RECORDS,
+    WRITING,
+    quoted_floats,
+    require_lossless,
+)
 
 _AS_TEXT = frozenset(
     {
@@ -45,7 +50,8 @@ _AS_TEXT = frozenset(
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 """The characters that JSON escapes in a string; Java reads the pattern as Python does."""
 
-_OF_RECORDS = ("key", "timestamp", "headers")
+_FLOATS = (FloatType(), DoubleType())
+_WRITING = {"ignoreNullFields": "false"}
 _USER_DEFINED = '"type":"udt"'
 _HEADERS = "array<struct<key:string,value:binary>>"
 _INFINITE = float("inf")
@@ -55,7 +61,7 @@ _NOT_FINITE = (
 )
 
 
-def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataFrame:
+def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataFrame:
     """Return the columns `value` (binary) and `timestamp` (ms), and `key` and `headers` if given.
 
     The last columns of `frame` may be those named by `also`; they follow as they are. Raises a
@@ -66,14 +72,18 @@ def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataF
     given = ", ".join(visible)
     if len(names) < len(visible):
         raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
-    others = [name for low, name in names.items() if low not in _OF_RECORDS]
-    if format_ == "json":
+    others = [name for low, name in names.items() if low not in OF_RECORDS]
+    types = {name: frame.schema[name].dataType for name in others}
+    if spec.is_inner:
+        require_lossless(frame.select(*visible).schema, spec.format)
+        columns = {name: F.col(f"`{name}`") for name in others}
+        value = _as_json(columns, types, WRITING).cast("binary")
+    elif spec.format == "json":
         if not others:
             raise QueryError(f"the query gives {given}, and no column for the value")
         checked = finite(frame, others, _NOT_FINITE)
-        types = {name: frame.schema[name].dataType for name in others}
         columns = {name: checked.get(name, F.col(f"`{name}`")) for name in others}
-        value = _as_json(columns, types).cast("binary")
+        value = _as_json(columns, types, _WRITING).cast("binary")
     else:
         if [name.lower() for name in others] != ["value"]:
             raise QueryError(
@@ -89,23 +99,30 @@ def shaped(frame: DataFrame, format_: Format, also: Sequence[str] = ()) -> DataF
     return frame.select(*output, *also)
 
 
-def _as_json(columns: Mapping[str, Column], types: Mapping[str, DataType]) -> Column:
+def _as_json(
+    columns: Mapping[str, Column], types: Mapping[str, DataType], options: Mapping[str, str]
+) -> Column:
     """Return columns as a JSON object.
 
-    That is what `to_json` gives, which takes several times as long as to join the texts of fields.
-    It is left to `to_json` if a string has to be escaped, or if a type has a format of its own.
+    That is what `to_json` gives with these options, which takes several times as long as to join
+    the texts of fields. It is left to `to_json` if a string has to be escaped, or if a type has a
+    format of its own.
     """
     fields = [column.alias(name) for name, column in columns.items()]
-    whole = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"})
-    if not {*types.values()} <= _AS_TEXT or any(map(_ESCAPED.search, columns)):
+    whole = F.to_json(F.struct(*fields), {**options}) if fields else F.lit("{}")
+    if not fields or not {*types.values()} <= _AS_TEXT or any(map(_ESCAPED.search, columns)):
         return whole
     texts = [column for name, column in columns.items() if types[name] == StringType()]
     parts = []
     for index, (name, column) in enumerate(columns.items()):
         quote = '"' if types[name] == StringType() else ""
-        text = F.concat(F.lit(quote), column.cast("string"), F.lit(quote))
+        text = column.cast("string")
+        if types[name] in _FLOATS and options is WRITING:
+            text = quoted_floats(column)
+        elif quote:
+            text = F.concat(F.lit(quote), text, F.lit(quote))
         parts.append(F.lit(f'{"," if index else "{"}"{name}":'))
-        parts.append(F.coalesce(text if quote else column.cast("string"), F.lit("null")))
+        parts.append(F.coalesce(text, F.lit("null")))
     joined = F.concat(*parts, F.lit("}"))
     if not texts:
         return joined

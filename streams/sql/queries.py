@@ -77,10 +77,10 @@ class SparkQueries:
         if self._refusal:
             raise QueryError(self._refusal)
         # So that all mistakes show, before anything is read.
-        self._readable.opened(spec.tables, spec.processor)
+        self._readable.opened(spec.all_tables, spec.processor)
         spec = replace(spec, config=self._readable.arguments(spec.config, spec.processor))
         with translated():
-            tables = self._tables.take(spec.tables)
+            tables = self._tables.take(spec.all_tables)
             try:
                 return kind(self._session, spec, tables, self._code, self._tables)
             except BaseException:
@@ -148,7 +148,7 @@ class RunningQuery(Running[_Plan]):
         analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
             analyzed = with_column(analyzed, "timestamp", rdd_id, work.make)
-        frame = shaped(work.frame(analyzed), work.spec.format)
+        frame = shaped(work.frame(analyzed), work.spec)
         execution = frame._jdf.queryExecution()
         return _Plan(
             work.compiled(

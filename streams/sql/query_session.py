@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import ParseException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
 from kafka_pipeline.common.errors import ConfigError, as_exception
+from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
@@ -57,9 +58,10 @@ from kafka_pipeline.streams.sql.spec import (
     QuerySpec,
     SparkLostError,
 )
+from kafka_pipeline.streams.sql.stage_rows import READING, fields_of, seen
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
 from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
-from kafka_pipeline.streams.sql.tables import STRICT, Rows, parsed_table
+from kafka_pipeline.streams.sql.tables import STRICT, GlobalRows, Rows, parsed_table
 
 _SETTINGS = {
     # A batch is an RDD of one partition, never a LocalRelation: Spark interprets those instead of
@@ -121,6 +123,9 @@ _FORMATS_OF_FUNCTIONS = {
     "StructsToXml": "xml",
 }
 
+Schema = str | StructType
+"""The fields of JSON values: as the user has written them, or those of another stage's result."""
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -171,6 +176,7 @@ class QuerySession:
         """The types of all columns of records, with values that are not parsed."""
         self._records: dict[str, Records] = {"": Records(self.records)}
         self._parsers: dict[str, CompiledPlan] = {}
+        self._results: dict[str, StructType] = {}
         self._code = code
         self._session = session
         settings = _SETTINGS | _SETTINGS_OF_SQL if spec.query else _SETTINGS
@@ -211,7 +217,11 @@ class QuerySession:
         Raises `QueryError` if the query reads anything else, or joins tables that follow topics in
         a way that needs more rows than a batch has.
         """
-        for name, table in rows.frames.items():
+        for name, stage in self.spec.stages.items():
+            if name not in self._results:
+                self._results[name] = self._result_of(stage, rows)
+        for name in (*self.spec.tables, *self.spec.global_tables):
+            table = rows.frames[name]
             plan = table._jdf.queryExecution().analyzed()
             F.broadcast(self.frame(plan)).createOrReplaceTempView(name)
         tables = {self._view_of_topic(name): name for name in self.spec.topic_tables}
@@ -234,47 +244,76 @@ class QuerySession:
         versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
         return Analyzed(analyzed, rdd_id, records, tables, versioned, inputs)
 
+    def result(self, rows: Rows) -> StructType:
+        """Return the types of the query's result; `rows` has the tables that Spark reads."""
+        with_globals = GlobalRows(self._session, self.spec).with_others(rows)
+        return self.frame(self.analyzed(with_globals).plan).schema
+
+    def _result_of(self, stage: QuerySpec, rows: Rows) -> StructType:
+        """Return the types of the result of a stage, which runs elsewhere."""
+        inner = QuerySession(new_session(self._session), stage, self._code)
+        inner.enter_thread()
+        try:
+            return inner.result(rows)
+        finally:
+            self.enter_thread()
+
     def _view_of_records(self, *names: str) -> tuple[int, Records, DataFrame]:
         """Make a view of records under each of these names.
 
         Returns the id and the rows of its RDD, and the view.
         """
-        schema = self.spec.schemas.get(names[0], self.spec.schema)
+        result = next((self._results[name] for name in names if name in self._results), None)
+        schema: Schema = self.spec.schemas.get(names[0], self.spec.schema)
+        if result is not None:
+            schema = fields_of(result)
         records = self._records_of(schema)
         raw = self.empty(records.rows)
         hidden = len(self.records) - len(COLUMNS)
         view = raw.select(*raw.columns[:-hidden]) if hidden else raw
-        if schema and records.fields is None:
+        if result is not None:
+            value = None if records.fields is not None else self._value(schema)
+            view = seen(view, value, result)
+        elif schema and records.fields is None:
             view = self._parsed(view, schema)
         require_plain_types(view)
         for name in names:
             view.createOrReplaceTempView(f"`{name}`")
         return _rdd_id(raw), records, view
 
-    def _records_of(self, schema: str) -> Records:
+    def _records_of(self, schema: Schema) -> Records:
         """Return the rows of an input whose JSON has this schema, if any."""
-        if schema not in self._records:
+        name = _name_of(schema)
+        if name not in self._records:
             fields = _fields_of(self._parsed(self.empty(self.records), schema), self.records.names)
             if fields is None:
-                self._records[schema] = Records(self.records)
+                self._records[name] = Records(self.records)
             else:
                 key, _, *others = self.records
                 rows = pa.schema([key, *fields, *others])
-                self._records[schema] = Records(rows, fields, partial(self._parse, schema))
-        return self._records[schema]
+                self._records[name] = Records(rows, fields, partial(self._parse, schema))
+        return self._records[name]
 
-    def _parsed(self, raw: DataFrame, schema: str) -> DataFrame:
-        """Return the records with the fields of their JSON values as columns, after the key."""
+    def _value(self, schema: Schema) -> Column:
+        """Return the JSON values of records as structs. Those of a stage may have any number."""
         options = {"mode": "FAILFAST", **({} if self.spec.is_lenient else STRICT)}
-        value = F.from_json("value", schema, options).alias("value")
-        others = [name for name in raw.columns if name not in ("key", "value")]
-        records = raw.select("key", value, *others).select("key", "value.*", *others)
-        require_plain_types(records)
-        return records if self.spec.is_lenient else _finite(records, len(others))
+        if not isinstance(schema, str):
+            options = {**READING}
+        return F.from_json(F.col("value").cast("string"), schema, options).alias("value")
 
-    def _parse(self, schema: str, table: pa.Table) -> pa.Table:
+    def _parsed(self, raw: DataFrame, schema: Schema) -> DataFrame:
+        """Return the records with the fields of their JSON values as columns, after the key."""
+        others = [name for name in raw.columns if name not in ("key", "value")]
+        records = raw.select("key", self._value(schema), *others)
+        records = records.select("key", "value.*", *others)
+        require_plain_types(records)
+        may_be_infinite = self.spec.is_lenient or not isinstance(schema, str)
+        return records if may_be_infinite else _finite(records, len(others))
+
+    def _parse(self, schema: Schema, table: pa.Table) -> pa.Table:
         """Have Spark read the values of records. The values of late ones are not looked at."""
-        if schema not in self._parsers:
+        name = _name_of(schema)
+        if name not in self._parsers:
             raw = self.empty(self.records)
             rdd_id = _rdd_id(raw)
             if OPEN_FROM in raw.columns:
@@ -282,8 +321,8 @@ class QuerySession:
                 raw = raw.withColumn("value", F.when(is_late, None).otherwise(F.col("value")))
             frame = self._parsed(raw, schema)
             plan = frame._jdf.queryExecution().sparkPlan()
-            self._parsers[schema] = self.compiled(frame, plan, {rdd_id: (INPUT, self.records)})
-        return self._parsers[schema].run(table)
+            self._parsers[name] = self.compiled(frame, plan, {rdd_id: (INPUT, self.records)})
+        return self._parsers[name].run(table)
 
     def _view_of_topic(self, name: str) -> int:
         """Make the view of a table that follows a topic, and return the id of its RDD."""
@@ -470,6 +509,13 @@ def _parse(parser: Any, query: str) -> Any:
         return parser.parseQuery(text)
     except ParseException as error:
         raise QueryError("only a SELECT that reads input can be run") from error
+
+
+def _name_of(schema: Schema) -> str:
+    """Return text that is the same for the same schema; "" for one without fields."""
+    if isinstance(schema, str):
+        return schema
+    return str(schema.json()) if schema.fields else ""
 
 
 def _fields_of(view: DataFrame, taken: Sequence[str]) -> pa.Schema | None:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
+from kafka_pipeline.streams.sql.stage import Stage
 
 _MAY_GROUP = re.compile(
     rf"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(|{CALENDAR_WINDOW}", re.IGNORECASE
@@ -21,6 +22,7 @@ _MAY_CALL_WINDOWS = re.compile(
     rf"{CALENDAR_WINDOW}|\b(tumble|hop|cumulate|session)\s*\(", re.IGNORECASE
 )
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
+_SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 
 
 def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
@@ -62,3 +64,28 @@ def as_spark_reads(query: str) -> str:
     from kafka_pipeline.streams.sql.query_tree import with_plain_windows
 
     return with_plain_windows(query)
+
+
+def read_stages(query: str, tables: Collection[str], reading: str) -> list[Stage]:
+    """Return the stages of a query, each after those that it reads; the last one gives the result.
+
+    A stage reads another one as the table `<reading>.<name>`. `tables` are the names of the lookup
+    tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
+    for names of stages that are not possible.
+    """
+    may_meet = _MAY_GROUP.search(query) or _MAY_JOIN.search(query)
+    if not may_meet or len(_SELECT.findall(query)) < 2:
+        return [Stage.of_all(query)]
+    from kafka_pipeline.streams.sql.query_stages import cut_query
+
+    return cut_query(query, tables, reading)
+
+
+def tables_of(query: str) -> frozenset[str]:
+    """Return the names of all tables that a query reads, in small letters.
+
+    The query must be one that `read_stages` has cut.
+    """
+    from kafka_pipeline.streams.sql.query_tree import find_tables
+
+    return find_tables(query)

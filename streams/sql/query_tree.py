@@ -70,6 +70,14 @@ def find_groups(query: str, tables: Collection[str]) -> GroupBy | None:
         raise _unreadable(_place(error, query)) from error
 
 
+def find_tables(query: str) -> frozenset[str]:
+    """Return the names of all tables that a query reads, in small letters, without its CTEs."""
+    with quiet():
+        scopes = traverse_scope(parsed(query, ()))
+        read = [source for scope in scopes for _, source in scope.selected_sources.values()]
+    return frozenset(source.name for source in read if isinstance(source, exp.Table))
+
+
 def _unreadable(place: str) -> QueryError:
     return QueryError(
         f"the groups of the query cannot be read: reading stopped {place}. Spark may accept the "
@@ -162,7 +170,8 @@ def _groups(tree: exp.Query) -> GroupBy | None:
     }
     if len(windows) > 1:
         raise QueryError(
-            "the query has two different windows: put one of them into a processor after this one"
+            "one SELECT has two different windows: put one of them into a subquery of FROM, with a "
+            "GROUP BY of its own"
         )
     window, is_numbered = next(iter(windows), None), not _is_grouped(grouped[0])
     if is_numbered and isinstance(window, SessionSpec):

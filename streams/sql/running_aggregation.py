@@ -126,7 +126,7 @@ class RunningAggregation(Running[_Plan]):
                 "time at which records are read, the source says timestamp: wall_clock"
             )
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
-        frame = shaped(work.frame(plan), work.spec.format, query.added)
+        frame = shaped(work.frame(plan), work.spec, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)

@@ -113,7 +113,7 @@ class RunningJoin(Running[_Plan]):
         if not any(column.name().lower() == "timestamp" for column in items(top.output())):
             top = with_column(top, "timestamp", rdd_id, work.make)
         top = with_column(top, PAIR, rdd_id, work.make)
-        results = shaped(work.frame(top), work.spec.format, [PAIR])
+        results = shaped(work.frame(top), work.spec, [PAIR])
         return _Plan(
             shape,
             (left, right),

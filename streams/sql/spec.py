@@ -87,7 +87,9 @@ class QuerySpec:
     `config` holds the keyword arguments of the function. `max_collected` limits the values in a
     group's collection. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
-    the query calls it. `processor` names the processor in errors about references.
+    the query calls it. `processor` names the processor in errors about references. `stages` has
+    the queries whose results are inputs of this one, by their names in `inputs`; an `is_inner` one
+    is such a query.
     """
 
     query: str = ""
@@ -106,6 +108,14 @@ class QuerySpec:
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()
     processor: str = ""
+    stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
+    is_inner: bool = False
+
+    @property
+    def all_tables(self) -> dict[str, Mapping[str, Any]]:
+        """The tables that Spark reads for this query, and to find the types of its stages."""
+        inner = (stage.all_tables for stage in self.stages.values())
+        return {name: table for tables in (*inner, self.tables) for name, table in tables.items()}
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""

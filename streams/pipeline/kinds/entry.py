@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from kafka_pipeline.common.config.yaml_positions import Items, Located, Value
 from kafka_pipeline.common.pipelines.processors import SOURCE, OnError
 from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.streams.sql.stage import Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Entry:
     """One processor as the file defines it; its targets might not exist.
 
     `targets` is empty if the entry has no readable `to`. `sources` has the names in `from`. `was`
-    is its former id, or "".
+    is its former id, or "". A query that is cut has several `stages`, each of which becomes an
+    entry; these have the id of the one in the file in `part_of`.
     """
 
     id: str
@@ -34,6 +36,8 @@ class Entry:
     max_dead_letters_per_minute: int | None = None
     sources: tuple[Target, ...] = ()
     was: str = ""
+    stages: tuple[Stage, ...] = ()
+    part_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,8 @@ class PipelineFile:
     def is_whole(self) -> bool:
         """Whether no entry was dropped because of a mistake in it."""
         items = self.root.items if isinstance(self.root, Items) else ()
-        return 0 < len(self.entries) == len(items)
+        found = {entry.part_of or entry.id for entry in self.entries}
+        return 0 < len(found) == len(items)
 
     def inputs(self, entry: Entry) -> tuple[str, ...]:
         """Return the names of the inputs of an entry: sources, and processors that send to it."""

@@ -45,6 +45,7 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Tar
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
 from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
 from kafka_pipeline.streams.sql.spec import Queries
+from kafka_pipeline.streams.sql.stage import Stage
 from kafka_pipeline.streams.stores import StoreBuilder, timestamped_key_value
 
 S = TypeVar("S", bound=ProcessorSpec)
@@ -244,6 +245,10 @@ class Kind(Generic[S]):
     def read(self, fields: Fields, problems: Problems) -> S:
         """Return the spec of an entry; each mistake goes to `problems`."""
         raise NotImplementedError
+
+    def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:
+        """Return the stages that an entry is cut into; none if it makes what its spec says."""
+        return ()
 
     def check(self, entry: Entry, spec: S, file: PipelineFile, problems: Problems) -> None:
         """Report what is wrong in this file, without looking at anything else."""

@@ -216,7 +216,11 @@ class Spark(Kind[Q]):
         try:
             self.try_out(spec, means.queries)
         except (QueryError, SparkLostError) as error:
-            problems.add(entry.at, f'"{entry.id}": {error}')
+            problems.add(entry.at, f'"{entry.id}": {self.said(entry, str(error))}')
+
+    def said(self, entry: Entry, message: str) -> str:
+        """Return a message about the query of an entry, with places as the user knows them."""
+        return message
 
     def try_out(self, spec: Q, queries: Queries) -> None:
         """Let Spark check the query. Raises `QueryError` and `SparkLostError`."""
@@ -371,7 +375,13 @@ def check_late(entry: Entry, late_to: str | None, file: PipelineFile, problems: 
     if late_to not in sinks:
         hint = did_you_mean(late_to, sinks)
         problems.add(entry.at, f'"{entry.id}": late_to names no sink, got "{late_to}"{hint}')
-    elif late_to in {target.id for target in entry.targets}:
+        return
+    require_sink_of_its_own(entry, late_to, problems)
+
+
+def require_sink_of_its_own(entry: Entry, late_to: str, problems: Problems) -> None:
+    """Report a sink for late records that gets the results of the entry too."""
+    if late_to in {target.id for target in entry.targets}:
         problems.add(
             entry.at,
             f'"{entry.id}": late_to is "{late_to}", where the results go: give late records a sink '

@@ -28,6 +28,7 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     grouping_of_query,
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import (
+    ID,
     MAX_PROCESS_TIME,
     MAX_TASK_IDLE,
     Means,
@@ -45,9 +46,11 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     read_schema,
     with_late,
 )
+from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.query_text import read_groups, read_join
+from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_stages
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
+from kafka_pipeline.streams.sql.stage import Stage
 from kafka_pipeline.streams.sql.state_stores import join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
@@ -89,23 +92,45 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         format_ = fields.choice(FORMAT)
-        query = fields.text(_QUERY)
         tables = read_tables(fields, problems)
-        join = _read_joining(fields, query, tables.names, problems)
         schemas = _read_schemas(fields, problems)
-        return SqlSpec(
-            query=query,
-            grouping=None if join else grouping_of_query(fields, query, tables.names, problems),
-            join=join,
-            format=format_,
-            schema=read_schema(fields, format_, problems, schemas),
-            schemas=schemas,
-            lenient=read_lenient(fields, format_, problems),
-            tables=tables.by_spark,
-            topic_tables=tables.of_topics,
-            max_task_idle_ms=fields.number(MAX_TASK_IDLE),
-            max_process_time_ms=fields.number(MAX_PROCESS_TIME),
-        )
+        schema = read_schema(fields, format_, problems, schemas)
+        is_lenient = read_lenient(fields, format_, problems)
+        stages = self._stages(fields, problems)
+        of_stages = fields_of_stages(fields, stages, tables, fields.text(ID))
+        specs = {}
+        for stage, (own, its_tables) in zip(stages, of_stages, strict=True):
+            query, names = stage.query, tables.names
+            join = _read_joining(own, query, names, problems)
+            specs[stage.name] = SqlSpec(
+                query=query,
+                grouping=None if join else grouping_of_query(own, query, names, problems),
+                join=join,
+                format=format_,
+                schema=schema,
+                # Of a query with a mistake, it is not known whether it joins inputs.
+                schemas={} if problems.found_at(fields.at(_QUERY.name)) else schemas,
+                lenient=is_lenient,
+                tables=its_tables.by_spark,
+                topic_tables=its_tables.of_topics,
+                max_task_idle_ms=own.number(MAX_TASK_IDLE),
+                max_process_time_ms=own.number(MAX_PROCESS_TIME),
+            )
+        last = specs.pop("")
+        return structs.replace(last, stages=specs)
+
+    def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:
+        """See `Kind`."""
+        found = self._stages(fields, problems)
+        return tuple(found) if len(found) > 1 else ()
+
+    def _stages(self, fields: Fields, problems: Problems) -> list[Stage]:
+        query, tables = fields.text(_QUERY), [pair.key for pair in fields.pairs(TABLES)]
+        try:
+            return read_stages(query, tables, fields.text(ID))
+        except QueryError as error:
+            problems.add(fields.at(_QUERY.name), str(error))
+            return [Stage.of_all(query)]
 
     def check(self, entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
         """See `Kind`."""
@@ -231,7 +256,18 @@ class Sql(Spark[SqlSpec]):
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""
-        return replace(query_of(spec), query=spec.query, inputs=spec.inputs, schemas=spec.schemas)
+        return replace(
+            query_of(spec),
+            query=spec.query,
+            inputs=spec.inputs,
+            schemas=spec.schemas,
+            stages={name: self.query(stage) for name, stage in spec.stages.items()},
+            is_inner=spec.is_inner,
+        )
+
+    def said(self, entry: Entry, message: str) -> str:
+        """See `Spark`: places in a stage become those in the whole query."""
+        return entry.stages[0].placed(message) if entry.stages else message
 
 
 def _read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:
@@ -258,8 +294,9 @@ def _read_joining(
             return None
         if read_groups(query, tables) is not None:
             raise QueryError(
-                "GROUP BY, DISTINCT and row_number() cannot follow a join of two inputs in the "
-                "same query: put them into a sql processor after this one"
+                "GROUP BY, DISTINCT and row_number() cannot be in the SELECT that joins two "
+                "inputs: put the join into a subquery, as in SELECT … FROM (SELECT … FROM a JOIN b "
+                "ON …) GROUP BY …"
             )
     except QueryError as error:
         problems.add(fields.at("query"), str(error))
@@ -289,7 +326,7 @@ def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Probl
                 "schema for all of them",
             )
         return
-    if spec.schemas and set(spec.schemas) != set(inputs):
+    if spec.schemas and {*spec.schemas, *spec.stages} != set(inputs):
         problems.add(
             entry.at,
             f'"{entry.id}": schema has {" and ".join(spec.schemas)}, but the inputs are '

@@ -79,7 +79,11 @@ def test_inputs_must_have_as_many_partitions() -> None:
         (INNER, "grace: often", 'grace must be a time such as "30 s"'),
         (INNER, "emit: on_update", "emit belongs to a query with GROUP BY: leave it out in a join"),
         (INNER, "late_to: nowhere", '"P": late_to names no sink, got "nowhere"'),
-        (INNER + " GROUP BY o.key, p.n", "", "cannot follow a join of two inputs in the"),
+        (
+            INNER + " GROUP BY o.key, p.n",
+            "",
+            "cannot be in the SELECT that joins two inputs",
+        ),
         (INNER.split(" AND ")[0], "", "must limit how much older"),
         (INNER.replace("orders", "refunds"), "", "refunds and payments, but the processor reads"),
         (INNER.replace("orders", "input"), "", "input has the records of all inputs: join two"),

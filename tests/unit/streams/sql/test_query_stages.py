@@ -1,0 +1,197 @@
+"""Queries that are cut into stages, as text."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_pipeline.streams.sql.query_stages import MOST_STAGES
+from kafka_pipeline.streams.sql.query_text import read_stages
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.stage import Stage
+
+JOINED = (
+    "SELECT o.k FROM orders o JOIN payments p ON o.key = p.key "
+    "AND p.timestamp BETWEEN o.timestamp AND o.timestamp + INTERVAL 1 HOUR"
+)
+
+
+def cut(query: str, *tables: str) -> dict[str, str]:
+    """Return the queries of the stages of a processor P by their names."""
+    stages = read_stages(query, tables, "P")
+    assert len({stage.name for stage in stages}) == len(stages)
+    return {stage.name: stage.query for stage in stages}
+
+
+def test_subquery_with_groups_below_groups_is_a_stage_with_its_alias() -> None:
+    query = (
+        "SELECT n, count(*) FROM (SELECT k, count(*) AS n FROM input GROUP BY k) AS Counts "
+        "WHERE n > 1 GROUP BY n"
+    )
+    assert cut(query) == {
+        "Counts": "SELECT k, count(*) AS n FROM input GROUP BY k",
+        "": "SELECT n, count(*) FROM `P.Counts` AS Counts WHERE n > 1 GROUP BY n",
+    }
+
+
+def test_subqueries_without_an_alias_are_numbered_from_the_inside() -> None:
+    query = (
+        "SELECT m, count(*) FROM (SELECT n, count(*) AS m FROM "
+        f"(SELECT DISTINCT n FROM ({JOINED})) GROUP BY n) GROUP BY m"
+    )
+    assert cut(query) == {
+        "1": JOINED,
+        "2": "SELECT DISTINCT n FROM `P.1`",
+        "3": "SELECT n, count(*) AS m FROM `P.2` GROUP BY n",
+        "": "SELECT m, count(*) FROM `P.3` GROUP BY m",
+    }
+
+
+def test_ctes_are_stages_if_they_meet_records_and_stay_otherwise() -> None:
+    query = (
+        "WITH good AS (SELECT k, v FROM input WHERE v > 0), "
+        "sums AS (SELECT k, sum(v) AS s FROM good GROUP BY k) "
+        "SELECT s, count(*) FROM sums GROUP BY s"
+    )
+    assert cut(query) == {
+        "sums": "WITH good AS (SELECT k, v FROM input WHERE v > 0) "
+        "SELECT k, sum(v) AS s FROM good GROUP BY k",
+        "": "SELECT s, count(*) FROM `P.sums` AS sums GROUP BY s",
+    }
+
+
+def test_cte_with_its_own_ctes_takes_those_around_it_along() -> None:
+    query = (
+        "WITH a AS (SELECT k FROM input), "
+        "b AS (WITH c AS (SELECT k FROM a) SELECT DISTINCT k FROM c) "
+        "SELECT k, count(*) FROM b AS x GROUP BY k"
+    )
+    assert cut(query)["b"] == (
+        "WITH a AS (SELECT k FROM input), c AS (SELECT k FROM a) SELECT DISTINCT k FROM c"
+    )
+    assert cut(query)[""].endswith("SELECT k, count(*) FROM `P.b` AS x GROUP BY k")
+
+
+def test_cte_that_is_read_twice_is_one_stage() -> None:
+    query = (
+        "WITH a AS (SELECT DISTINCT k FROM input), b AS (SELECT k, count(*) AS n FROM a GROUP BY k)"
+        " SELECT a.k, b.n FROM a JOIN b ON a.key = b.key AND a.timestamp = b.timestamp"
+    )
+    found = cut(query)
+    assert list(found) == ["a", "b", ""]
+    assert found["b"] == "SELECT k, count(*) AS n FROM `P.a` AS a GROUP BY k"
+    assert "FROM `P.a` AS a JOIN `P.b` AS b ON" in found[""]
+
+
+def test_columns_that_a_cte_names_are_those_of_its_stage() -> None:
+    query = "WITH a (x, y) AS (SELECT DISTINCT k, v FROM input) SELECT x, max(y) FROM a GROUP BY x"
+    assert cut(query)["a"] == "SELECT * FROM (SELECT DISTINCT k, v FROM input) AS a (x, y)"
+
+
+def test_inputs_of_a_join_may_be_stages() -> None:
+    query = (
+        "SELECT c.n, p.paid FROM (SELECT key, count(*) AS n FROM orders GROUP BY key) c "
+        "LEFT JOIN payments p ON c.key = p.key AND c.timestamp = p.timestamp"
+    )
+    assert cut(query)[""] == (
+        "SELECT c.n, p.paid FROM `P.c` c "
+        "LEFT JOIN payments p ON c.key = p.key AND c.timestamp = p.timestamp"
+    )
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT k FROM (SELECT k, v FROM input) WHERE v > 1",
+        "SELECT k FROM (SELECT k, count(*) AS n FROM input GROUP BY k) WHERE n > 1",
+        "WITH a AS (SELECT k FROM input), b AS (SELECT k FROM a) SELECT k FROM b GROUP BY k",
+        "SELECT k FROM (SELECT k, row_number() OVER (PARTITION BY k ORDER BY v) AS p FROM input) "
+        "WHERE p <= 3",
+        "SELECT k, count(*) FROM input WHERE k IN (SELECT code FROM shops) GROUP BY k",
+        "SELECT k, count(*) FROM input i JOIN (SELECT code, max(v) FROM shops GROUP BY code) s "
+        "ON i.k = s.code GROUP BY k",
+        f"SELECT k FROM ({JOINED})",
+        "SELECT k, (SELECT max(v) FROM shops) FROM input GROUP BY k",
+        "SELECT k FROM (SELECT k FROM input GROUP BY k) WHERE k IS DISTINCT FROM 3",
+        "WITH a AS (SELECT k FROM input GROUP BY k) SELECT k FROM a |> DROP k",
+        "WITH RECURSIVE a AS (SELECT k FROM input GROUP BY k) SELECT k, count(*) FROM a GROUP BY k",
+        "SELECT k, FROM (SELECT",
+    ],
+)
+def test_query_that_needs_no_stages_stays_as_it_is(query: str) -> None:
+    assert cut(query, "shops") == {"": query}
+
+
+def test_cte_in_an_expression_is_taken_along() -> None:
+    query = (
+        "WITH good AS (SELECT code FROM shops WHERE open), "
+        "b AS (SELECT DISTINCT k FROM input WHERE k IN (SELECT code FROM good)) "
+        "SELECT k, count(*) FROM b GROUP BY k"
+    )
+    assert cut(query, "shops")["b"] == (
+        "WITH good AS (SELECT code FROM shops WHERE open) "
+        "SELECT DISTINCT k FROM input WHERE k IN (SELECT code FROM good)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        (
+            "SELECT k, count(*) FROM (SELECT DISTINCT k FROM (SELECT k FROM input GROUP BY k) "
+            "`my counts`) AS a GROUP BY k",
+            '"my counts" groups or joins records for a further part of the query, so it becomes a '
+            'processor of that name, which has the character " "',
+        ),
+        (
+            "SELECT k, count(*) FROM (SELECT DISTINCT k FROM (SELECT k FROM input GROUP BY k) a) A "
+            "GROUP BY k",
+            "two parts of the query are called A, and both become a processor of that name",
+        ),
+    ],
+)
+def test_names_that_cannot_be_those_of_stages_are_refused(query: str, reason: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        cut(query)
+    assert reason in str(caught.value)
+
+
+def test_places_in_a_stage_are_those_of_the_whole_query() -> None:
+    query = (
+        "WITH a AS (\n  SELECT k,\n    wrong FROM input GROUP BY k)\n"
+        "SELECT k, count(*),\n  bad FROM a GROUP BY k"
+    )
+    inner, last = read_stages(query, (), "P")
+    assert placed(inner, "wrong") == "(line 3, column 5)"
+    assert placed(last, "bad") == "(line 5, column 3)"
+    assert placed(last, "GROUP") == "(line 5, column 14)"
+
+
+def placed(stage: Stage, word: str) -> str:
+    before = stage.query[: stage.query.index(word)]
+    line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+    return stage.placed(f"(line {line}, column {column})")
+
+
+def test_number_of_stages_is_limited() -> None:
+    query = "input"
+    for _ in range(MOST_STAGES):
+        query = f"(SELECT DISTINCT k FROM {query})"
+    assert len(cut(f"{query[1:-1]}")) == MOST_STAGES
+    with pytest.raises(QueryError, match="joins records 17 times, and may do so 16 times"):
+        cut(f"SELECT DISTINCT k FROM {query}")
+
+
+def test_only_tables_are_replaced() -> None:
+    query = (
+        "WITH a AS (SELECT DISTINCT a FROM input) SELECT a, count(*) /* from a, */ FROM a "
+        "WHERE a IS DISTINCT FROM a AND extract(DAY FROM a) > 1 AND a IN (a, 'from a') GROUP BY a"
+    )
+    assert cut(query)[""] == query.split(") ", 1)[1].replace("*/ FROM a", "*/ FROM `P.a` AS a")
+
+
+def test_query_takes_its_stages_and_their_tables_to_the_driver() -> None:
+    inner = QuerySpec(query="SELECT 1", tables={"a": {"format": "csv"}}, is_inner=True)
+    middle = QuerySpec(query="SELECT 2", stages={"P.a": inner}, inputs=("P.a",), is_inner=True)
+    last = QuerySpec(query="SELECT 3", stages={"P.b": middle}, tables={"b": {"format": "csv"}})
+    assert QuerySpec.from_json(last.to_json()) == last
+    assert last.all_tables == {"a": {"format": "csv"}, "b": {"format": "csv"}}
