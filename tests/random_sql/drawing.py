@@ -176,7 +176,7 @@ def _grouped(chance: random.Random, window: Window | None) -> Query:
         items.append(Item("border", Expression(f"{window.column}.{side}", "TIMESTAMP")))
     if chance.random() < 0.5:
         items.append(Item("g", groups[0]))
-    having = chance.choice(
+    having: tuple[str, ...] = chance.choice(
         ((), (), ("count(*) > 1",), ("count(*) % 2 = 1",), ("max(length(key)) > 0",))
     )
     having = tuple(each.replace("key", f"{source.prefix}key") for each in having)
@@ -253,7 +253,7 @@ _BOUNDS = (
 
 def _joins(chance: random.Random) -> Query:
     schemas = {}
-    columns = {}
+    columns: dict[str, str] = {}
     sides = {}
     for topic, alias in (("orders", "o"), ("payments", "p")):
         names = chance.sample([*COLUMNS], chance.randint(2, 4))

@@ -74,10 +74,9 @@ class _Inputs:
         # but behind a topic, nothing keeps it.
         spread = (1, 1, 2, 3) if not query.is_ordered or query.groups_by_key else (1,)
         self._partitions = chance.choice(spread)
-        keys = ["a", "b", "c", "é", "日", ""]
-        self._keys: list[str | None] = [*keys[: chance.choice((1, 3, 6))]] + ["a"] * chance.choice(
-            (0, 5)
-        )
+        keys = ("a", "b", "c", "é", "日", "")
+        skew = ("a",) * chance.choice((0, 5))
+        self._keys: list[str | None] = [*keys[: chance.choice((1, 3, 6))], *skew]
         if chance.random() < 0.6:
             self._keys.append(None)
         self._used = [

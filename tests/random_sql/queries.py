@@ -85,7 +85,10 @@ class Query:
     @property
     def groups_by_key(self) -> bool:
         """Whether `key` is one of the grouping columns: records of a group are in one partition."""
-        return any(each.sql in ("key", "i.key") for each in self.groups)
+        columns = self.groups
+        if self.shape is Shape.DISTINCT:
+            columns += tuple(each.expression for each in self.items)
+        return any(each.sql in ("key", "i.key") for each in columns)
 
     @property
     def is_table(self) -> bool:
@@ -191,10 +194,12 @@ class Query:
         """Yield queries with one part less."""
         if self.nesting:
             yield replace(self, nesting="")
-        for name in ("where", "having", "outer"):
-            parts = getattr(self, name)
-            for place in range(len(parts)):
-                yield replace(self, **{name: (*parts[:place], *parts[place + 1 :])})
+        for place in range(len(self.where)):
+            yield replace(self, where=(*self.where[:place], *self.where[place + 1 :]))
+        if self.having:
+            yield replace(self, having=())
+        if self.outer:
+            yield replace(self, outer=())
         for place in range(len(self.items) if len(self.items) > 1 else 0):
             yield replace(self, items=(*self.items[:place], *self.items[place + 1 :]))
         for place in range(len(self.groups) if self.shape is Shape.BEST else 0):

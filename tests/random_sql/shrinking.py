@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tests.random_sql.comparison import Case
-from tests.random_sql.inputs import Inputs
+from tests.random_sql.inputs import Inputs, Record
 from tests.random_sql.queries import Query
 
 MOST_TRIALS = 200
@@ -52,7 +52,8 @@ def _less(inputs: Inputs) -> Iterator[Inputs]:
 
 
 def _without(inputs: Inputs, start: int, end: int) -> Inputs:
-    batches, restarts, number = [], set(), 0
+    batches: list[tuple[Record, ...]] = []
+    restarts, number = set[int](), 0
     for place, batch in enumerate(inputs.batches):
         kept = tuple(
             record for index, record in enumerate(batch, number) if not start <= index < end
