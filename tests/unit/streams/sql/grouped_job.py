@@ -172,6 +172,10 @@ class Job:
         for unit in self._units:
             self._start(unit)
 
+    def read_value(self, value: bytes) -> Any:
+        """Return a result's value as `Result` shows it."""
+        return json.loads(value)
+
     def close(self) -> None:
         """Close all tasks."""
         for task in self._tasks.values():
@@ -315,7 +319,7 @@ class Job:
                     )
             return
         for key, value, timestamp, header in zip(*columns, headers, strict=True):
-            shown = None if value is None else json.loads(value)
+            shown = None if value is None else self.read_value(value)
             text = None if key is None else key.decode()
             self.results.append(Result(topic, text, shown, timestamp, dict(header or ())))
 
