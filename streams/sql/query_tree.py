@@ -27,7 +27,6 @@ from kafka_pipeline.streams.sql.spec import (
     NO_NUMBERED_SESSIONS,
     GroupBy,
     QueryError,
-    no_rank,
 )
 
 _KEY, _TIME = "key", "timestamp"
@@ -50,6 +49,8 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
+_NUMBERING = (exp.RowNumber, exp.Rank, exp.DenseRank)
+
 _Time = str | int | None
 """An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
 
@@ -57,10 +58,10 @@ _Time = str | int | None
 def find_groups(query: str, tables: Collection[str]) -> GroupBy | None:
     """Return what a query groups records by; `None` if it groups no records but those of `tables`.
 
-    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. If several parts of
-    the query group records, the key must be a grouping column of each; `columns` are those of the
-    first one. Raises `QueryError` for windows that are not possible, and with the place if sqlglot
-    cannot read the query.
+    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()` or a rank. If
+    several parts of the query group records, the key must be a grouping column of each; `columns`
+    are those of the first one. Raises `QueryError` for windows that are not possible, and with the
+    place if sqlglot cannot read the query.
     """
     try:
         with quiet():
@@ -140,8 +141,6 @@ def _groups(tree: exp.Query) -> GroupBy | None:
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
-    for scope in reading:
-        _require_row_number(scope)
     grouped = [scope for scope in reading if _is_grouped(scope) or _numbering(scope)]
     _require_calendar_in_groups(tree, is_grouped=bool(grouped))
     if not grouped:
@@ -216,23 +215,16 @@ def _is_grouped(scope: Scope) -> bool:
     return isinstance(select, exp.Select) and any(map(select.args.get, names))
 
 
-def _require_row_number(scope: Scope) -> None:
-    """Raise `QueryError` for functions that number rows in a way that keeps no fixed number."""
-    for call in scope.find_all(exp.Window):
-        if isinstance(call.this, exp.Rank | exp.DenseRank):
-            raise QueryError(no_rank(call.this.sql_name().lower()))
-
-
 def _numbering(scope: Scope) -> exp.Window | None:
-    """Return the first `row_number() OVER …` of a SELECT."""
+    """Return the first function of a SELECT that numbers rows, such as `row_number() OVER …`."""
     if not isinstance(scope.expression, exp.Select):
         return None
     calls = scope.find_all(exp.Window)
-    return next((call for call in calls if isinstance(call.this, exp.RowNumber)), None)
+    return next((call for call in calls if isinstance(call.this, _NUMBERING)), None)
 
 
 def _partition_columns(scope: Scope) -> list[exp.Expr]:
-    """Return what the `row_number()` of a SELECT has in PARTITION BY."""
+    """Return what the function of a SELECT that numbers rows has in PARTITION BY."""
     call = _numbering(scope)
     assert call is not None, "its rows are numbered"
     named = scope.expression.args.get("windows") or ()

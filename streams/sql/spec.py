@@ -50,19 +50,11 @@ NO_NUMBERED_SESSIONS = (
 )
 
 
-def no_rank(function: str) -> str:
-    """Return the reason to refuse a numbering function such as `rank`."""
-    return (
-        f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
-        "use row_number(), for which the earlier record comes first"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class GroupBy:
     """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
 
-    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    `is_numbered` says that it is the PARTITION BY of `row_number()`, `rank()` or `dense_rank()`.
     """
 
     window: WindowsSpec | None

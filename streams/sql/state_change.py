@@ -17,10 +17,12 @@ _MEANINGS = {
     "period of a calendar)",
     "functions": "the aggregate functions",
     "best": "the rows of row_number() (the types and directions of ORDER BY)",
+    "ranked": "the rows of rank() or dense_rank() (their limit, the types and directions of ORDER "
+    "BY)",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
-_PLURALS = ("groups", "functions", "best")
+_PLURALS = ("groups", "functions", "best", "ranked")
 _TIMES = ("max(timestamp) ", "first(timestamp) ")
 """How the functions begin that the engine adds for the time of a group."""
 

@@ -64,8 +64,8 @@ CLOSE_AFTER_IDLE = Duration(
 MAX_COLLECTED = Number(
     name="max_collected",
     doc="how many values a group may have in a `collect_list`, in a `collect_set`, or for an "
-    "aggregate with `DISTINCT`; the record that exceeds it is rejected. A limit of `row_number()` "
-    "may not be larger",
+    "aggregate with `DISTINCT`, or rows that `rank()` or `dense_rank()` keeps; the record that "
+    "exceeds it is rejected. A limit of `row_number()` may not be larger",
     low=1,
     high=NO_LIMIT,
     default=DEFAULT_MAX_COLLECTED,
@@ -133,7 +133,7 @@ class _Needs:
 
 
 _IN_TEXT = _Needs("a query with GROUP BY", "a query with window(…) in GROUP BY")
-_IN_PARTITIONS = _Needs("row_number()", "a query with window(…) in PARTITION BY")
+_IN_PARTITIONS = _Needs("row_number() or rank()", "a query with window(…) in PARTITION BY")
 _IN_KEYS = _Needs("a function with group_by", "a function with window or session in group_by")
 
 

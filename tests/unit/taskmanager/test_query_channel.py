@@ -88,6 +88,7 @@ SHAPE = StateShape(
     key_column="key",
     is_distinct=False,
     best=0,
+    ranked="",
     loses_rows=False,
     empty=pa.table({"n": pa.array([0], pa.int64())}),
     content="{}",
