@@ -11,12 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from kafka_pipeline.common.pipelines.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
 
 _MAY_GROUP = re.compile(
     rf"group\s*(by|--|/\*)|distinct|(row_number|rank)`?\s*\(|{CALENDAR_WINDOW}", re.IGNORECASE
 )
+_MAY_HAVE_FRAMES = re.compile(r"\bover\b", re.IGNORECASE)
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
 
 
@@ -34,6 +35,19 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
     from kafka_pipeline.streams.sql.query_tree import find_groups
 
     return find_groups(query, tables)
+
+
+def read_over(query: str, tables: Collection[str] = ()) -> OverSpec | None:
+    """Return the frames of the `OVER (…)` over the records of a query; `None` if there is none.
+
+    How late records may be is not in the text. `tables` are the names of its lookup tables. Raises
+    `QueryError` for frames that cannot be kept.
+    """
+    if not _MAY_HAVE_FRAMES.search(query):
+        return None
+    from kafka_pipeline.streams.sql.over_text import find_over
+
+    return find_over(query, tables)
 
 
 def read_join(query: str, tables: Collection[str] = ()) -> JoinSpec | None:

@@ -49,7 +49,7 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
-_NUMBERING = (exp.RowNumber, exp.Rank, exp.DenseRank)
+NUMBERING = (exp.RowNumber, exp.Rank, exp.DenseRank)
 
 _Time = str | int | None
 """An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
@@ -136,12 +136,18 @@ def parsed(query: str, tables: Collection[str]) -> exp.Query:
     return qualify_tables(tree, dialect=dialect)
 
 
-def _groups(tree: exp.Query) -> GroupBy | None:
+def reading_scopes(tree: exp.Query) -> list[Scope]:
+    """Return the parts of a query that read inputs, the inner ones first."""
     reading: list[Scope] = []
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
-    grouped = [scope for scope in reading if _is_grouped(scope) or _numbering(scope)]
+    return reading
+
+
+def _groups(tree: exp.Query) -> GroupBy | None:
+    reading = reading_scopes(tree)
+    grouped = [scope for scope in reading if is_grouped(scope) or _numbering(scope)]
     _require_calendar_in_groups(tree, is_grouped=bool(grouped))
     if not grouped:
         return None
@@ -158,7 +164,7 @@ def _groups(tree: exp.Query) -> GroupBy | None:
         raise QueryError(
             "the query has two different windows: put one of them into a processor after this one"
         )
-    window, is_numbered = next(iter(windows), None), not _is_grouped(grouped[0])
+    window, is_numbered = next(iter(windows), None), not is_grouped(grouped[0])
     if is_numbered and isinstance(window, SessionSpec):
         raise QueryError(NO_NUMBERED_SESSIONS)
     has_key = all(_has_key(scope) for scope in grouped)
@@ -204,12 +210,13 @@ def _grouping_columns(scope: Scope) -> list[str]:
     assert isinstance(select, exp.Select), "nothing else is grouped"
     group = select.args.get("group")
     named = [] if group is None else group.expressions
-    if not _is_grouped(scope):
+    if not is_grouped(scope):
         named = _partition_columns(scope)
     return [column.unalias().sql("spark") for column in named or select.selects]
 
 
-def _is_grouped(scope: Scope) -> bool:
+def is_grouped(scope: Scope) -> bool:
+    """Whether a part of a query has GROUP BY or DISTINCT."""
     names = ("group", "distinct")
     select = scope.expression
     return isinstance(select, exp.Select) and any(map(select.args.get, names))
@@ -220,7 +227,7 @@ def _numbering(scope: Scope) -> exp.Window | None:
     if not isinstance(scope.expression, exp.Select):
         return None
     calls = scope.find_all(exp.Window)
-    return next((call for call in calls if isinstance(call.this, _NUMBERING)), None)
+    return next((call for call in calls if isinstance(call.this, NUMBERING)), None)
 
 
 def _partition_columns(scope: Scope) -> list[exp.Expr]:
@@ -339,7 +346,7 @@ def _has_key(scope: Scope) -> bool:
     """Whether the key of the records is a grouping column, in each grouping set."""
     select = scope.expression
     assert isinstance(select, exp.Select), "nothing else is grouped"
-    if not _is_grouped(scope):
+    if not is_grouped(scope):
         return any(is_column_of_records(each, _KEY, scope) for each in _partition_columns(scope))
     group = select.args.get("group")
     if group is None:

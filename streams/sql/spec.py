@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kafka_pipeline.streams.sql.join_shape import PreparedJoin
     from kafka_pipeline.streams.sql.json_fields import JsonFields
+    from kafka_pipeline.streams.sql.over_shape import PreparedOver
     from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -178,3 +179,6 @@ class Queries(Protocol):
 
     def open_join(self, spec: QuerySpec) -> PreparedJoin:
         """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""
+
+    def open_over(self, spec: QuerySpec) -> PreparedOver:
+        """Prepare a query with `OVER (…)`, whose rows the caller keeps. Raises as `open`."""

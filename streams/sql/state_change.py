@@ -83,6 +83,8 @@ def declared_difference(kept: str, grouping: GroupingSpec) -> str:
     before = json.loads(kept)
     if "keeps" in before:
         return "it was kept for a join of two inputs, and not for groups"
+    if "over" in before:
+        return "it was kept for OVER (…), and not for groups"
     now = {"window": window_content(grouping.window), "route": ROUTES[grouping.stage]}
     former = {name: before.get(name) for name in now}
     match former["window"], grouping.window:

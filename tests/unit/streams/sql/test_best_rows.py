@@ -259,7 +259,8 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
         (
             best().replace("row_number()", "ntile(2)"),
             "OVER (…) needs the rows around a row, and a batch holds just the records that came "
-            "together: use row_number() with a limit, or a class with a store",
+            "together: use row_number() with a limit, a frame of a sql processor over timestamp, "
+            "or a class with a store",
         ),
         (
             best().replace("row_number()", "sum(n) OVER (PARTITION BY n) AS s, row_number()"),
