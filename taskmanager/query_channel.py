@@ -13,7 +13,8 @@ with their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. `{"d
 
 A query with GROUP BY is opened with `{"groups": "<QuerySpec>"}`. The answer also has its shape, and
 `do` is `partial` or `merge`. A join of two inputs is opened with `{"join": "<QuerySpec>"}`, and
-`do` is `left`, `right`, `matches` or `results`.
+`do` is `left`, `right`, `matches` or `results`. One with `OVER (…)` is opened with
+`{"over": "<QuerySpec>"}`, and `do` is `rows` or `results`.
 
 A connection may instead ask the driver to expand the references in a value, with the values on the
 driver's host: `{"expand": value, "what": name}` is answered by `{"expanded": value}`.
@@ -44,6 +45,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.sql.arrow_bytes import read, write
 from kafka_pipeline.streams.sql.join_shape import JoinShape, PreparedJoin
 from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.over_shape import OverShape, PreparedOver
 from kafka_pipeline.streams.sql.spec import (
     EndedQueryError,
     QueryError,
@@ -54,6 +56,7 @@ from kafka_pipeline.streams.sql.spec import (
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
+_CALLS_OF_OVER = ("rows", "results")
 _CALLS_OF_JOINS = ("left", "right", "matches", "results")
 _WATCH_S = 1.0
 _LOOK_S = 0.5
@@ -78,6 +81,10 @@ class ServedJoin(PreparedJoin, _Cancellable, Protocol):
     """A join of two inputs that runs in this process."""
 
 
+class ServedOver(PreparedOver, _Cancellable, Protocol):
+    """A query with `OVER (…)` that runs in this process."""
+
+
 class ServedQueries(Protocol):
     """Opens queries that run in this process."""
 
@@ -88,6 +95,9 @@ class ServedQueries(Protocol):
         """See `Queries`."""
 
     def open_join(self, spec: QuerySpec) -> ServedJoin:
+        """See `Queries`."""
+
+    def open_over(self, spec: QuerySpec) -> ServedOver:
         """See `Queries`."""
 
 
@@ -144,7 +154,7 @@ class QueryServer:
             return _failure(error)
 
     def _serve_query(self, connection: Connection, request: dict[str, Any]) -> None:
-        query: ServedQuery | ServedAggregation | ServedJoin
+        query: ServedQuery | ServedAggregation | ServedJoin | ServedOver
         calls: dict[str, Callable[..., pa.Table]]
         answer: dict[str, Any]
         fields: Any
@@ -154,6 +164,11 @@ class QueryServer:
                 fields = [each and each.to_json() for each in query.fields]
                 answer = {"shape": query.shape.to_json()}
                 calls = {name: getattr(query, name) for name in _CALLS_OF_JOINS}
+            elif "over" in request:
+                query = self._queries.open_over(QuerySpec.from_json(request["over"]))
+                fields = query.fields and query.fields.to_json()
+                answer = {"shape": query.shape.to_json()}
+                calls = {name: getattr(query, name) for name in _CALLS_OF_OVER}
             elif "groups" in request:
                 query = self._queries.open_aggregation(QuerySpec.from_json(request["groups"]))
                 fields = query.fields and query.fields.to_json()
@@ -222,6 +237,13 @@ class RemoteQueries:
         of_left, of_right = map(JsonFields.from_json, answer["fields"])
         shape = JoinShape.from_json(answer["shape"])
         return RemoteJoin(connection, (left, right), (of_left, of_right), shape)
+
+    def open_over(self, spec: QuerySpec) -> RemoteOver:
+        """See `Queries`."""
+        connection, answer = self._opened({"over": spec.to_json()})
+        shape = OverShape.from_json(answer["shape"])
+        fields = JsonFields.from_json(answer["fields"])
+        return RemoteOver(connection, tuple(answer["columns"]), fields, shape)
 
     def expanded(self, value: Any, what: str) -> Any:
         """See `References`; the values are those on the driver's host. Also raises as `open`."""
@@ -340,6 +362,30 @@ class RemoteJoin(_Remote):
         return self._call("results", pairs)
 
 
+class RemoteOver(_Remote):
+    """A query with `OVER (…)` that runs in the driver. See `PreparedOver`."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        columns: tuple[str, ...],
+        fields: JsonFields | None,
+        shape: OverShape,
+    ) -> None:
+        super().__init__(connection)
+        self.columns = columns
+        self.fields = fields
+        self.shape = shape
+
+    def rows(self, records: pa.Table) -> pa.Table:
+        """See `PreparedOver`."""
+        return self._call("rows", records)
+
+    def results(self, rows: pa.Table) -> pa.Table:
+        """See `PreparedOver`."""
+        return self._call("results", rows)
+
+
 def _ask(
     connection: Connection,
     request: dict[str, Any],
@@ -378,7 +424,7 @@ def _answer(
 
 
 def _replaced(
-    query: ServedQuery | ServedAggregation | ServedJoin, name: str, data: memoryview
+    query: ServedQuery | ServedAggregation | ServedJoin | ServedOver, name: str, data: memoryview
 ) -> tuple[dict[str, Any]]:
     try:
         # Copied, since the message's buffer is reused by the next one.

@@ -317,6 +317,20 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     late_to: Name | None = None
 
 
+class OverSpec(Strict, frozen=True, kw_only=True):
+    """How the rows around a record are kept, for a query with `OVER (…)`.
+
+    Frames by time reach up to `range_ms` back. If the query `counts_rows`, it also has frames of a
+    number of rows, or `lag`. A record more than `grace_ms` behind stream time is late; it goes to
+    `late_to`, one of the processor's targets, if it is given.
+    """
+
+    range_ms: Count = 0
+    counts_rows: bool = False
+    grace_ms: Count = 0
+    late_to: Name | None = None
+
+
 class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     """The fields of processors on Spark; `schema` is the DDL of values of `format: json`.
 
@@ -371,8 +385,9 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     """A query over the view `input`, or over inputs by name if `inputs` has names.
 
     A query over two inputs has a `join`. Then `schemas` may have the DDL of each input, by name, in
-    place of `schema`. `stages` has the queries whose results this one reads, by the names of its
-    inputs. Results that only another stage of the same query reads are those of an `is_inner` one.
+    place of `schema`. One with `OVER (…)` over the stream has an `over`. `stages` has the queries
+    whose results this one reads, by the names of its inputs. Results that only another stage of the
+    same query reads are those of an `is_inner` one.
     """
 
     type = "sql"
@@ -380,6 +395,7 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     inputs: tuple[Name, ...] = ()
     schemas: Mapping[str, str] = {}
     join: JoinSpec | None = None
+    over: OverSpec | None = None
     stages: Mapping[Name, SqlSpec] = {}
     is_inner: bool = False
 

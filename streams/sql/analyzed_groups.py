@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
-from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, require_row_number
+from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, numbering
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import collecting
 from kafka_pipeline.streams.sql.plan import (
@@ -33,6 +33,7 @@ from kafka_pipeline.streams.sql.plan import (
     step_to_input,
     with_column,
 )
+from kafka_pipeline.streams.sql.ranked_rows import over_ranks
 from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
 from kafka_pipeline.streams.sql.window_plan import (
     is_session,
@@ -59,7 +60,7 @@ class QueryGroups:
     `record_time_id` is the id of the `timestamp` of records. `window_column` is the grouping column
     with the `window`. `key_column` is the grouping column that is the key of the records, if
     one is, and `is_distinct` says that the query removes duplicates. `best` describes the rows of a
-    `row_number()`.
+    `row_number()` or a rank.
     """
 
     above: list[PlanStep]
@@ -114,7 +115,7 @@ def groups_of(
         aggregate = _as_aggregate(aggregate, make)
     is_numbered = kind(aggregate) == "Window"
     if is_numbered:
-        require_row_number(aggregate)
+        numbering(aggregate)
     child = items(aggregate.children())[0]
     _require_one_aggregate(child, rdd_id)
     require_narrow(child, rdd_id)
@@ -161,7 +162,9 @@ def grouped_query(
     """
     groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
     window, is_distinct = groups.window, groups.is_distinct
-    aggregate = collecting(groups.aggregate, max_collected, make)
+    aggregate = groups.aggregate
+    if groups.best is None:
+        aggregate = collecting(aggregate, max_collected, make)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
     if isinstance(window, SessionSpec):
         aggregate = with_order(aggregate, rdd_id, make)
@@ -171,6 +174,8 @@ def grouped_query(
             child = with_periods(child, rdd_id, make)
         child = with_open_windows(groups.window_column, child, rdd_id, make)
         aggregate = make.with_children(aggregate, [child])
+    if groups.best is not None and groups.best.ranking is not None:
+        aggregate = over_ranks(groups.best.ranking, aggregate, make)
     times = list[Any]()
     if not has_time:
         # A row that is given once has the time of its first record.
@@ -236,7 +241,7 @@ def _require_follows(plan: Any, rdd_id: int) -> None:
 def _require_one_aggregate(child: Any, rdd_id: int) -> None:
     for node in nodes_to_input(child, rdd_id):
         if kind(node) == "Window":
-            require_row_number(node)
+            numbering(node)
         if kind(node) in _GROUPING:
             raise QueryError(
                 f"a second GROUP BY, DISTINCT or row_number() below the first ({kind(node)}) needs "

@@ -3,9 +3,11 @@
 `row_number() OVER (PARTITION BY … ORDER BY …) AS place` with `WHERE place <= n` becomes an
 Aggregate by the columns of PARTITION BY. Its function is Spark's CollectTopK, a queue of n rows.
 The array that it gives is exploded, so the operators above see the columns that they saw before.
+With `rank()` and `dense_rank()`, rows that tie have one place, so the function is CollectList; see
+`ranked_rows`.
 
-The queue compares structs: in the natural order of each field, nulls first. So a descending column
-of ORDER BY is inverted, and nulls that come last get a column of their own in front.
+Rows are compared as structs: in the natural order of each field, nulls first. So a descending
+column of ORDER BY is inverted, and nulls that come last get a column of their own in front.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ from kafka_pipeline.streams.sql.plan import (
     refusal,
     with_column,
 )
-from kafka_pipeline.streams.sql.spec import QueryError, no_rank
+from kafka_pipeline.streams.sql.ranked_rows import RANKS, Ranking, collected, versions
+from kafka_pipeline.streams.sql.spec import QueryError
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _TIMES = ("timestamp", "timestamp_ntz")
 _DIGITS = "0123456789ABCDEF"
-
+_NUMBERING = ("RowNumber", "Rank", "DenseRank")
 
 _TIES = ("timestamp", "partition", "offset")
 """The columns of records that decide between rows which ORDER BY takes for equal."""
@@ -41,11 +44,12 @@ _TIES = ("timestamp", "partition", "offset")
 
 @dataclass(frozen=True, slots=True)
 class BestRows:
-    """A query whose `row_number()` has become an Aggregate.
+    """A query whose numbers of rows have become an Aggregate.
 
-    `above` are the operators above the Aggregate, from the result down. `size` is how many rows a
-    group has at most, and `order` names the types and directions of ORDER BY. `loses_rows` says
-    that a place may lose its result while the key to delete is unknown.
+    `above` are the operators above the Aggregate, from the result down. `size` is the largest
+    number that is kept, and `order` names the types and directions of ORDER BY. `loses_rows` says
+    that a result may go while the key to delete is unknown. With `rank()` or `dense_rank()`, there
+    is a `ranking`.
     """
 
     aggregate: Any
@@ -53,20 +57,22 @@ class BestRows:
     size: int
     order: Sequence[str]
     loses_rows: bool
+    ranking: Ranking | None
 
 
 def best_rows(
     above: list[PlanStep], window: Any, rdd_id: int, sizes: tuple[int, int], make: Catalyst
 ) -> BestRows:
-    """Rewrite a `row_number()` and the operators above it, which are from the result down.
+    """Rewrite a function that numbers rows and the operators above, which are from the result down.
 
     `sizes` are how many rows of a group are kept at least, and how many a query may ask for.
     Raises `QueryError` with the reason if it has no groups, if no condition above limits their
     rows, or if these cannot be kept.
     """
-    place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window)
+    function = numbering(window)
+    place, groups = items(window.windowExpressions())[0].toAttribute(), _groups(window, function)
     least, max_collected = sizes
-    size = max(least, _most_rows(above, place, max_collected, rdd_id))
+    size = max(least, _most_rows(above, place, function, max_collected, rdd_id))
     top = above[0].node
     above, used = _pruned(above, make)
     child = items(window.children())[0]
@@ -85,39 +91,44 @@ def best_rows(
     _require_comparable(kept, make)
     orders = [each for each in items(window.orderSpec()) if not each.child().foldable()]
     sorting = [part for each in orders for part in _sorting_columns(each, make)]
-    aggregate = _aggregate(child, groups, (sorting, kept), size, rdd_id, make)
-    first_kept = len(sorting) + len(_TIES)
-    places = [(column, first_kept + index) for index, column in enumerate(kept)]
-    exploded = _exploded(aggregate, groups, derived, places, place, make)
-    return BestRows(
-        aggregate,
-        [*above, *exploded],
-        size,
-        [_order_name(each) for each in orders],
-        _loses_rows(above, top, known, place, size, make),
-    )
+    ties = _with_ties(child, function, rdd_id, make)
+    order = [_order_name(each) for each in orders]
+    if function not in RANKS:
+        first_kept = len(sorting) + len(_TIES)
+        names = [*([None] * first_kept), *(str(column.name()) for column in kept)]
+        row = make.struct([*sorting, *ties.columns, *kept], names)
+        aggregate = _aggregate(ties.plan, groups, row, size, make)
+        places = [(column, first_kept + index) for index, column in enumerate(kept)]
+        exploded = _exploded(aggregate, groups, derived, places, place, make)
+        loses_rows = _loses_rows(above, top, known, place, size, make)
+        return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, None)
+    ranking = Ranking(function, size, max_collected, window)
+    aggregate = collected(ranking, ties.plan, groups, (sorting, ties.columns, kept), make)
+    exploded = versions(aggregate, groups, derived, (kept, len(_TIES)), place, make)
+    loses_rows = not _names_rows(above, top, derived, groups, kept, make)
+    return BestRows(aggregate, [*above, *exploded], size, order, loses_rows, ranking)
 
 
-def require_row_number(window: Any) -> None:
-    """Raise `QueryError` unless a Window operator has one `row_number()`, and nothing else."""
-    made = items(window.windowExpressions())
-    for each in made:
-        function = each.child().windowFunction()
-        if kind(function) in ("Rank", "DenseRank"):
-            raise QueryError(no_rank(str(function.prettyName())))
-        if kind(function) != "RowNumber":
-            raise refusal(window)
-    if len(made) > 1:
-        raise QueryError("a query can number rows once: leave out the other row_number()")
+def numbering(window: Any) -> str:
+    """Return the function of a Window operator that numbers rows, such as `row_number`.
+
+    Raises `QueryError` if there is another function, or another one.
+    """
+    functions = [each.child().windowFunction() for each in items(window.windowExpressions())]
+    if any(kind(each) not in _NUMBERING for each in functions):
+        raise refusal(window)
+    if len(functions) > 1:
+        raise QueryError("a query can number rows once: leave out the other row_number() or rank()")
+    return str(functions[0].prettyName())
 
 
-def _groups(window: Any) -> list[Any]:
+def _groups(window: Any, function: str) -> list[Any]:
     """Return the columns of PARTITION BY, without constants."""
     columns = {id_of(each): each for each in items(window.partitionSpec()) if not each.foldable()}
     if not columns:
         raise QueryError(
-            "row_number() without a column in PARTITION BY would number the rows of a partition of "
-            "the topic, not those of the whole topic: add PARTITION BY"
+            f"{function}() without a column in PARTITION BY would number the rows of a partition "
+            "of the topic, not those of the whole topic: add PARTITION BY"
         )
     return list(columns.values())
 
@@ -194,34 +205,32 @@ def _require_comparable(columns: Sequence[Any], make: Catalyst) -> None:
             raise QueryError(
                 f"{name} is of the type {column.dataType().catalogString()}, which cannot be kept "
                 "with the best rows, as its values cannot be compared: make text or an array of "
-                f"it below row_number(), such as to_json({name}) or map_entries({name})"
+                f"it below the numbering, such as to_json({name}) or map_entries({name})"
             )
 
 
-def _aggregate(
-    child: Any,
-    groups: Sequence[Any],
-    columns: tuple[Sequence[Any], Sequence[Any]],
-    size: int,
-    rdd_id: int,
-    make: Catalyst,
-) -> Any:
-    """Return an Aggregate that gives groups, and an array of their best rows.
+@dataclass(frozen=True, slots=True)
+class _Ties:
+    """A plan that gives the columns of records that decide between rows that tie."""
 
-    `columns` are those that sort the rows, and those that are kept with them.
-    """
-    sorting, kept = columns
+    plan: Any
+    columns: Sequence[Any]
+
+
+def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> _Ties:
     try:
         for name in _TIES:
             child = with_column(child, name, rdd_id, make)
     except QueryError as error:
         raise QueryError(
-            "an operator below row_number() hides which record a row stems from, which decides "
+            f"an operator below {function}() hides which record a row stems from, which decides "
             "between rows that tie: put that part into a sql processor before this one"
         ) from error
-    ties = [input_column(child, name, rdd_id) for name in _TIES]
-    names = [None] * (len(sorting) + len(ties)) + [str(column.name()) for column in kept]
-    row = make.struct([*sorting, *ties, *kept], names)
+    return _Ties(child, [input_column(child, name, rdd_id) for name in _TIES])
+
+
+def _aggregate(child: Any, groups: Sequence[Any], row: Any, size: int, make: Catalyst) -> Any:
+    """Return an Aggregate that gives groups, and an array of their best rows."""
     # Reversed, the queue keeps the smallest rows and gives them in ascending order.
     best = make.aggregates.CollectTopK(row, size, True).toAggregateExpression()
     return make.aggregate(groups, [*groups, make.alias(best, "__best")], child)
@@ -274,16 +283,45 @@ def _loses_rows(
                 is_fixed = used <= fixed and not _has_subquery(column, make)
                 fixed |= {id_of(column)} if is_fixed else set()
                 with_place |= {id_of(column)} if used & with_place else set()
-    keys = {id_of(column) for column in items(top.output()) if column.name().lower() == "key"}
+    keys = {id_of(column) for column in items(top.output()) if _is_key(column)}
     says_place = bool(keys & with_place) or size == 1
     return loses and not (keys and keys <= fixed and says_place)
+
+
+def _names_rows(
+    above: Sequence[PlanStep],
+    top: Any,
+    derived: Sequence[Any],
+    groups: Sequence[Any],
+    kept: Sequence[Any],
+    make: Catalyst,
+) -> bool:
+    """Whether the key is made of all columns of PARTITION BY, and of another one of the rows."""
+    made_of = {id_of(column): {id_of(column)} for column in (*groups, *kept)}
+    made_of |= {id_of(column): _used_by(column) for column in derived}
+    for step in reversed(above):
+        if kind(step.node) != "Project":
+            continue
+        for column in items(step.node.projectList()):
+            if not _has_subquery(column, make):
+                found = [made_of.get(each, set()) for each in _used_by(column)]
+                made_of[id_of(column)] = set().union(*found)
+    keys = [made_of.get(id_of(each), set()) for each in items(top.output()) if _is_key(each)]
+    named = set().union(*keys)
+    return {id_of(each) for each in groups} <= named and bool(named & {*map(id_of, kept)})
+
+
+def _is_key(column: Any) -> bool:
+    return str(column.name()).lower() == "key"
 
 
 # How many rows a group keeps
 
 
-def _most_rows(above: Sequence[PlanStep], place: Any, max_collected: int, rdd_id: int) -> int:
-    """Return how many rows of a group the operators above keep; `place` is their number.
+def _most_rows(
+    above: Sequence[PlanStep], place: Any, function: str, max_collected: int, rdd_id: int
+) -> int:
+    """Return the largest number of a row that the operators above keep; `place` is the number.
 
     Raises `QueryError` if there is no limit, or if it is below 1 or above `max_collected`.
     """
@@ -298,12 +336,12 @@ def _most_rows(above: Sequence[PlanStep], place: Any, max_collected: int, rdd_id
     ]
     if not limits:
         raise QueryError(
-            "row_number() without a limit would keep all rows of a group: write SELECT … FROM "
-            f"(SELECT …, row_number() OVER (…) AS {name} FROM …) WHERE {name} <= 3"
+            f"{function}() without a limit would keep all rows of a group: write SELECT … FROM "
+            f"(SELECT …, {function}() OVER (…) AS {name} FROM …) WHERE {name} <= 3"
         )
     size = min(limits)
     if size < 1:
-        raise QueryError(f"row_number() begins with 1, so no row has {name} <= {size}")
+        raise QueryError(f"{function}() begins with 1, so no row has {name} <= {size}")
     if size > max_collected:
         raise QueryError(
             f"{name} <= {size} keeps more rows of a group than max_collected allows, which is "

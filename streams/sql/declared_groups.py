@@ -31,6 +31,13 @@ def require_as_planned(shape: StateShape, grouping: GroupingSpec, function: str 
         _require_as_in_keys(shape, grouping, function)
     else:
         _require_as_in_text(shape, grouping)
+    if grouping.emit == "on_update" and shape.loses_rows and shape.ranked:
+        raise QueryError(
+            f"a row may lose its place to a better one, and its key must be deleted then; and rows "
+            f"that tie have one place in {shape.ranked}(), so the place does not tell them apart: "
+            "give a key that is made of all columns of PARTITION BY, and of others that name the "
+            "row, or use emit: on_close"
+        )
     if grouping.emit == "on_update" and shape.loses_rows:
         raise QueryError(
             "WHERE leaves out rows by columns that are not in PARTITION BY. So a place may have a "

@@ -18,6 +18,7 @@ from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
 from kafka_pipeline.streams.sql.kept_layouts import UNTAGGED, KeptLayouts
+from kafka_pipeline.streams.sql.ranked_results import changes_of_ranks
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, last_start, windows_of
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
@@ -64,6 +65,10 @@ class SentMarks:
         marks[merged.group_of, merged.places] = merged.marks
         packed, size, head = marks.tobytes(), self._size, self._tag + self._head
         return [head + packed[at : at + size] for at in range(0, len(packed), size)]
+
+    def of_all(self, count: int, *, are_given: bool) -> list[bytes]:
+        """Return the first bytes of values of groups whose results are all given, or none is."""
+        return [self._tag + bytes([are_given])] * count
 
     def split(self, value: bytes | None) -> tuple[bytes, bytes]:
         """Return the marks and the buffers of a value; `None` is a group without results."""
@@ -147,9 +152,13 @@ class KeptGroups:
     def values(self, groups: Groups, merged: Merged, former: Iterable[bytes | None]) -> list[bytes]:
         """Return the values of groups in a store; `former` are those that they had.
 
-        While windows are open, `on_close` gives no results, so the marks stay as they were.
+        While windows are open, `on_close` gives no results, so the marks stay as they were. Ranked
+        rows have a mark that says whether they were given.
         """
-        marks = self.sent.heads(former) if self.closes else self.sent.packed(merged)
+        if self.shape.ranked:
+            marks = self.sent.of_all(len(groups.keys), are_given=not self.closes)
+        else:
+            marks = self.sent.heads(former) if self.closes else self.sent.packed(merged)
         return [head + buffers for head, buffers in zip(marks, groups.buffers, strict=True)]
 
     def buffers(self, values: Sequence[bytes]) -> Sequence[bytes]:
@@ -172,6 +181,9 @@ class KeptGroups:
         Of the best rows, only those are given that changed. `former` are the values that the groups
         had in a store.
         """
+        if self.shape.ranked:
+            were_given = [self.had_result(value) for value in former]
+            return batches_of(changes_of_ranks(merged, were_given))
         results, marks = merged.results, self.sent.former(former, merged)
         has_result = merged.has_result
         if self.shape.best:
@@ -352,7 +364,7 @@ class KeptWindows(KeptGroups):
         due = [
             (groups.starts[group], groups.keys[group], index)
             for index, group in enumerate(merged.group_of.tolist())
-            if groups.starts[group] <= last and has_result[index]
+            if groups.starts[group] <= last and has_result[index] and not merged.is_former[index]
         ]
         order = pa.array([index for _, _, index in sorted(due)], pa.int64())
         return batches_of(merged.results.take(order))

@@ -286,4 +286,5 @@ def _taken(merged: Merged, places: Sequence[int]) -> Merged:
         merged.has_result.take(taken),
         merged.places[order],
         merged.marks[order],
+        merged.is_former[order],
     )

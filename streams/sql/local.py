@@ -20,6 +20,7 @@ from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.queries import SparkQueries
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
+from kafka_pipeline.streams.sql.running_over import RunningOver
 from kafka_pipeline.streams.sql.spec import QuerySpec, SparkQuery
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 
@@ -140,6 +141,10 @@ class LocalQueries:
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """See `SparkQueries.open_join`. Raises as `open` does."""
         return self._queries().open_join(spec)
+
+    def open_over(self, spec: QuerySpec) -> RunningOver:
+        """See `SparkQueries.open_over`. Raises as `open` does."""
+        return self._queries().open_over(spec)
 
     def _queries(self) -> SparkQueries:
         running = SparkContext._active_spark_context

@@ -36,7 +36,7 @@ _REFUSED = {
     "store",
     "Sort": f"ORDER BY needs all rows, and {_BATCH}: records keep the order of their partition",
     "Window": f"OVER (…) needs the rows around a row, and {_BATCH}: use row_number() with a limit, "
-    "or a class with a store",
+    "a frame of a sql processor over timestamp, or a class with a store",
     "GlobalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
     "LocalLimit": f"LIMIT counts the rows of a batch, and {_BATCH}: use WHERE",
     "Tail": f"tail counts the rows of a batch, and {_BATCH}: use WHERE",

@@ -35,6 +35,7 @@ from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
 from kafka_pipeline.streams.sql.running_join import RunningJoin
+from kafka_pipeline.streams.sql.running_over import RunningOver
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
@@ -72,6 +73,10 @@ class SparkQueries:
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""
         return self._opened(spec, RunningJoin)
+
+    def open_over(self, spec: QuerySpec) -> RunningOver:
+        """Prepare a query with `OVER (…)`, whose rows the caller keeps. Raises as `open`."""
+        return self._opened(spec, RunningOver)
 
     def _opened(self, spec: QuerySpec, kind: Callable[..., T]) -> T:
         if self._refusal:

@@ -400,8 +400,13 @@ class QuerySession:
         )
 
     def scan(self, rdd: Any, like: Any, columns: Sequence[Any]) -> Any:
-        """Return a scan of an RDD that gives these attributes, with the properties of another."""
-        others = like.outputPartitioning(), like.outputOrdering(), like.stream()
+        """Return a scan of an RDD of one partition that gives these attributes.
+
+        It has the name and the order of another one. Since all rows are in one partition, Spark
+        plans no shuffle for what needs those of a group.
+        """
+        one = getattr(self.make.catalyst.plans.physical, "SinglePartition$")
+        others = getattr(one, "MODULE$"), like.outputOrdering(), like.stream()
         scanned = self.make.seq(columns)
         return self.make.spark.execution.RDDScanExec(scanned, rdd, like.name(), *others)
 

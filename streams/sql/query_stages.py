@@ -19,6 +19,7 @@ from sqlglot.errors import SqlglotError
 
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams.sql.join_tree import find_join
+from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
 from kafka_pipeline.streams.sql.query_tree import find_groups, parsed, quiet
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -157,6 +158,7 @@ class _Cutting:
             return (
                 find_join(query, self._tables) is not None
                 or find_groups(query, self._tables) is not None
+                or find_over(query, self._tables) is not None
             )
         except QueryError:
             return True  # the stage with this text is refused with the reason

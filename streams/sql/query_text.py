@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from kafka_pipeline.common.pipelines.specs import JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
 from kafka_pipeline.streams.sql.stage import Stage
 
@@ -21,6 +21,7 @@ _MAY_GROUP = re.compile(
 _MAY_CALL_WINDOWS = re.compile(
     rf"{CALENDAR_WINDOW}|\b(tumble|hop|cumulate|session)\s*\(", re.IGNORECASE
 )
+_MAY_HAVE_FRAMES = re.compile(r"\bover\b", re.IGNORECASE)
 _MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 
@@ -39,6 +40,19 @@ def read_groups(query: str, tables: Collection[str] = ()) -> GroupBy | None:
     from kafka_pipeline.streams.sql.query_tree import find_groups
 
     return find_groups(query, tables)
+
+
+def read_over(query: str, tables: Collection[str] = ()) -> OverSpec | None:
+    """Return the frames of the `OVER (…)` over the records of a query; `None` if there is none.
+
+    How late records may be is not in the text. `tables` are the names of its lookup tables. Raises
+    `QueryError` for frames that cannot be kept.
+    """
+    if not _MAY_HAVE_FRAMES.search(query):
+        return None
+    from kafka_pipeline.streams.sql.over_text import find_over
+
+    return find_over(query, tables)
 
 
 def read_join(query: str, tables: Collection[str] = ()) -> JoinSpec | None:
@@ -73,7 +87,7 @@ def read_stages(query: str, tables: Collection[str], reading: str) -> list[Stage
     tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
     for names of stages that are not possible.
     """
-    may_meet = _MAY_GROUP.search(query) or _MAY_JOIN.search(query)
+    may_meet = any(each.search(query) for each in (_MAY_GROUP, _MAY_JOIN, _MAY_HAVE_FRAMES))
     if not may_meet or len(_SELECT.findall(query)) < 2:
         return [Stage.of_all(query)]
     from kafka_pipeline.streams.sql.query_stages import cut_query

@@ -27,7 +27,6 @@ from kafka_pipeline.streams.sql.spec import (
     NO_NUMBERED_SESSIONS,
     GroupBy,
     QueryError,
-    no_rank,
 )
 from kafka_pipeline.streams.sql.window_columns import without_table_functions
 
@@ -51,6 +50,8 @@ _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
+NUMBERING = (exp.RowNumber, exp.Rank, exp.DenseRank)
+
 _Time = str | int | None
 """An argument of `window(…)`: text, microseconds, or `None` for any other expression."""
 
@@ -58,10 +59,10 @@ _Time = str | int | None
 def find_groups(query: str, tables: Collection[str]) -> GroupBy | None:
     """Return what a query groups records by; `None` if it groups no records but those of `tables`.
 
-    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()`. If several parts of
-    the query group records, the key must be a grouping column of each; `columns` are those of the
-    first one. Raises `QueryError` for windows that are not possible, and with the place if sqlglot
-    cannot read the query.
+    That is by GROUP BY, SELECT DISTINCT, or the PARTITION BY of `row_number()` or a rank. If
+    several parts of the query group records, the key must be a grouping column of each; `columns`
+    are those of the first one. Raises `QueryError` for windows that are not possible, and with the
+    place if sqlglot cannot read the query.
     """
     try:
         with quiet():
@@ -148,14 +149,18 @@ def _tree(query: str, tables: Collection[str] = ()) -> exp.Query:
     return qualify_tables(tree, dialect=dialect)
 
 
-def _groups(tree: exp.Query) -> GroupBy | None:
+def reading_scopes(tree: exp.Query) -> list[Scope]:
+    """Return the parts of a query that read inputs, the inner ones first."""
     reading: list[Scope] = []
     for scope in traverse_scope(tree):  # what a scope reads comes before it
         if any(is_input(source) or source in reading for source in _sources(scope)):
             reading.append(scope)
-    for scope in reading:
-        _require_row_number(scope)
-    grouped = [scope for scope in reading if _is_grouped(scope) or _numbering(scope)]
+    return reading
+
+
+def _groups(tree: exp.Query) -> GroupBy | None:
+    reading = reading_scopes(tree)
+    grouped = [scope for scope in reading if is_grouped(scope) or _numbering(scope)]
     _require_calendar_in_groups(tree, is_grouped=bool(grouped))
     if not grouped:
         return None
@@ -173,7 +178,7 @@ def _groups(tree: exp.Query) -> GroupBy | None:
             "one SELECT has two different windows: put one of them into a subquery of FROM, with a "
             "GROUP BY of its own"
         )
-    window, is_numbered = next(iter(windows), None), not _is_grouped(grouped[0])
+    window, is_numbered = next(iter(windows), None), not is_grouped(grouped[0])
     if is_numbered and isinstance(window, SessionSpec):
         raise QueryError(NO_NUMBERED_SESSIONS)
     has_key = all(_has_key(scope) for scope in grouped)
@@ -219,34 +224,28 @@ def _grouping_columns(scope: Scope) -> list[str]:
     assert isinstance(select, exp.Select), "nothing else is grouped"
     group = select.args.get("group")
     named = [] if group is None else group.expressions
-    if not _is_grouped(scope):
+    if not is_grouped(scope):
         named = _partition_columns(scope)
     return [column.unalias().sql("spark") for column in named or select.selects]
 
 
-def _is_grouped(scope: Scope) -> bool:
+def is_grouped(scope: Scope) -> bool:
+    """Whether a part of a query has GROUP BY or DISTINCT."""
     names = ("group", "distinct")
     select = scope.expression
     return isinstance(select, exp.Select) and any(map(select.args.get, names))
 
 
-def _require_row_number(scope: Scope) -> None:
-    """Raise `QueryError` for functions that number rows in a way that keeps no fixed number."""
-    for call in scope.find_all(exp.Window):
-        if isinstance(call.this, exp.Rank | exp.DenseRank):
-            raise QueryError(no_rank(call.this.sql_name().lower()))
-
-
 def _numbering(scope: Scope) -> exp.Window | None:
-    """Return the first `row_number() OVER …` of a SELECT."""
+    """Return the first function of a SELECT that numbers rows, such as `row_number() OVER …`."""
     if not isinstance(scope.expression, exp.Select):
         return None
     calls = scope.find_all(exp.Window)
-    return next((call for call in calls if isinstance(call.this, exp.RowNumber)), None)
+    return next((call for call in calls if isinstance(call.this, NUMBERING)), None)
 
 
 def _partition_columns(scope: Scope) -> list[exp.Expr]:
-    """Return what the `row_number()` of a SELECT has in PARTITION BY."""
+    """Return what the function of a SELECT that numbers rows has in PARTITION BY."""
     call = _numbering(scope)
     assert call is not None, "its rows are numbered"
     named = scope.expression.args.get("windows") or ()
@@ -361,7 +360,7 @@ def _has_key(scope: Scope) -> bool:
     """Whether the key of the records is a grouping column, in each grouping set."""
     select = scope.expression
     assert isinstance(select, exp.Select), "nothing else is grouped"
-    if not _is_grouped(scope):
+    if not is_grouped(scope):
         return any(is_column_of_records(each, _KEY, scope) for each in _partition_columns(scope))
     group = select.args.get("group")
     if group is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,12 @@ from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
 from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.ranked_plan import (
+    SORTING,
+    ranked_merge,
+    ranked_partial,
+    ranked_parts,
+)
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.split_aggregate import (
@@ -34,10 +41,12 @@ from kafka_pipeline.streams.sql.split_aggregate import (
     empty_buffers,
     merging_plan,
     partial_plan,
+    ranked_plan,
 )
 from kafka_pipeline.streams.sql.state_change import difference
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
+    IS_FORMER,
     MARK,
     OPEN_FROM,
     ORDER,
@@ -128,32 +137,49 @@ class RunningAggregation(Running[_Plan]):
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec, query.added)
         parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
+        best = query.groups.best
+        ranking = None if best is None else best.ranking
+        if ranking is not None:
+            parts = ranked_parts(parts, work.make)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)
-        empty = work.empty(shape.rows)
         partial = work.compiled(
-            empty,
-            partial_plan(parts, work.make),
+            work.empty(shape.rows),
+            partial_plan(parts, work.make) if ranking is None else ranked_partial(parts, work.make),
             work.leaves(found),
-            AGGREGATES,
+            (*AGGREGATES, *SORTING),
             found.records[rdd_id],
         )
+        return _Plan(shape, partial, self._merging(shape, parts, query))
+
+    def _merging(
+        self, shape: StateShape, parts: AggregateParts, query: GroupedQuery
+    ) -> CompiledPlan:
+        """Return the plan that merges rows of groups and buffers."""
+        work, best = self.work, query.groups.best
+        empty = work.empty(shape.rows)
         given = empty._jdf.queryExecution().sparkPlan()
-        leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
-        of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
-        merge = work.compiled(
-            work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
-            merging_plan(parts, leaf, query.time_id, work.make),
+        of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if best is not None else []
+        if best is None or best.ranking is None:
+            leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
+            plan = merging_plan(parts, leaf, query.time_id, work.make)
+        else:
+            of_rows.append((IS_FORMER, pa.bool_()))
+            ranked = ranked_merge(parts, best.ranking, empty, work.make)
+            plan = ranked_plan(parts, ranked, query.time_id, work.make)
+        output = [*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *shape.output]
+        return work.compiled(
+            work.empty(pa.schema(output)),
+            plan,
             {int(given.rdd().id()): (INPUT, shape.rows)},
-            AGGREGATES,
+            (*AGGREGATES, *SORTING),
         )
-        return _Plan(shape, partial, merge)
 
 
 def _shape(
     parts: AggregateParts, query: GroupedQuery, output: pa.Schema, spark: str, make: Catalyst
 ) -> StateShape:
-    taken = {HAS_RESULT, PLACE, MARK, *output.names}
+    taken = {HAS_RESULT, PLACE, MARK, IS_FORMER, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
     query_groups = query.groups
@@ -170,7 +196,7 @@ def _shape(
     content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
         "window": window_content(window),
-        "functions": [_described(function) for function in parts.functions],
+        "functions": _described(parts),
         "expressions": _expressions(parts, make),
         "sizes": [int(each.aggBufferAttributes().size()) for each in parts.functions],
         "unscaled": [_unscaled(function) for function in parts.functions],
@@ -179,8 +205,11 @@ def _shape(
         "spark": ".".join(spark.split(".")[:2]),
     }
     best = query_groups.best
-    if best is not None:
+    ranking = None if best is None else best.ranking
+    if best is not None and ranking is None:
         content["best"] = [best.size, *best.order]
+    elif best is not None and ranking is not None:
+        content["ranked"] = [f"{ranking.function}() up to {ranking.size}", *best.order]
     return StateShape(
         groups,
         buffers,
@@ -193,9 +222,10 @@ def _shape(
         else "",
         key_column,
         query_groups.is_distinct,
-        0 if best is None else best.size,
+        0 if best is None or ranking is not None else best.size,
+        "" if ranking is None else ranking.function,
         best is not None and best.loses_rows,
-        empty_buffers(parts, buffers),
+        empty_buffers(parts, buffers) if ranking is None else buffers.empty_table(),
         json.dumps(content, sort_keys=True),
     )
 
@@ -204,11 +234,14 @@ def _ways(shape: StateShape) -> tuple[str, bool, int]:
     return shape.key_column, shape.loses_rows, shape.best
 
 
-def _described(function: Any) -> str:
-    """Return a function with the types of its arguments and of what it keeps."""
-    arguments = ", ".join(_types(function.children()))
-    kept = ", ".join(_types(function.aggBufferAttributes()))
-    return f"{function.prettyName()}({arguments}) in ({kept})"
+def _described(parts: AggregateParts) -> list[str]:
+    """Return the functions with the types of their arguments and of what they keep."""
+    buffers, found = iter(_types_of(parts.buffers)), []
+    for function in parts.functions:
+        arguments = ", ".join(_types(function.children()))
+        kept = ", ".join(islice(buffers, int(function.aggBufferAttributes().size())))
+        found.append(f"{function.prettyName()}({arguments}) in ({kept})")
+    return found
 
 
 def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kafka_pipeline.streams.sql.join_shape import PreparedJoin
     from kafka_pipeline.streams.sql.json_fields import JsonFields
+    from kafka_pipeline.streams.sql.over_shape import PreparedOver
     from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -50,19 +51,11 @@ NO_NUMBERED_SESSIONS = (
 )
 
 
-def no_rank(function: str) -> str:
-    """Return the reason to refuse a numbering function such as `rank`."""
-    return (
-        f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
-        "use row_number(), for which the earlier record comes first"
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class GroupBy:
     """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
 
-    `is_numbered` says that it is the PARTITION BY of `row_number()`.
+    `is_numbered` says that it is the PARTITION BY of `row_number()`, `rank()` or `dense_rank()`.
     """
 
     window: WindowsSpec | None
@@ -196,3 +189,6 @@ class Queries(Protocol):
 
     def open_join(self, spec: QuerySpec) -> PreparedJoin:
         """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""
+
+    def open_over(self, spec: QuerySpec) -> PreparedOver:
+        """Prepare a query with `OVER (…)`, whose rows the caller keeps. Raises as `open`."""

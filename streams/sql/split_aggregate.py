@@ -19,8 +19,9 @@ from py4j.java_gateway import JavaObject
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
+from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, MARK, PLACE
+from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, IS_FORMER, MARK, PLACE
 
 AGGREGATES = ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")
 """The operators of plans with an aggregate that row-by-row plans do not have."""
@@ -118,7 +119,7 @@ def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
     node = parts.partial
     if kind(node) != "SortAggregateExec":
         return node
-    return _hashed(
+    return hashed(
         make,
         node.requiredChildDistributionExpressions(),
         node.groupingExpressions(),
@@ -137,14 +138,32 @@ def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, make: Ca
     rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
     the buffers. `time_id` is the id of the time that was added to the query.
     """
-    return _Merging(parts, time_id, make).plan(leaf)
+    merging = _Merging(parts, time_id, make)
+    return merging.plan(merging.evaluated(leaf))
+
+
+def ranked_plan(parts: AggregateParts, ranked: Any, time_id: int | None, make: Catalyst) -> Any:
+    """Return the same for rows of `rank()` or `dense_rank()`, whose groups are `ranked`.
+
+    There is one more column, `IS_FORMER`, after the `MARK`.
+    """
+    merging = _Merging(parts, time_id, make, is_ranked=True)
+    return merging.plan(merging.with_results(ranked))
 
 
 class _Merging:
     """Builds the plan over buffers, from the leaf up."""
 
-    def __init__(self, parts: AggregateParts, time_id: int | None, make: Catalyst) -> None:
+    def __init__(
+        self,
+        parts: AggregateParts,
+        time_id: int | None,
+        make: Catalyst,
+        *,
+        is_ranked: bool = False,
+    ) -> None:
         self._parts = parts
+        self._is_ranked = is_ranked
         self._make = make
         self._expressions = make.expressions
         self._state = [*parts.groups, *parts.buffers]
@@ -155,8 +174,8 @@ class _Merging:
         self._kept: Any = None
         self._of_rows: list[Any] = []
 
-    def plan(self, leaf: Any) -> Any:
-        node = self._evaluated(self._merged(leaf))
+    def plan(self, node: Any) -> Any:
+        """Return a plan over groups, with what their functions give."""
         for operator in reversed(self._parts.above):
             if kind(operator) == "FilterExec":
                 node = self._marked(operator.condition(), node)
@@ -185,12 +204,19 @@ class _Merging:
             leaf,
         )
         if kind(final) != "HashAggregateExec":
-            return _hashed(self._make, self._make.none, *arguments)
+            return hashed(self._make, self._make.none, *arguments)
         none, execution = self._make.none, self._make.spark.execution
         return execution.aggregate.HashAggregateExec(none, False, none, *arguments)
 
-    def _evaluated(self, merged: Any) -> Any:
-        """Add what the final aggregate gives to the merged buffers."""
+    def with_results(self, groups: Any) -> Any:
+        """Add what the final aggregate gives to groups with what their functions give."""
+        results = items(self._parts.final.resultExpressions())
+        self._note_always(results)
+        return self._project(self._with_state(results), groups)
+
+    def evaluated(self, leaf: Any) -> Any:
+        """Merge the buffers of each group, and add what the final aggregate gives to them."""
+        merged = self._merged(leaf)
         results = items(self._parts.final.resultExpressions())
         self._note_always(results)
         functions = self._parts.functions
@@ -211,7 +237,7 @@ class _Merging:
             )
         ]
         node = self._project([*self._state, *values], node)
-        return self._project(self._with_state(results), node)
+        return self.with_results(node)
 
     def _by_second_aggregate(self, results: list[Any], merged: Any) -> Any:
         """Evaluate functions that only an aggregate can: over the one merged row of each group.
@@ -229,7 +255,7 @@ class _Merging:
         ]
         own = {id_of(column) for column in self._state}
         others = [column for column in results if id_of(column) not in own]
-        return _hashed(
+        return hashed(
             self._make,
             self._make.none,
             final.groupingExpressions(),
@@ -249,14 +275,47 @@ class _Merging:
         """Make several rows of each group: those of the array of its best rows."""
         place, row = items(operator.generatorOutput())
         output = operator.generatorOutput()
+        if self._is_ranked:
+            return self._versions(operator, node)
         node = self._linked(
             self._make.spark.execution.GenerateExec(
                 operator.generator(), node.output(), operator.outer(), output, node
             )
         )
+        return self._with_marks(node, place, [row], [])
+
+    def _versions(self, operator: Any, node: Any) -> Any:
+        """Make a row of each version of a row of each group."""
+        make, expressions = self._make, self._expressions
+        given, array = items(operator.generatorOutput()), operator.generator().child()
+        # The optimizer may have taken the one field that the query needs out of the array.
+        is_whole = kind(array) == "AttributeReference"
+        generator = expressions.PosExplode(array if is_whole else array.child())
+        output = make.catalyst.types.DataTypeUtils.toAttributes(generator.elementSchema())
+        node = self._linked(
+            make.spark.execution.GenerateExec(
+                generator, node.output(), operator.outer(), output, node
+            )
+        )
+        place, version = items(output)
+        fields = {name: make.field(version, at) for at, name in enumerate((KEPT, NUMBER, ROW))}
+        value = version if is_whole else make.field(version, array.ordinal())
+        renamed = [
+            make.alias(each, column.name(), column.exprId())
+            for each, column in zip((place, value), given, strict=True)
+        ]
+        is_former = make.alias(fields[KEPT], IS_FORMER)
+        node = self._project([*items(node.output()), *renamed, is_former], node)
+        marked = [fields[NUMBER], fields[ROW]]
+        return self._with_marks(node, given[0], marked, [is_former.toAttribute()])
+
+    def _with_marks(
+        self, node: Any, place: Any, marked: Sequence[Any], others: Sequence[Any]
+    ) -> Any:
+        """Add what tells the rows of a group apart, and keep buffers in the first one only."""
         is_first = self._expressions.EqualTo(place, self._make.literal(0, "int"))
-        hashed = self._expressions.XxHash64(self._make.seq([row]))
-        own = [self._make.alias(place, PLACE), self._make.alias(hashed, MARK)]
+        hashed_row = self._expressions.XxHash64(self._make.seq(marked))
+        own = [self._make.alias(place, PLACE), self._make.alias(hashed_row, MARK)]
         buffers = {id_of(column) for column in self._parts.buffers}
         columns = [
             self._make.alias(self._only_if(is_first, column), column.name(), column.exprId())
@@ -265,7 +324,7 @@ class _Merging:
             for column in items(node.output())
         ]
         self._always.add(id_of(place))
-        self._of_rows = [column.toAttribute() for column in own]
+        self._of_rows = [*(column.toAttribute() for column in own), *others]
         return self._project([*columns, *own], node)
 
     def _marked(self, condition: Any, node: Any) -> Any:
@@ -318,7 +377,7 @@ class _Merging:
         return made
 
 
-def _hashed(make: Catalyst, distribution: Any, *arguments: Any) -> Any:
+def hashed(make: Catalyst, distribution: Any, *arguments: Any) -> Any:
     """Return an aggregate by a hash table, whatever the types of its buffers.
 
     Spark would sort the rows where a buffer has no fixed length, such as max of a string. The table

@@ -17,10 +17,12 @@ _MEANINGS = {
     "period of a calendar)",
     "functions": "the aggregate functions",
     "best": "the rows of row_number() (the types and directions of ORDER BY)",
+    "ranked": "the rows of rank() or dense_rank() (their limit, the types and directions of ORDER "
+    "BY)",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
 }
-_PLURALS = ("groups", "functions", "best")
+_PLURALS = ("groups", "functions", "best", "ranked")
 _TIMES = ("max(timestamp) ", "first(timestamp) ")
 """How the functions begin that the engine adds for the time of a group."""
 
@@ -81,6 +83,8 @@ def declared_difference(kept: str, grouping: GroupingSpec) -> str:
     before = json.loads(kept)
     if "keeps" in before:
         return "it was kept for a join of two inputs, and not for groups"
+    if "over" in before:
+        return "it was kept for OVER (…), and not for groups"
     now = {"window": window_content(grouping.window), "route": ROUTES[grouping.stage]}
     former = {name: before.get(name) for name in now}
     match former["window"], grouping.window:

@@ -35,6 +35,9 @@ PLACE = "__place"
 MARK = "__mark"
 """The column of a merge with a hash of one of the best rows."""
 
+IS_FORMER = "__is_former"
+"""The column of a merge of ranks that tells rows as they were from those that are kept now."""
+
 OPEN_FROM = "__open_from"
 """A column of records: the start of the first window that is still open for the record."""
 
@@ -51,7 +54,7 @@ ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
 _SCHEMAS = ("groups", "buffers", "output")
-_OF_ROWS = ("groups", "window", "functions", "best", "spark")
+_OF_ROWS = ("groups", "window", "functions", "best", "ranked", "spark")
 """The parts of a content that rows on their way to another processor are of."""
 
 
@@ -71,8 +74,9 @@ class StateShape:
     merged. With other windows, `last_time` is the buffer that has the largest timestamp of a
     group's records.
 
-    `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
-    that a place may lose its result while the key to delete is unknown.
+    `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `ranked` is the
+    function if the query ranks rows, `rank` or `dense_rank`, and otherwise "". `loses_rows` says
+    that a result may go while the key to delete is unknown.
 
     `empty` is a row of buffers: those of a group without records.
 
@@ -92,6 +96,7 @@ class StateShape:
     key_column: str
     is_distinct: bool
     best: int
+    ranked: str
     loses_rows: bool
     empty: pa.Table
     content: str
@@ -167,6 +172,8 @@ class Merged:
 
     `places` are those of results in their group, which begin with 0. `marks` tell the best row of a
     place from others. They are 0 where there is no result, and 1 for groups that have one result.
+    `is_former` tells results that ranked rows had before the merge from those that they have now,
+    which follow in each group.
     """
 
     rows: pa.Table
@@ -174,6 +181,7 @@ class Merged:
     has_result: pa.ChunkedArray
     places: npt.NDArray[np.int64]
     marks: npt.NDArray[np.int64]
+    is_former: npt.NDArray[np.bool_]
 
     @property
     def group_of(self) -> npt.NDArray[np.int64]:
@@ -187,13 +195,15 @@ class Merged:
         results = merged.select(shape.output.names)
         has_result = merged[HAS_RESULT]
         marks = np.asarray(has_result).astype(np.int64)
-        places = np.zeros(len(marks), np.int64)
-        if shape.best:
+        places, is_former = np.zeros(len(marks), np.int64), np.zeros(len(marks), np.bool_)
+        if shape.ranked:
+            is_former = np.asarray(merged[IS_FORMER])
+        if shape.best or shape.ranked:
             places = np.asarray(merged[PLACE]).astype(np.int64)
             # An even hash counts as the next odd one, so that none is 0.
             marks *= np.asarray(merged[MARK]) | 1
             rows = rows.filter(pa.array(places == 0))
-        return cls(rows, results, has_result, places, marks)
+        return cls(rows, results, has_result, places, marks, is_former)
 
 
 class PreparedAggregation(Prepared, Protocol):

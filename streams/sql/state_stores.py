@@ -9,6 +9,7 @@ from kafka_pipeline.common.pipelines.specs import (
     CalendarSpec,
     GroupingSpec,
     JoinSpec,
+    OverSpec,
     SessionSpec,
     TopicTableSpec,
     WindowSpec,
@@ -44,6 +45,13 @@ UNMATCHED = "unmatched"
 
 ROWS = ("left", "right")
 """The stores of the rows of both sides."""
+
+
+OVER = "over"
+"""The store of the rows of a query with `OVER (…)`, by the columns of PARTITION BY and by time."""
+
+FORMER = "former"
+"""The store of the last rows that had their results, for frames of a number of rows."""
 
 
 def windows_of(grouping: GroupingSpec) -> TimeWindows | CalendarWindows:
@@ -125,6 +133,24 @@ def shape_store() -> StoreBuilder[str, str]:
 def topic_store(name: str, table: TopicTableSpec) -> StoreBuilder[Any, Any]:
     """Return the definition of the store of a table that follows a topic."""
     return table_store(table.store_of(name), serdes.bytes, serdes.bytes, table.history_ms)
+
+
+def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+    """Return the definitions of the stores of a query with `OVER (…)`.
+
+    Rows are kept until they are due, and then as long as a frame by time may reach them.
+    """
+    rows = window(
+        OVER,
+        serdes.bytes,
+        serdes.bytes,
+        # The first row that is not late is as old as the grace period, and its frame has an end.
+        retention_ms=over.range_ms + over.grace_ms + 2,
+        window_size_ms=1,
+        retain_duplicates=True,
+    )
+    former = [key_value(FORMER, serdes.bytes, serdes.bytes)] if over.counts_rows else []
+    return (rows, *former, times_store(OVER), shape_store())
 
 
 def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:

@@ -44,8 +44,8 @@ EMIT: Choice[EmitTime] = Choice(
 GRACE = Duration(
     name="grace",
     doc="how long after its end a window takes records, such as `10 min`, or how far a record may "
-    "be behind the others in a join of two inputs; required with `on_close` and in outer joins, "
-    "otherwise `1 d`",
+    "be behind the others in a join of two inputs or with `OVER (…)`; required with `on_close`, in "
+    "outer joins and with `OVER (…)`, otherwise `1 d`",
     about='how long after its end a window takes records, such as "10 min"',
 )
 LATE_TO = Text(
@@ -64,8 +64,8 @@ CLOSE_AFTER_IDLE = Duration(
 MAX_COLLECTED = Number(
     name="max_collected",
     doc="how many values a group may have in a `collect_list`, in a `collect_set`, or for an "
-    "aggregate with `DISTINCT`; the record that exceeds it is rejected. A limit of `row_number()` "
-    "may not be larger",
+    "aggregate with `DISTINCT`, or rows that `rank()` or `dense_rank()` keeps; the record that "
+    "exceeds it is rejected. A limit of `row_number()` may not be larger",
     low=1,
     high=NO_LIMIT,
     default=DEFAULT_MAX_COLLECTED,
@@ -133,7 +133,7 @@ class _Needs:
 
 
 _IN_TEXT = _Needs("a query with GROUP BY", "a query with window(…) in GROUP BY")
-_IN_PARTITIONS = _Needs("row_number()", "a query with window(…) in PARTITION BY")
+_IN_PARTITIONS = _Needs("row_number() or rank()", "a query with window(…) in PARTITION BY")
 _IN_KEYS = _Needs("a function with group_by", "a function with window or session in group_by")
 
 

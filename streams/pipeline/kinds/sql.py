@@ -16,15 +16,17 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec, SqlSpec
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
+    CLOSE_AFTER_IDLE,
     DEFAULT_GRACE_MS,
     EMIT,
     GRACE,
     GROUP_KEYS,
     LATE_TO,
+    MAX_COLLECTED,
     grouping_of_query,
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import (
@@ -48,10 +50,10 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
 )
 from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_stages
+from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_over, read_stages
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.stage import Stage
-from kafka_pipeline.streams.sql.state_stores import join_stores
+from kafka_pipeline.streams.sql.state_stores import join_stores, over_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -102,10 +104,12 @@ class Sql(Spark[SqlSpec]):
         for stage, (own, its_tables) in zip(stages, of_stages, strict=True):
             query, names = stage.query, tables.names
             join = _read_joining(own, query, names, problems)
+            over = None if join else _read_over(own, query, names, problems)
             specs[stage.name] = SqlSpec(
                 query=query,
-                grouping=None if join else grouping_of_query(own, query, names, problems),
+                grouping=None if join or over else grouping_of_query(own, query, names, problems),
                 join=join,
+                over=over,
                 format=format_,
                 schema=schema,
                 # Of a query with a mistake, it is not known whether it joins inputs.
@@ -137,6 +141,9 @@ class Sql(Spark[SqlSpec]):
         super().check(entry, spec, file, problems)
         if spec.join is not None:
             check_late(entry, spec.join.late_to, file, problems)
+        if spec.over is not None:
+            check_late(entry, spec.over.late_to, file, problems)
+            _check_tables(entry, spec, "a query with OVER (…)", problems)
         _check_join(entry, spec, file, problems)
         inputs = {name.lower(): name for name in file.inputs(entry)}
         for name in (*spec.tables, *spec.topic_tables):
@@ -161,25 +168,31 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`."""
         spec = structs.replace(spec, inputs=file.inputs(entry))
         found = super().processors(entry, spec, file, config, problems)
-        if spec.join is None:
-            return found
-        return [with_late(each, spec.join.late_to, file) for each in found]
+        late_to = next((each.late_to for each in (spec.join, spec.over) if each is not None), None)
+        return found if late_to is None else [with_late(each, late_to, file) for each in found]
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
-        """See `Kind`: in joins, the order of time says what is late."""
-        return spec.join is None and super().takes_inputs_as_they_come(spec)
+        """See `Kind`: in joins and frames, the order of time says what is late."""
+        has_time = spec.join is not None or spec.over is not None
+        return not has_time and super().takes_inputs_as_they_come(spec)
 
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
+        if spec.over is not None:
+            return over_stores(spec.over)
         return super().stores(spec) if spec.join is None else join_stores(spec.join)
 
     def keeps(self, spec: SqlSpec) -> Sequence[str]:
         """See `Kind`."""
+        if spec.over is not None:
+            return (_kept_frames(spec.over),)
         return super().keeps(spec) if spec.join is None else (_kept_sides(spec.join),)
 
     def holds_ms(self, spec: SqlSpec) -> int:
-        """See `Kind`: rows without a partner wait."""
+        """See `Kind`: rows without a partner wait, and rows that are not due."""
         join = spec.join
+        if spec.over is not None:
+            return spec.over.grace_ms + 1
         if join is None:
             return super().holds_ms(spec)
         reach_ms = max(join.after_ms, join.before_ms, 0)
@@ -194,6 +207,15 @@ class Sql(Spark[SqlSpec]):
 
     def try_out(self, spec: SqlSpec, queries: Queries) -> None:
         """See `Spark`."""
+        if spec.over is not None:
+            from kafka_pipeline.streams.sql.over_shape import require_over_as_planned
+
+            over = queries.open_over(self.query(spec))
+            try:
+                require_over_as_planned(over.shape, spec.over)
+            finally:
+                over.close()
+            return
         if spec.join is None:
             super().try_out(spec, queries)
             return
@@ -207,6 +229,8 @@ class Sql(Spark[SqlSpec]):
 
     def kept_for(self, spec: SqlSpec) -> str:
         """See `Spark`: how long rows are kept does not matter."""
+        if spec.over is not None:
+            return f"{self.query(spec).to_json()} over"
         if spec.join is None:
             return super().kept_for(spec)
         join = structs.replace(spec.join, before_ms=0, after_ms=0, grace_ms=0, late_to=None)
@@ -214,6 +238,10 @@ class Sql(Spark[SqlSpec]):
 
     def declared_difference(self, spec: SqlSpec, kept: str) -> str:
         """See `Spark`."""
+        if spec.over is not None:
+            from kafka_pipeline.streams.sql.over_shape import declared_over_difference
+
+            return declared_over_difference(kept)
         if spec.join is None:
             return super().declared_difference(spec, kept)
         from kafka_pipeline.streams.sql.join_shape import declared_join_difference
@@ -222,9 +250,10 @@ class Sql(Spark[SqlSpec]):
 
     def content(self, spec: SqlSpec, queries: Queries) -> str:
         """See `Spark`."""
-        if spec.join is None:
+        if spec.join is None and spec.over is None:
             return super().content(spec, queries)
-        opened = queries.open_join(self.query(spec))
+        open_query = queries.open_join if spec.over is None else queries.open_over
+        opened = open_query(self.query(spec))
         try:
             return opened.shape.content
         finally:
@@ -232,6 +261,10 @@ class Sql(Spark[SqlSpec]):
 
     def change(self, spec: SqlSpec, kept: str, content: str) -> StateChange:
         """See `Spark`."""
+        if spec.over is not None:
+            from kafka_pipeline.streams.sql.over_shape import over_change
+
+            return over_change(kept, content)
         if spec.join is None:
             return super().change(spec, kept, content)
         from kafka_pipeline.streams.sql.join_shape import join_change
@@ -243,6 +276,9 @@ class Sql(Spark[SqlSpec]):
     ) -> Supplier:
         """See `Kind`."""
         join = spec.join
+        if spec.over is not None:
+            assert queries is not None, "only hosts with a Spark run such a processor"
+            return _of_frames(unit, self.query(spec), spec.over, queries)
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
@@ -315,6 +351,43 @@ def _read_joining(
     )
 
 
+def _read_over(
+    fields: Fields, query: str, tables: Collection[str], problems: Problems
+) -> OverSpec | None:
+    """Return the `OVER (…)` of a query with these lookup tables, or None without one."""
+    try:
+        over = read_over(query, tables)
+    except QueryError as error:
+        problems.add(fields.at("query"), str(error))
+        return None
+    if over is None:
+        return None
+    for key in (EMIT, CLOSE_AFTER_IDLE, MAX_COLLECTED):
+        if fields.get(key.name) is not None:
+            problems.add(
+                fields.at(key.name),
+                f"{key.name} belongs to a query with GROUP BY: leave it out with OVER (…)",
+            )
+    grace_ms = fields.duration(GRACE)
+    if grace_ms is None:
+        fields.require(replace(GRACE, required=True))
+    return structs.replace(
+        over,
+        grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
+        late_to=fields.text(LATE_TO) or None,
+    )
+
+
+def _of_frames(unit: Unit, query: QuerySpec, over: OverSpec, queries: Queries) -> Supplier:
+    """Return what makes the processor of a query with `OVER (…)`."""
+    # Imported late: Arrow takes a while to import, and most tasks do not need it.
+    from kafka_pipeline.streams.sql.over_processor import OverProcessor
+
+    results = tuple(target for target in unit.to if target != over.late_to)
+    named = replace(query, processor=unit.name)
+    return partial(OverProcessor, named, over, results, queries.open_over)
+
+
 def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
     """Report inputs other than the two that are joined, and tables that a join cannot look up."""
     join, inputs = spec.join, file.inputs(entry)
@@ -343,14 +416,24 @@ def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Probl
             f"{where}, but the processor reads {' and '.join(inputs)}: its inputs must be the two "
             "that are joined, and everything else that the query reads is named under tables",
         )
+    _check_tables(entry, spec, "a join of two inputs", problems)
+
+
+def _check_tables(entry: Entry, spec: SqlSpec, where: str, problems: Problems) -> None:
+    """Report tables whose rows would have to be looked up by the keys of records."""
     for name, table in spec.topic_tables.items():
         if not table.is_global:
             problems.add(
                 entry.at,
-                f'"{entry.id}": table "{name}" follows a topic, which is not possible in a join of '
-                "two inputs: say global: true, or look it up in a processor before or after this "
-                "one",
+                f'"{entry.id}": table "{name}" follows a topic, which is not possible in {where}: '
+                "say global: true, or look it up in a processor before or after this one",
             )
+
+
+def _kept_frames(over: OverSpec) -> str:
+    """Return the records that frames need, and for how long, in words."""
+    rows = "the last records of each group, and all records" if over.counts_rows else "the records"
+    return f"{rows} for {spoken(over.range_ms + over.grace_ms)}"
 
 
 def _kept_sides(join: JoinSpec) -> str:

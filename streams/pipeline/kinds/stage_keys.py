@@ -16,7 +16,7 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import MAX_TASK_IDLE
 from kafka_pipeline.streams.pipeline.kinds.tables import TablesRead
-from kafka_pipeline.streams.sql.query_text import read_groups, read_join, tables_of
+from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_over, tables_of
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
 
@@ -29,7 +29,7 @@ def fields_of_stages(
     """Return the fields and the lookup tables that hold for each stage of a query.
 
     `emit`, `grace` and `close_after_idle` hold for the stages with windows, and `grace` for joins
-    too. `late_to` takes the records of inputs, so it holds for the stages that read no others. A
+    and `OVER (…)`, too. `late_to` takes the records of inputs, so it holds for the stages that read no others. A
     key that no stage has a use for is left to the last one, which reports it. Stages read each
     other as `<reading>.<name>`.
     """
@@ -56,6 +56,7 @@ def _keys_of(
     """Return the keys that a stage has a use for."""
     try:
         groups, join = read_groups(query, tables.names), read_join(query, tables.names)
+        over = read_over(query, tables.names)
     except QueryError:
         return frozenset()  # it is read once more, and then reported
     found = set()
@@ -64,11 +65,12 @@ def _keys_of(
         found |= {MAX_COLLECTED.name}
     if has_windows:
         found |= {EMIT.name, CLOSE_AFTER_IDLE.name}
-    if has_windows or join is not None:
+    if has_windows or join is not None or over is not None:
         found |= {GRACE.name} | ({LATE_TO.name} if reads_inputs else set())
     if (
         has_windows
         or join is not None
+        or over is not None
         or any(map(_is_keyed, _only(tables, read).of_topics.values()))
     ):
         found |= {MAX_TASK_IDLE.name}

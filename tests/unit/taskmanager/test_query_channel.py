@@ -16,6 +16,7 @@ from kafka_pipeline.common.errors import ConfigError, OwnError
 from kafka_pipeline.common.pipelines.specs import JoinSpec, WindowSpec
 from kafka_pipeline.streams.sql.join_shape import JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.over_shape import OverShape
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
@@ -88,6 +89,7 @@ SHAPE = StateShape(
     key_column="key",
     is_distinct=False,
     best=0,
+    ranked="",
     loses_rows=False,
     empty=pa.table({"n": pa.array([0], pa.int64())}),
     content="{}",
@@ -137,6 +139,29 @@ class Joining(Running):
         return self.run(table).append_column("call", [[name] * 2 * len(table)])
 
 
+OVER_SHAPE = OverShape(
+    rows=pa.schema([("partition0", pa.string()), ("column0", pa.int64())]),
+    partitions=1,
+    rows_before=9,
+    range_ms=60_000,
+    columns=["key string", "n bigint"],
+)
+
+
+class Framing(Running):
+    """A query with `OVER (…)` that says what it was asked for."""
+
+    columns = ("key", "value")
+    fields = FIELDS
+    shape = OVER_SHAPE
+
+    def rows(self, records: pa.Table) -> pa.Table:
+        return self.run(records).append_column("call", [["rows"] * 2 * len(records)])
+
+    def results(self, rows: pa.Table) -> pa.Table:
+        return self.run(rows).append_column("call", [["results"] * 2 * len(rows)])
+
+
 class FakeQueries:
     """Opens a query, or fails if its text asks for it."""
 
@@ -157,6 +182,13 @@ class FakeQueries:
         if spec.query == "refused":
             raise QueryError("it sorts")
         query = Joining()
+        self.opened.append((spec, query))
+        return query
+
+    def open_over(self, spec: QuerySpec) -> Framing:
+        if spec.query == "refused":
+            raise QueryError("it sorts")
+        query = Framing()
         self.opened.append((spec, query))
         return query
 
@@ -249,6 +281,21 @@ def test_join_makes_rows_of_both_sides_and_results_of_pairs(
     assert queries.opened[0][1].closed.wait(TIMEOUT_S)
     with pytest.raises(QueryError, match=r"^it sorts$"):
         remote.open_join(QuerySpec("refused"))
+
+
+def test_over_makes_rows_of_records_and_results_of_rows(
+    queries: FakeQueries, remote: RemoteQueries
+) -> None:
+    query = remote.open_over(QuerySpec("SELECT"))
+    assert (query.columns, query.fields, query.shape) == (("key", "value"), FIELDS, OVER_SHAPE)
+    for name in ("rows", "results"):
+        found = getattr(query, name)(TABLE)
+        assert found["value"].to_pylist() == ["a", "b", "a", "b"]
+        assert found["call"].to_pylist() == [name] * 4
+    query.close()
+    assert queries.opened[0][1].closed.wait(TIMEOUT_S)
+    with pytest.raises(QueryError, match=r"^it sorts$"):
+        remote.open_over(QuerySpec("refused"))
 
 
 def test_rows_of_tables_come_with_the_records(queries: FakeQueries, remote: RemoteQueries) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -81,7 +82,8 @@ class Folding:
 
 def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:
     """Return key, value and time (ms) of the groups that have a result."""
-    rows = merged.results.filter(merged.has_result).to_pylist()
+    is_now = pc.and_(merged.has_result, pa.array(~merged.is_former))
+    rows = merged.results.filter(is_now).to_pylist()
     return [(row.get("key"), json.loads(row["value"]), row["timestamp"]) for row in rows]
 
 

@@ -24,6 +24,7 @@ from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of
 from kafka_pipeline.streams.sql.join_shape import PreparedJoin
 from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.over_shape import PreparedOver
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, SparkQuery
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
@@ -53,6 +54,7 @@ class OpenedOnce:
         self._opened: dict[str, _Kept] = {}
         self._opened_rows: dict[str, _KeptRows] = {}
         self._opened_joins: dict[str, _KeptJoin] = {}
+        self._opened_over: dict[str, _KeptOver] = {}
 
     def open(self, spec: QuerySpec) -> SparkQuery:
         name = spec.to_json()
@@ -65,6 +67,12 @@ class OpenedOnce:
         if name not in self._opened_joins:
             self._opened_joins[name] = _KeptJoin(self._queries.open_join(spec))
         return self._opened_joins[name]
+
+    def open_over(self, spec: QuerySpec) -> PreparedOver:
+        name = spec.to_json()
+        if name not in self._opened_over:
+            self._opened_over[name] = _KeptOver(self._queries.open_over(spec))
+        return self._opened_over[name]
 
     def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
         name = spec.to_json()
@@ -81,6 +89,17 @@ class _KeptJoin:
         self.replace = query.replace
         self.left, self.right = query.left, query.right
         self.matches, self.results = query.matches, query.results
+
+    def close(self) -> None:
+        """Another task may use the query."""
+
+
+class _KeptOver:
+    """A query with `OVER (…)` that stays open."""
+
+    def __init__(self, query: PreparedOver) -> None:
+        self.columns, self.fields, self.shape = query.columns, query.fields, query.shape
+        self.rows, self.results, self.replace = query.rows, query.results, query.replace
 
     def close(self) -> None:
         """Another task may use the query."""

@@ -257,15 +257,10 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
             "place <= 10001 keeps more rows of a group than max_collected allows, which is 10000",
         ),
         (
-            best().replace("row_number()", "rank()"),
-            "rank() gives rows that tie the same place, so a group may have any number of rows: "
-            "use row_number(), for which the earlier record comes first",
-        ),
-        (best().replace("row_number()", "dense_rank()"), "dense_rank() gives rows that tie the"),
-        (
             best().replace("row_number()", "ntile(2)"),
             "OVER (…) needs the rows around a row, and a batch holds just the records that came "
-            "together: use row_number() with a limit, or a class with a store",
+            "together: use row_number() with a limit, a frame of a sql processor over timestamp, "
+            "or a class with a store",
         ),
         (
             best().replace("row_number()", "sum(n) OVER (PARTITION BY n) AS s, row_number()"),

@@ -372,6 +372,7 @@ def test_key_that_spark_does_not_group_by_is_refused() -> None:
         key_column="",
         is_distinct=False,
         best=0,
+        ranked="",
         loses_rows=False,
         empty=empty.empty_table(),
         content="",

@@ -191,13 +191,9 @@ def test_rows_of_inputs_that_are_not_numbered(query: str) -> None:
 
 
 @pytest.mark.parametrize("function", ["rank", "dense_rank"])
-def test_ranks_are_refused(function: str) -> None:
-    with pytest.raises(QueryError) as caught:
-        read_groups(f"SELECT {function} () OVER (PARTITION BY key ORDER BY n) AS r FROM input")
-    assert str(caught.value) == (
-        f"{function}() gives rows that tie the same place, so a group may have any number of rows: "
-        "use row_number(), for which the earlier record comes first"
-    )
+def test_groups_of_ranked_rows(function: str) -> None:
+    query = f"SELECT {function} () OVER (PARTITION BY key ORDER BY n) AS r FROM input"
+    assert read_groups(query) == GroupBy(None, True, is_numbered=True)
 
 
 def test_sessions_of_numbered_rows_are_refused() -> None:

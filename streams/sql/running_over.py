@@ -1,0 +1,134 @@
+"""Runs a query with `OVER (…)`: records to rows, and rows that are due to results.
+
+The caller keeps the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kafka_pipeline.streams.sql.analyzed_over import OverQuery, over_query
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
+from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.output import shaped
+from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
+from kafka_pipeline.streams.sql.plan import items, require_all_inputs, with_column
+from kafka_pipeline.streams.sql.ranked_plan import SORTING
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.running import Running
+from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.tables import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    shape: OverShape
+    rows: CompiledPlan
+    results: CompiledPlan
+
+
+class RunningOver(Running[_Plan]):
+    """See `PreparedOver`."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """See `PreparedOver`."""
+        return self.plan.rows.columns
+
+    @property
+    def fields(self) -> JsonFields | None:
+        """See `PreparedOver`."""
+        return self.plan.rows.fields
+
+    @property
+    def shape(self) -> OverShape:
+        """See `PreparedOver`."""
+        return self.plan.shape
+
+    def rows(self, records: pa.Table) -> pa.Table:
+        """See `PreparedOver`."""
+        return self.run_compiled(lambda plan: plan.rows, records)
+
+    def results(self, rows: pa.Table) -> pa.Table:
+        """See `PreparedOver`."""
+        return self.run_compiled(lambda plan: plan.results, rows)
+
+    def require_same_state(self, plan: _Plan) -> None:
+        """See `Running`."""
+        if plan.shape != self.shape:
+            raise QueryError("with the new rows, the query would keep other columns")
+
+    def tried_out(self, rows: Rows) -> _Plan:
+        """See `Running`."""
+        plan = self._make_plan(rows)
+        plan.rows.run(self.work.records.empty_table())
+        plan.results.run(plan.shape.given.empty_table())
+        return plan
+
+    def _make_plan(self, tables: Rows) -> _Plan:
+        work = self.work
+        work.enter_thread()
+        found = work.analyzed(tables)
+        require_all_inputs(found.plan, found.inputs)
+        query = over_query(found.plan, found.rdd_id)
+        if not work.is_reusable(found.plan):
+            raise QueryError(
+                "random numbers and the current time would make results depend on when a batch "
+                "ran: use timestamp, or compute them in a processor before or after this one"
+            )
+        frame = work.frame(query.rows(work.make))
+        rows = work.compiled(
+            frame,
+            frame._jdf.queryExecution().sparkPlan(),
+            work.leaves(found),
+            records=found.records[found.rdd_id],
+        )
+        shape = _shape(query, rows)
+        empty = work.empty(shape.given)
+        given = empty._jdf.queryExecution().analyzed()
+        _require_same_types(query, given)
+        rdd_id = int(given.rdd().id())
+        top = query.results(given, work.make)
+        if not any(column.name().lower() == "timestamp" for column in items(top.output())):
+            top = with_column(top, "timestamp", rdd_id, work.make)
+        top = with_column(top, PLACE, rdd_id, work.make)
+        results = shaped(work.frame(top), work.spec.format, [PLACE])
+        return _Plan(
+            shape,
+            rows,
+            work.compiled(
+                results,
+                results._jdf.queryExecution().sparkPlan(),
+                {rdd_id: (INPUT, shape.given)},
+                SORTING,
+            ),
+        )
+
+
+def _shape(query: OverQuery, plan: CompiledPlan) -> OverShape:
+    kept = [field for field in plan.output if field.name not in ORIGIN]
+    rows = pa.schema([field.with_nullable(True) for field in kept])
+    try:
+        RowCodec(rows)
+    except TypeError as error:
+        raise QueryError(f"its rows cannot be kept: {error}") from error
+    columns = [
+        f"{column.name()} {column.dataType().catalogString()}"
+        for column in (*query.partitions, *query.kept)
+    ]
+    return OverShape(rows, len(query.partitions), query.rows_before, query.range_ms, columns)
+
+
+def _require_same_types(query: OverQuery, rows: object) -> None:
+    """Raise `QueryError` for a column whose type Arrow cannot carry to a store and back."""
+    given = {str(column.name()): column for column in items(rows.output())}  # type: ignore[attr-defined]
+    for at, column in enumerate(query.kept):
+        kept = str(given[f"column{at}"].dataType().catalogString())
+        wanted = str(column.dataType().catalogString())
+        if kept != wanted:
+            raise QueryError(
+                f"{column.name()} is of the type {wanted}, which cannot be kept: cast it below "
+                "OVER (…), or leave it out"
+            )
