@@ -35,7 +35,7 @@ from kafka_pipeline.streams.sql.split_aggregate import (
     merging_plan,
     partial_plan,
 )
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import DISTINCT, difference
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     MARK,
@@ -116,7 +116,13 @@ class RunningAggregation(Running[_Plan]):
         require_all_inputs(found.plan, found.inputs)
         spec = work.spec
         query = grouped_query(
-            found.plan, rdd_id, spec.max_collected, work.make, spec.calendar, spec.least_best
+            found.plan,
+            rdd_id,
+            spec.max_collected,
+            work.make,
+            spec.calendar,
+            spec.least_best,
+            keeps_distinct=spec.keeps_distinct,
         )
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
@@ -126,7 +132,8 @@ class RunningAggregation(Running[_Plan]):
             )
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec.format, query.added)
-        parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
+        planned = frame._jdf.queryExecution().sparkPlan()
+        parts = aggregate_parts(planned, rdd_id, query.arguments, work.make)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)
         empty = work.empty(shape.rows)
@@ -138,10 +145,10 @@ class RunningAggregation(Running[_Plan]):
             found.records[rdd_id],
         )
         given = empty._jdf.queryExecution().sparkPlan()
-        leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
+        leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers, *parts.values])
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if shape.best else []
         merge = work.compiled(
-            work.empty(pa.schema([*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
+            work.empty(pa.schema([*shape.kept, (HAS_RESULT, pa.bool_()), *of_rows, *output])),
             merging_plan(parts, leaf, query.time_id, work.make),
             {int(given.rdd().id()): (INPUT, shape.rows)},
             AGGREGATES,
@@ -155,6 +162,7 @@ def _shape(
     taken = {HAS_RESULT, PLACE, MARK, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
+    values = pa.schema([_field(column, taken) for column in parts.values])
     query_groups = query.groups
     window, kept = query_groups.window, list(parts.groups)
     names = dict(zip(map(id_of, parts.groups), groups.names, strict=True))
@@ -169,7 +177,7 @@ def _shape(
     content: dict[str, Any] = {
         "groups": [str(column.dataType().catalogString()) for column in kept],
         "window": window_content(window),
-        "functions": [_described(function) for function in parts.functions],
+        "functions": _described(parts),
         "expressions": _expressions(parts, make),
         "sizes": [int(each.aggBufferAttributes().size()) for each in parts.functions],
         "unscaled": [_unscaled(function) for function in parts.functions],
@@ -177,12 +185,15 @@ def _shape(
         # to change nothing but bugs.
         "spark": ".".join(spark.split(".")[:2]),
     }
+    if parts.distinct:
+        content["distinct"] = [*_sets_of(parts).values()]
     best = query_groups.best
     if best is not None:
         content["best"] = [best.size, *best.order]
     return StateShape(
         groups,
         buffers,
+        values,
         output,
         window,
         window_column,
@@ -203,21 +214,32 @@ def _ways(shape: StateShape) -> tuple[str, bool, int]:
     return shape.key_column, shape.loses_rows, shape.best
 
 
-def _described(function: Any) -> str:
-    """Return a function with the types of its arguments and of what it keeps."""
-    arguments = ", ".join(_types(function.children()))
-    kept = ", ".join(_types(function.aggBufferAttributes()))
-    return f"{function.prettyName()}({arguments}) in ({kept})"
+def _sets_of(parts: AggregateParts) -> dict[int, int]:
+    """Return the number of the set of each function with DISTINCT, by the function's index."""
+    found = {at: number for number, each in enumerate(parts.distinct) for at in each.functions}
+    return dict(sorted(found.items()))
+
+
+def _described(parts: AggregateParts) -> list[str]:
+    """Return the functions with the types of their arguments and of what they keep."""
+    distinct, found = _sets_of(parts), []
+    for at, function in enumerate(parts.functions):
+        arguments = ", ".join(_types(function.children()))
+        kept = ", ".join(_types(function.aggBufferAttributes()))
+        word = DISTINCT if at in distinct else ""
+        found.append(f"{function.prettyName()}({word}{arguments}) in ({kept})")
+    return found
 
 
 def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:
     """Return the functions as a query would write them; all differ."""
     shown = getattr(getattr(make.catalyst.util, "package$"), "MODULE$").toPrettySQL
-    found = dict[str, None]()
-    for each in items(parts.partial.aggregateExpressions()):
+    found, distinct = dict[str, None](), _sets_of(parts)
+    for at, each in enumerate(items(parts.partial.aggregateExpressions())):
         function = each.aggregateFunction()
+        written = each.copy(function, each.mode(), at in distinct, each.filter(), each.resultId())
         # The expression of best rows has their limit, which may change.
-        text = "row_number()" if kind(function) == "CollectTopK" else str(shown(each, True))
+        text = "row_number()" if kind(function) == "CollectTopK" else str(shown(written, True))
         for child in items(function.children()):
             if kind(child) == "UnscaledValue":
                 text = text.replace(str(shown(child, True)), str(shown(child.child(), True)))
