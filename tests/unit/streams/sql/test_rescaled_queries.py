@@ -41,7 +41,7 @@ QUERIES = {
     ),
     "distinct": grouped("SELECT DISTINCT key, n FROM input"),
     "values": grouped(
-        "SELECT key, n % 2 AS m, count(DISTINCT n) AS c FROM input GROUP BY n % 2, key"
+        "SELECT concat(key, n % 2) AS key, count(DISTINCT n) AS c FROM input GROUP BY n % 2, key"
     ),
     "values in windows": grouped(
         "SELECT n AS key, count(DISTINCT key) AS c, sum(DISTINCT n) AS s FROM input "
