@@ -287,7 +287,8 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
     `collect_list`, has at most `max_collected` values. The stage is `whole` if all records of a
     group have the same key. Otherwise, a processor of stage `rows` turns records into rows of
     groups and buffers, and sends them through the internal topic `GROUPS_TOPIC` to one of stage
-    `groups`, which keeps the state.
+    `groups`, which keeps the state. With `keeps_distinct`, a store has the values that functions
+    with DISTINCT have seen.
     """
 
     window: WindowsSpec | None = None
@@ -297,6 +298,7 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
     max_collected: Positive = DEFAULT_MAX_COLLECTED
     stage: GroupStage = "whole"
     close_after_idle_ms: Positive | None = None
+    keeps_distinct: bool = False
 
 
 class JoinSpec(Strict, frozen=True, kw_only=True):

@@ -153,7 +153,7 @@ class StateSpread:
         if spreading.rule != "columns":
             return pa.array([record_key(key, spreading) for key in keys], pa.binary())
         try:
-            return self._key_column.of([without_time(key, spreading.time) for key in keys])
+            return self._key_column.of([record_key(key, spreading) for key in keys])
         except ValueError as error:
             raise ConfigError(f"{self._where(store)} cannot be spread: {error}") from error
 

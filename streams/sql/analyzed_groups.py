@@ -7,14 +7,14 @@ above it are only the SELECT and HAVING. Anything else is refused with the reaso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec, WindowsSpec
 from kafka_pipeline.streams.sql.best_rows import BestRows, best_rows, numbering
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.distinct_plan import collecting
+from kafka_pipeline.streams.sql.distinct_plan import collecting, with_arguments
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     expressions,
@@ -80,13 +80,15 @@ class GroupedQuery:
     Rows of windows that start before the `OPEN_FROM` of their record are left out. With sessions,
     the last grouping column is the `ORDER` of records instead. `time_id` is the id of
     the `timestamp` of a group, if the query gives none, or else of its last record's time. `added`
-    are columns that are not part of the result.
+    are columns that are not part of the result. `arguments` are the ids of the columns that
+    functions with DISTINCT see, if the caller keeps the values of these.
     """
 
     groups: QueryGroups
     plan: Any
     time_id: int | None
     added: Sequence[str]
+    arguments: Collection[int]
 
 
 def is_grouped(analyzed: Any, rdd_id: int) -> bool:
@@ -153,18 +155,20 @@ def grouped_query(
     make: Catalyst,
     calendar: Sequence[str] = (),
     least_best: int = 0,
+    *,
+    keeps_distinct: bool = False,
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
     It gives an error for a group with more than `max_collected` values in a collection. Raises
     `QueryError` with the reason if no state can be kept for the query. See `groups_of` for the
-    `calendar` and `least_best`.
+    `calendar` and `least_best`, and `QuerySpec` for `keeps_distinct`.
     """
     groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
     window, is_distinct = groups.window, groups.is_distinct
     aggregate = groups.aggregate
     if groups.best is None:
-        aggregate = collecting(aggregate, max_collected, make)
+        aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
     if isinstance(window, SessionSpec):
         aggregate = with_order(aggregate, rdd_id, make)
@@ -185,11 +189,13 @@ def grouped_query(
     if isinstance(window, WindowSpec | CalendarSpec) and (has_time or is_distinct):
         aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, make)
         times.append(column)
+    aggregate, arguments = with_arguments(aggregate, make)
     return GroupedQuery(
         groups=groups,
         plan=_over(groups.above, aggregate, times, make),
         time_id=id_of(times[0]) if times else None,
         added=[LAST_TIME for column in times if column.name() == LAST_TIME],
+        arguments=arguments,
     )
 
 

@@ -48,6 +48,11 @@ class Catalyst:
         """Return a constant of a type in Spark's DDL."""
         return self.expressions.Literal.create(value, self.type(type_))
 
+    def whole(self, number: int) -> Any:
+        """Return a constant BIGINT; Py4J would make an INT of a small number."""
+        parser = getattr(getattr(self.catalyst.parser, "CatalystSqlParser$"), "MODULE$")
+        return parser.parseExpression(f"{number}L")
+
     def struct(self, values: Sequence[Any], names: Sequence[str | None] = ()) -> Any:
         """Return a struct of expressions; a field without a name is called by its place."""
         named = []
@@ -76,6 +81,15 @@ class Catalyst:
         """Return a GROUP BY; `hint` is that of an Aggregate that it replaces."""
         hint = self.none if hint is None else hint
         return self.logical.Aggregate(self.seq(groups), self.seq(columns), child, hint)
+
+    def hashed(self, distribution: Any, *arguments: Any) -> Any:
+        """Return a physical aggregate by a hash table, whatever the types of its buffers.
+
+        Spark would sort the rows where a buffer has no fixed length, such as max of a string. The
+        table of objects takes any type, needs no sort, and keeps the order of the rows of a group.
+        """
+        aggregates = self.spark.execution.aggregate
+        return aggregates.ObjectHashAggregateExec(distribution, False, self.none, *arguments)
 
     def with_children(self, node: Any, children: Sequence[Any]) -> Any:
         """Return an operator or an expression with other children."""

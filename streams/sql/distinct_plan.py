@@ -1,13 +1,15 @@
 """Rewrites aggregate functions that keep values, on Spark's analyzed plans.
 
-Spark computes DISTINCT with one more shuffle, which would need all records at once. Here, the
-distinct values are a buffer, as those of `collect_set` are, and the function is computed from them.
-Every collection is bounded, since each change of a group reads and writes all of its values.
+Spark computes DISTINCT with one more shuffle, which would need all records at once. If a store
+keeps the distinct values, a function with DISTINCT becomes a plain one of columns that only such
+functions have; `kept_distinct_plan.py` feeds it. Otherwise, as in sessions, the distinct values are
+a buffer, as those of `collect_set` are, and the function is computed from them. Every collection is
+bounded, since each change of a group reads and writes all of its values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
@@ -50,10 +52,13 @@ _COLLECTING = ("CollectList", "CollectSet")
 _Change = Callable[[Any], Any | None]
 
 
-def collecting(aggregate: Any, max_collected: int, make: Catalyst) -> Any:
+def collecting(
+    aggregate: Any, max_collected: int, make: Catalyst, *, keeps_distinct: bool = False
+) -> Any:
     """Return an Aggregate without DISTINCT in its functions, and with bounded collections.
 
-    A group with more than `max_collected` values in a collection is an error that names the group.
+    With `keeps_distinct`, functions that are `FOLDED` keep their DISTINCT, for `with_arguments`. A
+    group with more than `max_collected` values in a collection is an error that names the group.
     Raises `QueryError` for a function that cannot be computed from a set of values.
     """
     columns = items(aggregate.aggregateExpressions())
@@ -63,16 +68,87 @@ def collecting(aggregate: Any, max_collected: int, make: Catalyst) -> Any:
     ):
         return aggregate
     groups = items(aggregate.groupingExpressions())
-    rewriting = _Rewriting(groups, max_collected, make)
-    made = [_replaced(column, rewriting.function, make) for column in columns]
+    rewriting = _Rewriting(groups, max_collected, make, keeps_distinct=keeps_distinct)
+    made = [replaced(column, rewriting.function, make) for column in columns]
     return make.aggregate(groups, made, aggregate.child(), aggregate.hint())
+
+
+def with_arguments(aggregate: Any, make: Catalyst) -> tuple[Any, Collection[int]]:
+    """Return an Aggregate in which plain functions replace those with DISTINCT.
+
+    Their arguments and conditions are columns of their own, which an Expand below computes: Spark's
+    optimizer does not look through it, so such a function stays one, even of a constant. The second
+    value has the ids of the columns that are arguments.
+    """
+    columns = items(aggregate.aggregateExpressions())
+    rewriting = _ArgumentColumns(make)
+    made = [replaced(column, rewriting.function, make) for column in columns]
+    if not rewriting.columns:
+        return aggregate, ()
+    child = aggregate.child()
+    output = [*items(child.output()), *rewriting.columns]
+    row = make.seq([*items(child.output()), *rewriting.values])
+    expanded = make.logical.Expand(make.seq([row]), make.seq(output), child)
+    groups = items(aggregate.groupingExpressions())
+    return make.aggregate(groups, made, expanded, aggregate.hint()), rewriting.arguments
+
+
+class _ArgumentColumns:
+    """The columns for the arguments and conditions of functions with DISTINCT."""
+
+    def __init__(self, make: Catalyst) -> None:
+        self.values = list[Any]()
+        self.columns = list[Any]()
+        self.arguments = set[int]()
+        self._make = make
+
+    def function(self, expression: Any) -> Any | None:
+        """Return what replaces an expression; `None` if nothing does."""
+        if kind(expression) != "AggregateExpression" or not expression.isDistinct():
+            return None
+        function, condition = expression.aggregateFunction(), expression.filter()
+        children = items(function.children())
+        values = normalized(children, self._make)
+        found = [self._column(*pair) for pair in zip(values, children, strict=True)]
+        self.arguments.update(map(id_of, found))
+        if condition.isDefined():
+            condition = self._make.some(self._column(condition.get(), condition.get()))
+        return self._make.with_children(function, found).toAggregateExpression(False, condition)
+
+    def _column(self, value: Any, shown: Any) -> Any:
+        """Return the column of a value, called as it is `shown` in SQL."""
+        for known, column in zip(self.values, self.columns, strict=True):
+            if known.semanticEquals(value):
+                return column
+        pretty = getattr(getattr(self._make.catalyst.util, "package$"), "MODULE$").toPrettySQL
+        made = self._make.alias(value, str(pretty(shown, True))).toAttribute()
+        # Spark would replace count(x) by count(1) if x were never null.
+        column = made.withNullability(True)
+        self.values.append(value)
+        self.columns.append(column)
+        return column
+
+
+def normalized(values: Sequence[Any], make: Catalyst) -> list[Any]:
+    """Return values of which equal ones have the same bytes: NaN and -0.0 have several forms."""
+    rules = make.catalyst.optimizer
+    rule = getattr(getattr(rules, "NormalizeFloatingNumbers$"), "MODULE$")
+    return [rule.normalize(each) for each in values]
 
 
 class _Rewriting:
     """Rewrites the functions of one Aggregate."""
 
-    def __init__(self, grouping: Sequence[Any], max_collected: int, make: Catalyst) -> None:
+    def __init__(
+        self,
+        grouping: Sequence[Any],
+        max_collected: int,
+        make: Catalyst,
+        *,
+        keeps_distinct: bool,
+    ) -> None:
         self._grouping = grouping
+        self._keeps_distinct = keeps_distinct
         self._max = max_collected
         self._make = make
         self._expressions = make.expressions
@@ -96,31 +172,30 @@ class _Rewriting:
                 f"{name}(DISTINCT …) cannot be computed from the distinct values of a group: use "
                 "another function, or collect_set(…)"
             )
+        if any("collat" in str(each.dataType().json()) for each in items(function.children())):
+            raise QueryError(
+                f"{name}(DISTINCT …): different bytes are equal under the collation of its "
+                "argument, and the values are told apart by their bytes: use lower(…) or another "
+                "function"
+            )
+        if self._keeps_distinct:
+            return expression
         return self._of_set(function, expression.filter(), f"{name}(DISTINCT …)")
 
     def _of_set(self, function: Any, condition: Any, name: str) -> Any:
         """Return a function of the distinct values of its arguments."""
-        arguments = items(function.children())
-        if any("collat" in str(each.dataType().json()) for each in arguments):
-            raise QueryError(
-                f"{name}: different bytes are equal under the collation of its argument, and the "
-                "values are told apart by their bytes: use lower(…) or another function"
-            )
-        # NaN and -0.0 have several forms that are equal.
-        rules = self._make.catalyst.optimizer
-        rule = getattr(getattr(rules, "NormalizeFloatingNumbers$"), "MODULE$")
-        values = self._make.struct([rule.normalize(each) for each in arguments])
+        values = self._make.struct(normalized(items(function.children()), self._make))
         found = self._make.aggregates.CollectSet(values).toAggregateExpression(False, condition)
         return self._folded(function, self._bounded(found, name), values.dataType())
 
     def _folded(self, function: Any, values: Any, type_: Any) -> Any:
         """Return what a function gives for an array of structs of its arguments."""
-        value = self._variable("value", type_)
+        value = variable("value", type_, self._make)
         places = range(function.children().size())
         fields = [self._make.field(value, place) for place in places]
         function = self._make.with_children(function, fields)
         zero = self._make.struct(items(function.initialValues()))
-        buffers = self._variable("buffers", zero.dataType().asNullable())
+        buffers = variable("buffers", zero.dataType().asNullable(), self._make)
         numbers = {
             id_of(each): index for index, each in enumerate(items(function.aggBufferAttributes()))
         }
@@ -131,14 +206,14 @@ class _Rewriting:
             return self._make.field(buffers, numbers[id_of(expression)])
 
         updated = [
-            _replaced(each, in_buffers, self._make) for each in items(function.updateExpressions())
+            replaced(each, in_buffers, self._make) for each in items(function.updateExpressions())
         ]
-        result = _replaced(function.evaluateExpression(), in_buffers, self._make)
+        result = replaced(function.evaluateExpression(), in_buffers, self._make)
         return self._expressions.ArrayAggregate(
             values,
             zero,
-            self._lambda(self._make.struct(updated), buffers, value),
-            self._lambda(result, buffers),
+            lambda_of(self._make.struct(updated), self._make, buffers, value),
+            lambda_of(result, self._make, buffers),
         )
 
     def _bounded(self, collection: Any, name: str) -> Any:
@@ -160,26 +235,26 @@ class _Rewriting:
     def _cast(self, value: Any, type_: Any) -> Any:
         return self._expressions.Cast(value, type_, self._make.none)
 
-    def _variable(self, name: str, type_: Any) -> Any:
-        return self._expressions.NamedLambdaVariable(
-            name,
-            type_,
-            True,
-            self._expressions.NamedExpression.newExprId(),
-            self._make.jvm.java.util.concurrent.atomic.AtomicReference(),
-        )
 
-    def _lambda(self, body: Any, *variables: Any) -> Any:
-        return self._expressions.LambdaFunction(body, self._make.seq([*variables]), False)
+def variable(name: str, type_: Any, make: Catalyst) -> Any:
+    """Return a variable for a `lambda_of`."""
+    id_ = make.expressions.NamedExpression.newExprId()
+    holder = make.jvm.java.util.concurrent.atomic.AtomicReference()
+    return make.expressions.NamedLambdaVariable(name, type_, True, id_, holder)
 
 
-def _replaced(expression: Any, change: _Change, make: Catalyst) -> Any:
+def lambda_of(body: Any, make: Catalyst, *variables: Any) -> Any:
+    """Return a function of variables for an expression such as `aggregate(…)`."""
+    return make.expressions.LambdaFunction(body, make.seq([*variables]), False)
+
+
+def replaced(expression: Any, change: _Change, make: Catalyst) -> Any:
     """Return an expression in which `change` has replaced what it gives something for."""
     changed = change(expression)
     if changed is not None:
         return changed
     children = items(expression.children())
-    made = [_replaced(each, change, make) for each in children]
+    made = [replaced(each, change, make) for each in children]
     if all(new is old for new, old in zip(made, children, strict=True)):
         return expression
     return make.with_children(expression, made)

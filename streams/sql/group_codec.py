@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 
 import numpy as np
@@ -25,6 +25,8 @@ Converted = Callable[[Sequence[bytes], Sequence[bytes]], Sequence[bytes]]
 """Makes buffers of other layouts those of the query; see `KeptLayouts.converted`."""
 
 _HEAD = struct.Struct(">8sq")
+_SIZE = struct.Struct(">I")
+"""The size of distinct values, which come before it at the end of a record's value."""
 
 _MOST_LIMIT = 20_000
 """The largest limit of best rows that rows of a former query are recognised with."""
@@ -35,12 +37,14 @@ class Groups:
     """Groups as bytes, in columns of one length.
 
     `keys` have the grouping columns but for the window and the order, and `starts` the starts of
-    the windows in ms, or 0 without a window.
+    the windows in ms, or 0 without a window. `values` are the distinct values of rows of a batch;
+    there are none of groups in a store.
     """
 
     keys: Sequence[bytes]
     starts: Sequence[int]
     buffers: Sequence[bytes]
+    values: Sequence[bytes] = ()
 
     @property
     def ids(self) -> list[tuple[bytes, int]]:
@@ -53,6 +57,7 @@ class Groups:
             list(compress(self.keys, kept)),
             list(compress(self.starts, kept)),
             list(compress(self.buffers, kept)),
+            list(compress(self.values, kept)),
         )
 
 
@@ -65,8 +70,11 @@ class GroupCodec:
         try:
             self._keys = RowCodec(shape.keys)
             self._buffers = RowCodec(shape.buffers)
+            self._values = RowCodec(shape.values)
         except TypeError as error:
             raise QueryError(f"its state cannot be kept: {error}") from error
+        none = pa.table({each.name: _empty_lists(1, each.type) for each in shape.values})
+        self._none = self._values.encode(none)[0] if shape.values else b""
         self._mark = row_mark(json.loads(shape.content))
         self._marks = {self._mark}
         """The marks of rows that were found to be of this query, with any limit of best rows."""
@@ -75,16 +83,26 @@ class GroupCodec:
         """Return rows as bytes."""
         return Groups(self._keys.encode(rows), self._starts(rows), self._buffers.encode(rows))
 
-    def decode(self, groups: Groups) -> pa.Table:
-        """Return what `encode` got. Raises `ValueError` for bytes that it has not made.
+    def encode_with_values(self, rows: pa.Table) -> Groups:
+        """Return rows of a batch as bytes."""
+        return replace(self.encode(rows), values=self._values.encode(rows))
 
-        A session is that of a record alone.
+    def decode(self, groups: Groups) -> pa.Table:
+        """Return what was encoded. Raises `ValueError` for bytes that the codec has not made.
+
+        Without values, the lists of these are empty. A session is that of a record alone.
         """
         columns = dict(zip(self._keys.schema.names, self._keys.decode(groups.keys), strict=True))
         columns |= zip(
             self._buffers.schema.names, self._buffers.decode(groups.buffers), strict=True
         )
         shape, rows = self._shape, self._shape.rows
+        if groups.values:
+            columns |= zip(shape.values.names, self._values.decode(groups.values), strict=True)
+        else:
+            columns |= {
+                each.name: _empty_lists(len(groups.keys), each.type) for each in shape.values
+            }
         if shape.window is not None:
             starts = np.asarray(groups.starts, np.int64)
             columns[shape.window_column] = self._windows(starts, self._ends(starts))
@@ -112,9 +130,15 @@ class GroupCodec:
 
     def values(self, groups: Groups) -> list[bytes]:
         """Return the values of the groups' records in a topic, whose keys are `groups.keys`."""
-        return [
+        found = [
             _HEAD.pack(self._mark, start) + buffers
             for start, buffers in zip(groups.starts, groups.buffers, strict=True)
+        ]
+        if not self._shape.values:
+            return found
+        return [
+            value + values + _SIZE.pack(len(values))
+            for value, values in zip(found, groups.values, strict=True)
         ]
 
     def of_records(
@@ -122,12 +146,14 @@ class GroupCodec:
         keys: Sequence[bytes],
         values: Sequence[bytes],
         tags: Mapping[bytes, bytes],
+        marks_of_distinct: Collection[bytes],
         converted: Converted,
     ) -> Groups:
         """Return the groups of records. Raises `ValueError` if another query has made one.
 
         A query that differs by the limit of its best rows is not another one, nor is one whose
-        layout has a tag, by the mark of its rows; those are converted.
+        layout has a tag, by the mark of its rows; those are converted. Rows with one of the
+        `marks_of_distinct` have distinct values.
         """
         marks = {value[:8] for value in values}
         if any(len(value) < _HEAD.size for value in values) or not all(
@@ -137,8 +163,17 @@ class GroupCodec:
         starts = [_HEAD.unpack_from(value)[1] for value in values]
         own = tags[self._mark]
         of_values = [tags.get(value[:8], own) for value in values]
-        buffers = converted(of_values, [value[_HEAD.size :] for value in values])
-        return Groups(keys, starts, buffers)
+        found = [self._split(value, marks_of_distinct) for value in values]
+        buffers = converted(of_values, [each for each, _ in found])
+        return Groups(keys, starts, buffers, [each for _, each in found] if self._none else ())
+
+    def _split(self, value: bytes, marks_of_distinct: Collection[bytes]) -> tuple[bytes, bytes]:
+        """Return the buffers in the value of a record, and the distinct values."""
+        if value[:8] not in marks_of_distinct:
+            return value[_HEAD.size :], self._none
+        end = len(value) - _SIZE.size
+        start = end - _SIZE.unpack_from(value, end)[0]
+        return value[_HEAD.size : start], value[start:end]
 
     def _is_known(self, mark: bytes) -> bool:
         """Whether rows with this mark were made with another limit."""
@@ -177,6 +212,11 @@ class GroupCodec:
             for times, field in zip((starts, ends), fields, strict=True)
         ]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+
+
+def _empty_lists(size: int, type_: pa.DataType) -> pa.Array:
+    offsets = pa.array(np.zeros(size + 1, np.int32))
+    return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type_)
 
 
 def spans(calendar: Calendar, times_ms: Times) -> tuple[Times, Times]:

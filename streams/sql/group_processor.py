@@ -29,6 +29,7 @@ from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
+from kafka_pipeline.streams.sql.kept_distinct import in_parts
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
@@ -209,7 +210,11 @@ class GroupProcessor(MixedProcessor, FollowsTime):
     def _rows_of_records(self, batch: Batch) -> tuple[pa.Table, Groups]:
         try:
             groups = self.codec.of_records(
-                batch.keys, batch.values, self.layouts.tags, self.layouts.converted
+                batch.keys,
+                batch.values,
+                self.layouts.tags,
+                self.layouts.marks_of_distinct,
+                self.layouts.converted,
             )
             return self.codec.decode(groups), groups
         except ValueError as error:
@@ -251,7 +256,13 @@ class WindowProcessor(GroupProcessor):
     def open_stores(self) -> None:
         self._kept: KeptTable | KeptWindows
         if self.grouping.window is None:
-            self._kept = KeptTable(self.shape, self.context, self.layouts, self.merge_wide)
+            self._kept = KeptTable(
+                self.shape,
+                self.context,
+                self.layouts,
+                self.merge_wide,
+                keeps_distinct=self.grouping.keeps_distinct,
+            )
         else:
             self._kept = self.windowed = KeptWindows(
                 self.shape,
@@ -284,7 +295,10 @@ class WindowProcessor(GroupProcessor):
             times = np.asarray(rows[self.shape.last_time].cast(pa.int64())) // 1000
             order = np.argsort(times, kind="stable")
             rows, times = rows.take(order), times[order]
-        self.send(self.codec.encode(rows), times.tolist())
+        if self.grouping.keeps_distinct:
+            rows, of_row = in_parts(rows, self.shape)
+            times = times[of_row]
+        self.send(self.codec.encode_with_values(rows), times.tolist())
 
     def take_rows(self, batch: Batch, rows: pa.Table, groups: Groups) -> None:
         if isinstance(self._kept, KeptWindows):

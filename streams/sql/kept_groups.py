@@ -17,10 +17,21 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups
+from kafka_pipeline.streams.sql.kept_distinct import (
+    DistinctOfTable,
+    DistinctOfWindows,
+    KeptDistinct,
+)
 from kafka_pipeline.streams.sql.kept_layouts import UNTAGGED, KeptLayouts
 from kafka_pipeline.streams.sql.ranked_results import changes_of_ranks
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
-from kafka_pipeline.streams.sql.state_stores import GROUPS, WINDOWS, last_start, windows_of
+from kafka_pipeline.streams.sql.state_stores import (
+    DISTINCT,
+    GROUPS,
+    WINDOWS,
+    last_start,
+    windows_of,
+)
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
 from kafka_pipeline.streams.stores.layout import window_key
 
@@ -115,6 +126,7 @@ class KeptGroups:
         shape: StateShape,
         context: ProcessorContext,
         layouts: KeptLayouts,
+        distinct: KeptDistinct | None = None,
         *,
         closes: bool = False,
     ) -> None:
@@ -124,6 +136,7 @@ class KeptGroups:
         self.codec = GroupCodec(shape)
         self.sent = SentMarks(shape, layouts.uncounted, layouts.tag)
         self._layouts = layouts
+        self._distinct = distinct
         self.context = context
 
     def new(
@@ -137,6 +150,10 @@ class KeptGroups:
         is_new = [id_ not in done for id_ in groups.ids]
         waiting = {id_: value for id_, value in kept.items() if id_ not in done}
         return rows.filter(pa.array(is_new, pa.bool_())), groups.only(is_new), waiting
+
+    def unseen(self, rows: pa.Table, groups: Groups) -> pa.Table:
+        """Return rows of a batch with the distinct values only that are new to their groups."""
+        return rows if self._distinct is None else self._distinct.unseen(rows, groups)
 
     def merged(self, merge: Merge, kept: Groups, rows: pa.Table) -> tuple[Merged, Groups]:
         """Merge rows with those that were kept; the second value has the merged rows as bytes."""
@@ -245,9 +262,16 @@ class KeptTable(KeptGroups):
     """Groups without windows, in a key-value store."""
 
     def __init__(
-        self, shape: StateShape, context: ProcessorContext, layouts: KeptLayouts, wide: Wide
+        self,
+        shape: StateShape,
+        context: ProcessorContext,
+        layouts: KeptLayouts,
+        wide: Wide,
+        *,
+        keeps_distinct: bool,
     ) -> None:
-        super().__init__(shape, context, layouts)
+        distinct = DistinctOfTable(shape, context) if keeps_distinct else None
+        super().__init__(shape, context, layouts, distinct)
         self._wide = wide
         self._store: KeyValueStore[bytes, bytes] = context.get_state_store(GROUPS)
 
@@ -264,6 +288,7 @@ class KeptTable(KeptGroups):
             rows, groups, kept = self.new(rows, groups, kept)
             if not len(rows):
                 return []
+        rows = self.unseen(rows, groups)
         merged, now = self.merged(merge, self.in_columns(kept), rows)
         former = [kept.get(id_) for id_ in now.ids]
         values_now = self.values(now, merged, former)
@@ -287,13 +312,18 @@ class KeptWindows(KeptGroups):
         layouts: KeptLayouts,
         wide: Wide,
     ) -> None:
-        super().__init__(shape, context, layouts, closes=grouping.emit == "on_close")
+        distinct = DistinctOfWindows(shape, context) if grouping.keeps_distinct else None
+        closes = grouping.emit == "on_close"
+        super().__init__(shape, context, layouts, distinct, closes=closes)
         self._wide = wide
         self._store: WindowStore[bytes, bytes] = context.get_state_store(WINDOWS)
+        names = [WINDOWS, *([DISTINCT] if grouping.keeps_distinct else [])]
+        self._stores: list[WindowStore[bytes, bytes]] = [*map(context.get_state_store, names)]
         self._grouping, self._windows = grouping, windows_of(grouping)
         self.time = StepTime(context, context.get_state_store(times_store_name(WINDOWS)))
         if not self.time.follows_records:
-            self._store.follow(self.time.now)
+            for store in self._stores:
+                store.follow(self.time.now)
 
     def add(self, rows: pa.Table, groups: Groups, merge: Merge, time: int) -> list[Batch]:
         """See `KeptTable`; the rows are those of open windows only."""
@@ -311,6 +341,7 @@ class KeptWindows(KeptGroups):
             kept = self._closing(closed, now, set(touched)) | kept
         if not len(rows) and not kept:
             return []
+        rows = self.unseen(rows, groups)
         merged, groups_now = self.merged(merge, self.in_columns(kept), rows)
         former_values = [kept.get(id_) for id_ in groups_now.ids]
         self._put(groups_now, self.values(groups_now, merged, former_values), set(touched))
@@ -332,7 +363,8 @@ class KeptWindows(KeptGroups):
         self.time.move(time)
         kept = self._closing(closed, time, set()) if self.closes else {}
         if not self.time.follows_records:
-            self._store.go_on(time - ENDS_MS)
+            for store in self._stores:
+                store.go_on(time - ENDS_MS)
         if not kept:
             return []
         merged, groups = self.merged(merge, self.in_columns(kept), self.no_rows)

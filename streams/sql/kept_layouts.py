@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -21,7 +21,12 @@ from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.kept_shape import LAYOUT, KeptShape, kept_content
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import QueryError
-from kafka_pipeline.streams.sql.state_change import difference, is_wider_function, state_change
+from kafka_pipeline.streams.sql.state_change import (
+    HAD_DISTINCT,
+    difference,
+    is_wider_function,
+    state_change,
+)
 from kafka_pipeline.streams.sql.state_shape import StateShape, row_mark
 
 Content = Mapping[str, Any]
@@ -73,6 +78,11 @@ class KeptLayouts(KeptShape):
         found = {row_mark(content): tag for tag, content in self._layouts.items()}
         # Rows of functions with the same types look the same: those that come now are of the query.
         return {**found, row_mark(self._now): self.tag}
+
+    @cached_property
+    def marks_of_distinct(self) -> Collection[bytes]:
+        """The marks of rows that have distinct values after their buffers."""
+        return {row_mark(each) for each in self._layouts.values() if "distinct" in each}
 
     def converted(self, tags: Sequence[bytes], buffers: Sequence[bytes]) -> Sequence[bytes]:
         """Return buffers of groups as the query has them; the `tags` are those of their layouts.
@@ -147,7 +157,9 @@ def _labelled(now: Content, kept: str | None) -> Content:
         for at, source in enumerate(sources):
             if source is not None and former:
                 labels[at] = former[source]
-    return {**now, "labels": labels}
+    had_distinct = kept is not None and {"distinct", HAD_DISTINCT} & json.loads(kept).keys()
+    ended = {HAD_DISTINCT: True} if had_distinct and "distinct" not in now else {}
+    return {**now, **ended, "labels": labels}
 
 
 def _completed(kept: Content, now: Content) -> Content:

@@ -182,7 +182,9 @@ def _groups(tree: exp.Query) -> GroupBy | None:
     if is_numbered and isinstance(window, SessionSpec):
         raise QueryError(NO_NUMBERED_SESSIONS)
     has_key = all(_has_key(scope) for scope in grouped)
-    return GroupBy(window, has_key, _grouping_columns(grouped[0]), is_numbered)
+    return GroupBy(
+        window, has_key, _grouping_columns(grouped[0]), is_numbered, _has_distinct(grouped)
+    )
 
 
 def _require_calendar_in_groups(tree: exp.Query, *, is_grouped: bool) -> None:
@@ -234,6 +236,15 @@ def is_grouped(scope: Scope) -> bool:
     names = ("group", "distinct")
     select = scope.expression
     return isinstance(select, exp.Select) and any(map(select.args.get, names))
+
+
+def _has_distinct(grouped: Sequence[Scope]) -> bool:
+    """Whether a function has DISTINCT in its arguments, as in `count(DISTINCT a)`."""
+    return any(
+        not isinstance(distinct.parent, exp.Select)
+        for scope in grouped
+        for distinct in scope.find_all(exp.Distinct)
+    )
 
 
 def _numbering(scope: Scope) -> exp.Window | None:

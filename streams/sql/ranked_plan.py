@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import items
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, SORTED_BY, Ranking
-from kafka_pipeline.streams.sql.split_aggregate import AggregateParts, hashed
+from kafka_pipeline.streams.sql.split_aggregate import AggregateParts
 
 SORTING = ("SortExec", "WindowExec")
 """The operators of plans that rank rows which others do not have."""
@@ -40,8 +40,7 @@ def ranked_partial(parts: AggregateParts, make: Catalyst) -> Any:
         make.alias(column, buffer.name(), buffer.exprId())
         for column, buffer in zip(items(final.aggregateAttributes()), parts.buffers, strict=True)
     ]
-    return hashed(
-        make,
+    return make.hashed(
         make.none,
         final.groupingExpressions(),
         final.aggregateExpressions(),

@@ -43,7 +43,7 @@ from kafka_pipeline.streams.sql.split_aggregate import (
     partial_plan,
     ranked_plan,
 )
-from kafka_pipeline.streams.sql.state_change import difference
+from kafka_pipeline.streams.sql.state_change import DISTINCT, difference
 from kafka_pipeline.streams.sql.state_shape import (
     HAS_RESULT,
     IS_FORMER,
@@ -125,7 +125,13 @@ class RunningAggregation(Running[_Plan]):
         require_all_inputs(found.plan, found.inputs)
         spec = work.spec
         query = grouped_query(
-            found.plan, rdd_id, spec.max_collected, work.make, spec.calendar, spec.least_best
+            found.plan,
+            rdd_id,
+            spec.max_collected,
+            work.make,
+            spec.calendar,
+            spec.least_best,
+            keeps_distinct=spec.keeps_distinct,
         )
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
@@ -136,7 +142,8 @@ class RunningAggregation(Running[_Plan]):
             )
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec, query.added)
-        parts = aggregate_parts(frame._jdf.queryExecution().sparkPlan(), rdd_id)
+        planned = frame._jdf.queryExecution().sparkPlan()
+        parts = aggregate_parts(planned, rdd_id, query.arguments, work.make)
         best = query.groups.best
         ranking = None if best is None else best.ranking
         if ranking is not None:
@@ -161,13 +168,14 @@ class RunningAggregation(Running[_Plan]):
         given = empty._jdf.queryExecution().sparkPlan()
         of_rows = [(PLACE, pa.int32()), (MARK, pa.int64())] if best is not None else []
         if best is None or best.ranking is None:
-            leaf = work.scan(given.rdd(), given, [*parts.groups, *parts.buffers])
+            columns = [*parts.groups, *parts.buffers, *parts.values]
+            leaf = work.scan(given.rdd(), given, columns)
             plan = merging_plan(parts, leaf, query.time_id, work.make)
         else:
             of_rows.append((IS_FORMER, pa.bool_()))
             ranked = ranked_merge(parts, best.ranking, empty, work.make)
             plan = ranked_plan(parts, ranked, query.time_id, work.make)
-        output = [*shape.rows, (HAS_RESULT, pa.bool_()), *of_rows, *shape.output]
+        output = [*shape.kept, (HAS_RESULT, pa.bool_()), *of_rows, *shape.output]
         return work.compiled(
             work.empty(pa.schema(output)),
             plan,
@@ -182,6 +190,7 @@ def _shape(
     taken = {HAS_RESULT, PLACE, MARK, IS_FORMER, *output.names}
     groups = pa.schema([_field(column, taken) for column in parts.groups])
     buffers = pa.schema([_field(column, taken) for column in parts.buffers])
+    values = pa.schema([_field(column, taken) for column in parts.values])
     query_groups = query.groups
     window, kept = query_groups.window, list(parts.groups)
     names = dict(zip(map(id_of, parts.groups), groups.names, strict=True))
@@ -204,6 +213,8 @@ def _shape(
         # to change nothing but bugs.
         "spark": ".".join(spark.split(".")[:2]),
     }
+    if parts.distinct:
+        content["distinct"] = [*_sets_of(parts).values()]
     best = query_groups.best
     ranking = None if best is None else best.ranking
     if best is not None and ranking is None:
@@ -213,6 +224,7 @@ def _shape(
     return StateShape(
         groups,
         buffers,
+        values,
         output,
         window,
         window_column,
@@ -234,24 +246,33 @@ def _ways(shape: StateShape) -> tuple[str, bool, int]:
     return shape.key_column, shape.loses_rows, shape.best
 
 
+def _sets_of(parts: AggregateParts) -> dict[int, int]:
+    """Return the number of the set of each function with DISTINCT, by the function's index."""
+    found = {at: number for number, each in enumerate(parts.distinct) for at in each.functions}
+    return dict(sorted(found.items()))
+
+
 def _described(parts: AggregateParts) -> list[str]:
     """Return the functions with the types of their arguments and of what they keep."""
-    buffers, found = iter(_types_of(parts.buffers)), []
-    for function in parts.functions:
+    buffers, distinct = iter(_types_of(parts.buffers)), _sets_of(parts)
+    found = []
+    for at, function in enumerate(parts.functions):
         arguments = ", ".join(_types(function.children()))
         kept = ", ".join(islice(buffers, int(function.aggBufferAttributes().size())))
-        found.append(f"{function.prettyName()}({arguments}) in ({kept})")
+        word = DISTINCT if at in distinct else ""
+        found.append(f"{function.prettyName()}({word}{arguments}) in ({kept})")
     return found
 
 
 def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:
     """Return the functions as a query would write them; all differ."""
     shown = getattr(getattr(make.catalyst.util, "package$"), "MODULE$").toPrettySQL
-    found = dict[str, None]()
-    for each in items(parts.partial.aggregateExpressions()):
+    found, distinct = dict[str, None](), _sets_of(parts)
+    for at, each in enumerate(items(parts.partial.aggregateExpressions())):
         function = each.aggregateFunction()
+        written = each.copy(function, each.mode(), at in distinct, each.filter(), each.resultId())
         # The expression of best rows has their limit, which may change.
-        text = "row_number()" if kind(function) == "CollectTopK" else str(shown(each, True))
+        text = "row_number()" if kind(function) == "CollectTopK" else str(shown(written, True))
         for child in items(function.children()):
             if kind(child) == "UnscaledValue":
                 text = text.replace(str(shown(child, True)), str(shown(child.child(), True)))

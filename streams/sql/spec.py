@@ -56,12 +56,14 @@ class GroupBy:
     """What records are grouped by: `has_key` if their key is one of the grouping `columns`.
 
     `is_numbered` says that it is the PARTITION BY of `row_number()`, `rank()` or `dense_rank()`.
+    `has_distinct` says that a function may be one of distinct values.
     """
 
     window: WindowsSpec | None
     has_key: bool
     columns: Sequence[str] = field(default=(), compare=False)
     is_numbered: bool = False
+    has_distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ class QuerySpec:
     follow a whole topic.
 
     `config` holds the keyword arguments of the function. `max_collected` limits the values in a
-    group's collection. `least_best` is how many best rows of a group are kept at
+    group's collection. With `keeps_distinct`, the caller keeps the values that functions with
+    DISTINCT have seen. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
     the query calls it. `processor` names the processor in errors about references. `stages` has
     the queries whose results are inputs of this one, by their names in `inputs`; an `is_inner` one
@@ -96,6 +99,7 @@ class QuerySpec:
     versioned_tables: tuple[str, ...] = ()
     global_tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     max_collected: int = DEFAULT_MAX_COLLECTED
+    keeps_distinct: bool = False
     least_best: int = 0
     inputs: tuple[str, ...] = ()
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)

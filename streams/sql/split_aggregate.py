@@ -8,7 +8,7 @@ HAVING are evaluated on the merged buffers, in the same plan. Works through py4j
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -18,6 +18,12 @@ from py4j.java_gateway import JavaObject
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
+from kafka_pipeline.streams.sql.kept_distinct_plan import (
+    DistinctSet,
+    collecting_plan,
+    distinct_sets,
+    folded_columns,
+)
 from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW
 from kafka_pipeline.streams.sql.spec import QueryError
@@ -51,7 +57,8 @@ _AFTER_GROUPS = ("ProjectExec", "FilterExec", "GenerateExec")
 class AggregateParts:
     """The operators of an aggregation, and its columns as attributes of Spark.
 
-    `above` are the operators above the final aggregate, from the result down.
+    `above` are the operators above the final aggregate, from the result down. `distinct` are the
+    sets of values that the caller keeps, for functions with DISTINCT.
     """
 
     above: Sequence[Any]
@@ -59,6 +66,22 @@ class AggregateParts:
     partial: Any
     groups: Sequence[Any]
     buffers: Sequence[Any]
+    distinct: Sequence[DistinctSet]
+
+    @property
+    def values(self) -> list[Any]:
+        """The columns of rows of a batch with the distinct values."""
+        return [each.column for each in self.distinct]
+
+    @property
+    def buffers_of(self) -> list[Sequence[Any]]:
+        """The buffers of each function."""
+        found, at = list[Sequence[Any]](), 0
+        for function in self.functions:
+            size = int(function.aggBufferAttributes().size())
+            found.append(self.buffers[at : at + size])
+            at += size
+        return found
 
     @property
     def functions(self) -> list[Any]:
@@ -66,11 +89,14 @@ class AggregateParts:
         return [each.aggregateFunction() for each in items(self.final.aggregateExpressions())]
 
 
-def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
+def aggregate_parts(
+    plan: Any, rdd_id: int, arguments: Collection[int], make: Catalyst
+) -> AggregateParts:
     """Take a physical plan apart, as Spark's planner gives it, without exchanges.
 
-    Raises `QueryError` if it is not a final aggregate over a partial one, or if a function's
-    buffers cannot be merged.
+    `arguments` are the ids of the columns that functions with DISTINCT see, if the caller keeps the
+    values of these. Raises `QueryError` if it is not a final aggregate over a partial one, or if a
+    function's buffers cannot be merged.
     """
     above = []
     while kind(plan) not in AGGREGATES:
@@ -93,7 +119,8 @@ def aggregate_parts(plan: Any, rdd_id: int) -> AggregateParts:
             )
     columns = items(partial.output())
     count = plan.groupingExpressions().size()
-    return AggregateParts(above, plan, partial, columns[:count], columns[count:])
+    distinct = distinct_sets(items(partial.aggregateExpressions()), arguments, make)
+    return AggregateParts(above, plan, partial, columns[:count], columns[count:], distinct)
 
 
 def empty_buffers(parts: AggregateParts, buffers: pa.Schema) -> pa.Table:
@@ -115,12 +142,13 @@ def _initial(function: Any) -> list[Any]:
 
 
 def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
-    """Return the physical plan that turns records into groups and buffers."""
+    """Return the physical plan that turns records into groups, buffers and distinct values."""
     node = parts.partial
+    if parts.distinct:
+        return collecting_plan(node, parts.distinct, parts.buffers, make)
     if kind(node) != "SortAggregateExec":
         return node
-    return hashed(
-        make,
+    return make.hashed(
         node.requiredChildDistributionExpressions(),
         node.groupingExpressions(),
         node.aggregateExpressions(),
@@ -134,6 +162,7 @@ def partial_plan(parts: AggregateParts, make: Catalyst) -> Any:
 def merging_plan(parts: AggregateParts, leaf: Any, time_id: int | None, make: Catalyst) -> Any:
     """Return the physical plan that merges the buffers of a leaf and gives the rows of each group.
 
+    The leaf has the groups, the buffers, and the distinct values that functions have not seen yet.
     Its columns are the groups, the buffers, whether HAVING keeps the row (`has_result`), for best
     rows their `PLACE` and `MARK`, and the columns of the result. Only the first row of a group has
     the buffers. `time_id` is the id of the time that was added to the query.
@@ -187,6 +216,23 @@ class _Merging:
         kept = self._kept or self._make.alias(self._make.literal(True, "boolean"), HAS_RESULT)
         return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
 
+    def _with_values(self, leaf: Any) -> Any:
+        """Fold the distinct values of each row into its own buffers."""
+        parts = self._parts
+        if not parts.distinct:
+            return leaf
+        columns, found = folded_columns(
+            parts.functions, parts.distinct, parts.buffers_of, self._make
+        )
+        node = self._project([*self._state, *columns], leaf)
+        state = [
+            self._make.alias(found[id_of(each)], each.name(), each.exprId())
+            if id_of(each) in found
+            else each
+            for each in self._state
+        ]
+        return self._project(state, node)
+
     def _merged(self, leaf: Any) -> Any:
         """Merge the buffers of each group; first and last follow the order of the rows."""
         final, aggregates = self._parts.final, self._make.aggregates
@@ -204,7 +250,7 @@ class _Merging:
             leaf,
         )
         if kind(final) != "HashAggregateExec":
-            return hashed(self._make, self._make.none, *arguments)
+            return self._make.hashed(self._make.none, *arguments)
         none, execution = self._make.none, self._make.spark.execution
         return execution.aggregate.HashAggregateExec(none, False, none, *arguments)
 
@@ -216,7 +262,7 @@ class _Merging:
 
     def evaluated(self, leaf: Any) -> Any:
         """Merge the buffers of each group, and add what the final aggregate gives to them."""
-        merged = self._merged(leaf)
+        merged = self._merged(self._with_values(leaf))
         results = items(self._parts.final.resultExpressions())
         self._note_always(results)
         functions = self._parts.functions
@@ -255,8 +301,7 @@ class _Merging:
         ]
         own = {id_of(column) for column in self._state}
         others = [column for column in results if id_of(column) not in own]
-        return hashed(
-            self._make,
+        return self._make.hashed(
             self._make.none,
             final.groupingExpressions(),
             self._make.seq([*items(final.aggregateExpressions()), *firsts]),
@@ -375,16 +420,6 @@ class _Merging:
         # Spark's rules ask each operator of the planner which logical one it comes from.
         made.setLogicalLink(self._parts.final.logicalLink().get())
         return made
-
-
-def hashed(make: Catalyst, distribution: Any, *arguments: Any) -> Any:
-    """Return an aggregate by a hash table, whatever the types of its buffers.
-
-    Spark would sort the rows where a buffer has no fixed length, such as max of a string. The table
-    of objects takes any type, needs no sort, and keeps the order of the rows of a group.
-    """
-    aggregates = make.spark.execution.aggregate
-    return aggregates.ObjectHashAggregateExec(distribution, False, make.none, *arguments)
 
 
 def _not_split(node: Any) -> QueryError:

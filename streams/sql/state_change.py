@@ -26,6 +26,15 @@ _PLURALS = ("groups", "functions", "best", "ranked")
 _TIMES = ("max(timestamp) ", "first(timestamp) ")
 """How the functions begin that the engine adds for the time of a group."""
 
+DISTINCT = "DISTINCT "
+"""How the arguments of a function begin whose values a store keeps."""
+
+HAD_DISTINCT = "had_distinct"
+"""In a content: the state has values of functions with DISTINCT that the query no longer has."""
+
+_AS_SETS = "collect_set(struct<_0:"
+"""How the values of functions with DISTINCT begin that are kept as one value for each group."""
+
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _NUMBER = re.compile(rf"decimal\((\d+),(\d+)\)|\b(?:{'|'.join(_WHOLE)})\b(?!:)")
 """A type that can become a wider one; the name of a field comes with a colon."""
@@ -51,6 +60,8 @@ def state_change(kept: str, wanted: str) -> StateChange:
         return StateChange(
             "; ".join(_difference(name, before, now) for name in _MEANINGS if name in names)
         )
+    if wrong := _of_distinct(before, now, sources):
+        return StateChange(wrong)
     found, labels = _functions(now), _functions(before)
     return StateChange(
         converted=[
@@ -109,7 +120,12 @@ def is_wider(before: str, now: str, form: Form) -> bool:
 def is_wider_function(before: str, now: str) -> bool:
     """Whether the buffers of a function can be those of the same one with wider types."""
     is_object = " in (binary" in before or before.startswith("approx_count_distinct(")
-    return is_wider(before, now, "cast") and (not is_object or is_wider(before, now, "object"))
+    if is_object and not is_wider(before, now, "object"):
+        return False
+    # The values that a function with DISTINCT has seen are found by their bytes.
+    arguments = [each.partition(") in (")[0] for each in (before, now)]
+    is_found = f"({DISTINCT}" not in before or is_wider(arguments[0], arguments[1], "row")
+    return is_found and is_wider(before, now, "cast")
 
 
 def widened(pairs: Collection[tuple[str, str]]) -> list[str]:
@@ -195,6 +211,42 @@ def _sources(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[int | No
     if not _can_start(added, before, now):
         return None
     return [found.get(at) for at in range(len(wanted))]
+
+
+def _of_distinct(
+    before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[int | None]
+) -> str:
+    """Say why functions with DISTINCT cannot go on with the values that were seen; "" if they can.
+
+    They share the values, so either all of them stay, or all come or go.
+    """
+    kept, wanted = (
+        [at for at, type_ in enumerate(each.get("functions") or []) if f"({DISTINCT}" in type_]
+        for each in (before, now)
+    )
+    names, new_names = (
+        ", ".join(_functions(content)[at] for at in found) or "none"
+        for content, found in ((before, kept), (now, wanted))
+    )
+    if not wanted:
+        return ""
+    if any(type_.startswith(_AS_SETS) for type_ in before.get("functions") or []):
+        return (
+            f"the values that {new_names} has seen were kept by an earlier version of the engine, "
+            "as one set for each group, and now each has an entry of its own"
+        )
+    if HAD_DISTINCT in before:
+        return (
+            f"{new_names} cannot begin again: the state still has the values that functions with "
+            "DISTINCT of a former query have seen"
+        )
+    is_same = before.get("distinct") == now.get("distinct")
+    if kept and not (is_same and [sources[at] for at in wanted] == kept):
+        return (
+            f"the functions with DISTINCT were {names}, now {new_names}: they share the values "
+            "that they have seen, so none of them can come, go or change places"
+        )
+    return ""
 
 
 def _have_units(

@@ -53,8 +53,8 @@ Records with one number come in the order of their times.
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
-_SCHEMAS = ("groups", "buffers", "output")
-_OF_ROWS = ("groups", "window", "functions", "best", "ranked", "spark")
+_SCHEMAS = ("groups", "buffers", "values", "output")
+_OF_ROWS = ("groups", "window", "functions", "distinct", "best", "ranked", "spark")
 """The parts of a content that rows on their way to another processor are of."""
 
 
@@ -63,6 +63,8 @@ class StateShape:
     """What a query keeps for each group.
 
     `groups` are the grouping columns, and `buffers` the aggregation buffers; all names differ.
+    `values` are columns of rows that are not kept with a group: lists of distinct values, structs
+    of arguments and, at last, a number whose bits say which functions are to see the value.
     `output` are the columns of a result: `value`, `timestamp` (ms), and `key` and `headers` if the
     query gives them. `is_distinct` says that a group gives one result, which does not change: that
     of its first record.
@@ -83,11 +85,14 @@ class StateShape:
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
     function, its expression, the number of its buffers (`sizes`), and the type of decimals that it
-    takes as whole numbers (`unscaled`). `state_change` says whether a query can use a state.
+    takes as whole numbers (`unscaled`). `distinct` has the number of the `values` that each
+    function with DISTINCT sees; functions share those of the same arguments. `state_change` says
+    whether a query can use a state.
     """
 
     groups: pa.Schema
     buffers: pa.Schema
+    values: pa.Schema
     output: pa.Schema
     window: WindowsSpec | None
     window_column: str
@@ -113,9 +118,14 @@ class StateShape:
         return pa.schema([field for field in self.groups if field.name not in others])
 
     @property
-    def rows(self) -> pa.Schema:
+    def kept(self) -> pa.Schema:
         """The types of rows with groups and their buffers."""
         return pa.schema([*self.groups, *self.buffers])
+
+    @property
+    def rows(self) -> pa.Schema:
+        """The types of rows of a batch, and of those that are merged: with the `values`."""
+        return pa.schema([*self.kept, *self.values])
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -191,7 +201,7 @@ class Merged:
     @classmethod
     def of(cls, shape: StateShape, merged: pa.Table) -> Merged:
         """Take the table apart that a merge gives."""
-        rows = merged.select(range(len(shape.rows)))
+        rows = merged.select(range(len(shape.kept)))
         results = merged.select(shape.output.names)
         has_result = merged[HAS_RESULT]
         marks = np.asarray(has_result).astype(np.int64)
@@ -226,7 +236,7 @@ class PreparedAggregation(Prepared, Protocol):
         """What the query keeps; it stays the same when lookup tables are read again."""
 
     def partial(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
-        """Return the groups of these records with their buffers, one row a group.
+        """Return the groups of these records with their buffers and values, one row a group.
 
         `lookups` are those of `SparkQuery.run`.
 
@@ -238,6 +248,7 @@ class PreparedAggregation(Prepared, Protocol):
     def merge(self, rows: pa.Table) -> pa.Table:
         """Merge rows with groups and buffers, any number of them a group; see `Merged.of`.
 
+        Their `values` are new to their groups, each for the functions that its bits say.
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """

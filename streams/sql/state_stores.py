@@ -33,6 +33,9 @@ GROUPS = "groups"
 WINDOWS = "windows"
 """The store of groups with a window; its keys are the other grouping columns."""
 
+DISTINCT = "distinct"
+"""The store of the values that functions with DISTINCT have seen; see `KeptDistinct`."""
+
 SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
 
@@ -93,7 +96,9 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     rule: Rule = "key" if grouping.stage == "groups" else "columns"
     closes = grouping.emit == "on_close"
     if grouping.window is None:
-        return (key_value(GROUPS, serdes.bytes, serdes.bytes).spread(rule), shape)
+        groups = key_value(GROUPS, serdes.bytes, serdes.bytes).spread(rule)
+        distinct = key_value(DISTINCT, serdes.bytes, serdes.bytes).spread(rule, has_length=True)
+        return (groups, *([distinct] if grouping.keeps_distinct else []), shape)
     if isinstance(grouping.window, SessionSpec):
         sessions = sessions_of(grouping)
         # The last moment of a session belongs to it, and its store forgets what is exactly as old.
@@ -104,13 +109,17 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         found = found.spread(rule, closes_ms=retention_ms if closes else None)
         return (found, times_store(SESSIONS), shape)
     windows = windows_of(grouping)
-    kept = window(
-        WINDOWS,
-        serdes.bytes,
-        serdes.bytes,
-        retention_ms=windows.retention_ms(closes=closes),
-        window_size_ms=windows.longest_ms,
+    kept, distinct = (
+        window(
+            name,
+            serdes.bytes,
+            serdes.bytes,
+            retention_ms=windows.retention_ms(closes=closes),
+            window_size_ms=windows.longest_ms,
+        )
+        for name in (WINDOWS, DISTINCT)
     )
+    distinct = distinct.spread(rule, has_length=True)
     if isinstance(windows, TimeWindows):
         kept = kept.spread(rule, closes_ms=windows.delay_ms if closes else None)
     else:
@@ -119,7 +128,7 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
             closes_ms=windows.grace_ms if closes else None,
             calendar=(windows.calendar.period, windows.calendar.zone),
         )
-    return (kept, times_store(WINDOWS), shape)
+    return (kept, *([distinct] if grouping.keeps_distinct else []), times_store(WINDOWS), shape)
 
 
 def shape_store() -> StoreBuilder[str, str]:

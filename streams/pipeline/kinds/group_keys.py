@@ -63,8 +63,9 @@ CLOSE_AFTER_IDLE = Duration(
 )
 MAX_COLLECTED = Number(
     name="max_collected",
-    doc="how many values a group may have in a `collect_list`, in a `collect_set`, or for an "
-    "aggregate with `DISTINCT`, or rows that `rank()` or `dense_rank()` keeps; the record that "
+    doc="how many values a group may have in a `collect_list` or in a `collect_set`, and in "
+    "sessions and functions of DataFrames for an aggregate with `DISTINCT`, or rows that `rank()` "
+    "or `dense_rank()` keeps; the record that "
     "exceeds it is rejected. A limit of `row_number()` may not be larger",
     low=1,
     high=NO_LIMIT,
@@ -198,6 +199,7 @@ def _grouping(
         max_collected=settings.max_collected,
         close_after_idle_ms=settings.close_after_idle_ms if closes else None,
         stage="whole" if groups.has_key else "groups",
+        keeps_distinct=groups.has_distinct and not isinstance(groups.window, SessionSpec),
     )
 
 

@@ -292,6 +292,7 @@ def query_of(spec: SparkSpec) -> QuerySpec:
         global_tables=_schemas(spec, is_global=True),
         versioned_tables=_versioned(spec),
         max_collected=grouping.max_collected,
+        keeps_distinct=grouping.keeps_distinct,
         calendar=_calendar(grouping),
     )
 

@@ -79,6 +79,7 @@ class Doubling(Running):
 
 
 SHAPE = StateShape(
+    values=pa.schema([]),
     groups=pa.schema([("g", pa.string()), ("w", pa.timestamp("us", tz="UTC"))]),
     buffers=pa.schema([pa.field("n", pa.int64(), nullable=False)]),
     output=pa.schema([("value", pa.binary())]),

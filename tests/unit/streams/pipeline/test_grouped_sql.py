@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from msgspec import structs
 
@@ -183,6 +185,23 @@ def test_only_windows_take_inputs_in_the_order_of_time() -> None:
 def test_collections_are_bounded() -> None:
     found = grouping_of(load(one(BY_KEY, ", max_collected: 7")))
     assert found == GroupingSpec(max_collected=7)
+
+
+@pytest.mark.parametrize(
+    ("query", "stores"),
+    [
+        (BY_KEY, ["groups", "shape"]),
+        ("SELECT DISTINCT key FROM input", ["groups", "shape"]),
+        (BY_KEY.replace("*", "DISTINCT value"), ["groups", "distinct", "shape"]),
+        (HOURLY.replace("*", "DISTINCT value"), ["windows", "distinct", "windows-times", "shape"]),
+        (f"{BY_KEY} HAVING sum(DISTINCT offset) > 1", ["groups", "distinct", "shape"]),
+        (SESSIONS.replace("*", "DISTINCT value"), ["sessions", "sessions-times", "shape"]),
+    ],
+)
+def test_values_of_distinct_have_a_store_except_in_sessions(
+    query: str, stores: Sequence[str]
+) -> None:
+    assert [store.name for store in load(one(query)).processor("P").stores] == stores
 
 
 @pytest.mark.parametrize(

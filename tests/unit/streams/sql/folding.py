@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +13,17 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kafka_pipeline.streams.sql.group_codec import Groups
+from kafka_pipeline.streams.sql.kept_distinct import KeptDistinct
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import COLUMNS, QuerySpec
-from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, Merged, PreparedAggregation
+from kafka_pipeline.streams.sql.state_shape import (
+    OPEN_FROM,
+    Merged,
+    PreparedAggregation,
+    StateShape,
+)
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000
@@ -25,7 +33,8 @@ Row = Mapping[str, Any]
 
 def opened(local: LocalQueries, query: str, **others: Any) -> PreparedAggregation:
     """Open a query on JSON records."""
-    return local.open_aggregation(QuerySpec(query, format="json", schema=SCHEMA, **others))
+    spec = QuerySpec(query, format="json", schema=SCHEMA, keeps_distinct=True)
+    return local.open_aggregation(replace(spec, **others))
 
 
 def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
@@ -49,6 +58,23 @@ def merged_of(query: PreparedAggregation, rows: pa.Table) -> Merged:
     return Merged.of(query.shape, query.merge(rows))
 
 
+class _Distinct(KeptDistinct):
+    """Distinct values in a dictionary."""
+
+    def __init__(self, shape: StateShape) -> None:
+        super().__init__(shape)
+        self.seen: dict[bytes, bytes] = {}
+
+    def _stored(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+        return [self.seen.get(key) for key in keys]
+
+    def _store_all(self, changes: dict[bytes, bytes]) -> None:
+        self.seen |= changes
+
+    def _ends(self, groups: Groups) -> Sequence[bytes]:
+        return [b""] * len(groups.keys)
+
+
 class Folding:
     """A query whose state is in a dictionary, as bytes."""
 
@@ -57,12 +83,15 @@ class Folding:
         self._groups = RowCodec(query.shape.groups)
         self._buffers = RowCodec(query.shape.buffers)
         self.state: dict[bytes, bytes] = {}
+        self.distinct = _Distinct(query.shape)
 
     def add(self, table: pa.Table) -> Merged:
         """Merge a batch into the state, and return the results of its groups."""
         partial = self._query.partial(table)
-        known = [key for key in self._groups.encode(partial) if key in self.state]
-        rows = pa.concat_tables([self._kept(known), partial])
+        groups = self._groups.encode(partial)
+        unseen = self.distinct.unseen(partial, Groups(groups, [0] * len(groups), groups))
+        known = [key for key in groups if key in self.state]
+        rows = pa.concat_tables([self._kept(known), unseen])
         merged = merged_of(self._query, rows)
         keys = self._groups.encode(merged.rows)
         self.state |= zip(keys, self._buffers.encode(merged.rows), strict=True)
@@ -75,9 +104,9 @@ class Folding:
     def _kept(self, keys: Sequence[bytes]) -> pa.Table:
         groups = self._groups.decode(keys)
         buffers = self._buffers.decode([self.state[key] for key in keys])
-        return pa.Table.from_arrays(
-            [*groups.columns, *buffers.columns], schema=self._query.shape.rows
-        )
+        shape = self._query.shape
+        values = [pa.array([[]] * len(keys), field.type) for field in shape.values]
+        return pa.Table.from_arrays([*groups.columns, *buffers.columns, *values], schema=shape.rows)
 
 
 def results_of(merged: Merged) -> list[tuple[bytes | None, Any, int]]:

@@ -73,7 +73,7 @@ def test_queries_without_frames_of_records(query: str) -> None:
         (
             "SELECT lag(n) OVER (PARTITION BY key ORDER BY timestamp), row_number() OVER "
             "(PARTITION BY key ORDER BY timestamp) FROM input",
-            "put one of them into a sql processor after this one",
+            "put one of them into a subquery",
         ),
         (
             "SELECT key, sum(x) FROM (SELECT key, lag(n) OVER (PARTITION BY key ORDER BY "

@@ -40,6 +40,14 @@ QUERIES = {
         "SELECT concat(key, n) AS key, count(*) AS c FROM input GROUP BY n, key"
     ),
     "distinct": grouped("SELECT DISTINCT key, n FROM input"),
+    "values": grouped(
+        "SELECT concat(key, n % 2) AS key, count(DISTINCT n) AS c FROM input GROUP BY n % 2, key"
+    ),
+    "values in windows": grouped(
+        "SELECT n AS key, count(DISTINCT key) AS c, sum(DISTINCT n) AS s FROM input "
+        "GROUP BY n, window(timestamp, '10 minutes')",
+        ", grace: 10 min",
+    ),
     "best rows": grouped(
         "SELECT concat(key, r) AS key, n FROM (SELECT key, n, row_number() OVER "
         "(PARTITION BY key ORDER BY n DESC) AS r FROM input) WHERE r <= 2"

@@ -1,0 +1,219 @@
+"""Plans of functions with DISTINCT whose values a store keeps, for both halves of an aggregation.
+
+A row of a batch has, for each list of arguments, the distinct values of its records. The bits of a
+value say which functions are to see it: those of `FILTER (WHERE …)` see some only. The caller takes
+away what they have seen in former batches, and the merge folds the rest into their buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.distinct_plan import lambda_of, replaced, variable
+from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
+
+MOST_FUNCTIONS = 62
+"""How many functions share the values of their arguments: a BIGINT has a bit for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctSet:
+    """Distinct values of some arguments, and the functions that see them.
+
+    `functions` are indexes; their order is that of the bits of a value. `collector` is the
+    aggregate that collects the values of a batch as structs: the arguments, and then the bits.
+    `column` is the attribute of the values in rows of a batch.
+    """
+
+    arguments: Sequence[Any]
+    functions: Sequence[int]
+    collector: Any
+    column: Any
+
+
+def distinct_sets(
+    partials: Sequence[Any], arguments: Collection[int], make: Catalyst
+) -> list[DistinctSet]:
+    """Return the sets of the functions that have these columns as arguments, in their order."""
+    found = dict[tuple[tuple[int, ...], int], list[int]]()
+    columns = dict[int, Any]()
+    for at, each in enumerate(partials):
+        own = _arguments(each.aggregateFunction(), arguments)
+        if own:
+            columns |= own
+            part = 0
+            while len(found.setdefault(((*own,), part), [])) == MOST_FUNCTIONS:
+                part += 1
+            found[(*own,), part].append(at)
+    return [
+        _set([columns[id_] for id_ in ids], partials, at, f"__values_{number}", make)
+        for number, ((ids, _), at) in enumerate(found.items())
+    ]
+
+
+def _arguments(function: Any, arguments: Collection[int]) -> dict[int, Any]:
+    return {
+        id_of(each): each
+        for child in items(function.children())
+        for each in expressions([child])
+        if kind(each) == "AttributeReference" and id_of(each) in arguments
+    }
+
+
+def _set(
+    arguments: Sequence[Any],
+    partials: Sequence[Any],
+    functions: Sequence[int],
+    name: str,
+    make: Catalyst,
+) -> DistinctSet:
+    bits = make.whole(0)
+    for place, at in enumerate(functions):
+        bit, condition = make.whole(1 << place), partials[at].filter()
+        if condition.isDefined():
+            bit = make.expressions.If(condition.get(), bit, make.whole(0))
+        bits = make.expressions.BitwiseOr(bits, bit)
+    some = make.expressions.GreaterThan(bits, make.whole(0))
+    values = make.aggregates.CollectSet(make.struct([*arguments, bits]))
+    collector = values.toAggregateExpression(False, make.some(some))
+    column = make.alias(collector.resultAttribute(), name).toAttribute()
+    return DistinctSet(arguments, functions, collector, column)
+
+
+def collecting_plan(
+    partial: Any, sets: Sequence[DistinctSet], buffers: Sequence[Any], make: Catalyst
+) -> Any:
+    """Return the plan that gives groups, `buffers`, and the values of each set as a list.
+
+    `partial` is Spark's partial aggregate. Functions with DISTINCT see nothing in it.
+    """
+    mode = getattr(getattr(make.aggregates, "Partial$"), "MODULE$")
+    never = make.some(make.literal(False, "boolean"))
+    blind = {at for each in sets for at in each.functions}
+    functions = [
+        _copied(each, mode, never, make) if at in blind else each
+        for at, each in enumerate(items(partial.aggregateExpressions()))
+    ]
+    collectors = [_copied(each.collector, mode, each.collector.filter(), make) for each in sets]
+    collected = [
+        column
+        for each in collectors
+        for column in items(each.aggregateFunction().inputAggBufferAttributes())
+    ]
+    groups = [each.toAttribute() for each in items(partial.groupingExpressions())]
+    first = make.hashed(
+        make.none,
+        partial.groupingExpressions(),
+        make.seq([*functions, *collectors]),
+        make.seq(
+            [
+                column
+                for each in [*functions, *collectors]
+                for column in items(each.aggregateFunction().aggBufferAttributes())
+            ]
+        ),
+        partial.initialInputBufferOffset(),
+        make.seq([*items(partial.resultExpressions()), *collected]),
+        items(partial.children())[0],
+    )
+    return _as_lists(first, groups, sets, buffers, make)
+
+
+def _as_lists(
+    collected: Any,
+    groups: Sequence[Any],
+    sets: Sequence[DistinctSet],
+    buffers: Sequence[Any],
+    make: Catalyst,
+) -> Any:
+    """Make lists of collected values, which are bytes of Spark's so far; groups have one row."""
+    mode = getattr(getattr(make.aggregates, "Final$"), "MODULE$")
+    finals = [_copied(each.collector, mode, make.none, make) for each in sets]
+    firsts = [make.aggregates.First(each, False).toAggregateExpression() for each in buffers]
+    passed = [
+        make.alias(first.resultAttribute(), buffer.name(), buffer.exprId())
+        for first, buffer in zip(firsts, buffers, strict=True)
+    ]
+    lists = [
+        make.alias(each.collector.resultAttribute(), each.column.name(), each.column.exprId())
+        for each in sets
+    ]
+    return make.hashed(
+        make.none,
+        make.seq(groups),
+        make.seq([*finals, *firsts]),
+        make.seq([each.resultAttribute() for each in [*finals, *firsts]]),
+        len(groups) + len(buffers),
+        make.seq([*groups, *passed, *lists]),
+        collected,
+    )
+
+
+def _copied(expression: Any, mode: Any, condition: Any, make: Catalyst) -> Any:
+    return expression.copy(
+        expression.aggregateFunction(), mode, False, condition, expression.resultId()
+    )
+
+
+def folded_columns(
+    functions: Sequence[Any],
+    sets: Sequence[DistinctSet],
+    buffers_of: Sequence[Sequence[Any]],
+    make: Catalyst,
+) -> tuple[list[Any], dict[int, Any]]:
+    """Return columns with the buffers of all functions of each set, into which values are folded.
+
+    `buffers_of` has the columns of each function's buffers. The second value has an expression of
+    the columns for each of these buffers, by its id.
+    """
+    columns, found = [], dict[int, Any]()
+    for number, each in enumerate(sets):
+        buffers = [buffer for at in each.functions for buffer in buffers_of[at]]
+        folded = make.alias(_folded(functions, each, buffers, make), f"__folded_{number}")
+        columns.append(folded)
+        found |= {
+            id_of(buffer): make.field(folded.toAttribute(), place)
+            for place, buffer in enumerate(buffers)
+        }
+    return columns, found
+
+
+def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any], make: Any) -> Any:
+    """Return the buffers of a set's functions after the values of the row."""
+    ex = make.expressions
+    zero = make.struct(buffers)
+    value = variable("value", set_.collector.aggregateFunction().child().dataType(), make)
+    state = variable("buffers", zero.dataType().asNullable(), make)
+    arguments = {id_of(each): make.field(value, at) for at, each in enumerate(set_.arguments)}
+    bits = make.field(value, len(set_.arguments))
+    updated = list[Any]()
+    for place, at in enumerate(set_.functions):
+        own = items(functions[at].aggBufferAttributes())
+        known = arguments | {
+            id_of(each): make.field(state, len(updated) + index) for index, each in enumerate(own)
+        }
+        bit = make.whole(1 << place)
+        sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
+
+        def of_row(expression: Any, known: dict[int, Any] = known) -> Any | None:
+            return (
+                known.get(id_of(expression)) if kind(expression) == "AttributeReference" else None
+            )
+
+        updates = [
+            replaced(each, of_row, make) for each in items(functions[at].updateExpressions())
+        ]
+        updated += [
+            ex.If(sees, new, known[id_of(old)]) for new, old in zip(updates, own, strict=True)
+        ]
+    # Each function needs variables of its own, or Spark cannot compile them.
+    last = variable("buffers", state.dataType(), make)
+    return ex.ArrayAggregate(
+        set_.column,
+        zero,
+        lambda_of(make.struct(updated), make, state, value),
+        lambda_of(last, make, last),
+    )
