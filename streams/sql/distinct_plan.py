@@ -195,25 +195,29 @@ class _Rewriting:
         fields = [self._make.field(value, place) for place in places]
         function = self._make.with_children(function, fields)
         zero = self._make.struct(items(function.initialValues()))
-        buffers = variable("buffers", zero.dataType().asNullable(), self._make)
+        # Spark's code generator refuses a variable that both lambdas have.
+        kept, last = (
+            variable("buffers", zero.dataType().asNullable(), self._make) for _ in range(2)
+        )
         numbers = {
             id_of(each): index for index, each in enumerate(items(function.aggBufferAttributes()))
         }
 
-        def in_buffers(expression: Any) -> Any | None:
+        def in_buffers(buffers: Any, expression: Any) -> Any | None:
             if kind(expression) != "AttributeReference":
                 return None
             return self._make.field(buffers, numbers[id_of(expression)])
 
         updated = [
-            replaced(each, in_buffers, self._make) for each in items(function.updateExpressions())
+            replaced(each, partial(in_buffers, kept), self._make)
+            for each in items(function.updateExpressions())
         ]
-        result = replaced(function.evaluateExpression(), in_buffers, self._make)
+        result = replaced(function.evaluateExpression(), partial(in_buffers, last), self._make)
         return self._expressions.ArrayAggregate(
             values,
             zero,
-            lambda_of(self._make.struct(updated), self._make, buffers, value),
-            lambda_of(result, self._make, buffers),
+            lambda_of(self._make.struct(updated), self._make, kept, value),
+            lambda_of(result, self._make, last),
         )
 
     def _bounded(self, collection: Any, name: str) -> Any:

@@ -94,7 +94,7 @@ class RunningOver(Running[_Plan]):
         if not any(column.name().lower() == "timestamp" for column in items(top.output())):
             top = with_column(top, "timestamp", rdd_id, work.make)
         top = with_column(top, PLACE, rdd_id, work.make)
-        results = shaped(work.frame(top), work.spec.format, [PLACE])
+        results = shaped(work.frame(top), work.spec, [PLACE])
         return _Plan(
             shape,
             rows,

@@ -37,6 +37,7 @@ SHAPE = StateShape(
     key_column="g",
     is_distinct=False,
     best=0,
+    ranked="",
     loses_rows=False,
     empty=pa.table({"c": pa.array([0], pa.int64())}),
     content="{}",
