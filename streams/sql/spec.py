@@ -8,7 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
+from kafka_pipeline.common.pipelines.specs import (
+    DEFAULT_MAX_COLLECTED,
+    Format,
+    JoinedBy,
+    WindowsSpec,
+)
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
 
@@ -87,7 +92,8 @@ class QuerySpec:
     `config` holds the keyword arguments of the function. `max_collected` limits the values in a
     group's collection. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
-    the query calls it. `processor` names the processor in errors about references.
+    the query calls it. `processor` names the processor in errors about references. `joined_by` says
+    by what a join of inputs without bounds of time brings rows together; `None` for other queries.
     """
 
     query: str = ""
@@ -106,6 +112,7 @@ class QuerySpec:
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()
     processor: str = ""
+    joined_by: JoinedBy | None = None
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""
