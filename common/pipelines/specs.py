@@ -23,6 +23,9 @@ DEFAULT_SUM = 1
 GROUPS_TOPIC = "groups-repartition"
 """The internal topic that brings the rows of each group of a query together."""
 
+JOIN_TOPIC = "join-repartition"
+"""The internal topic that brings the rows of both sides of a join together, by its columns."""
+
 SHAPE_STORE = "shape"
 """The store that describes the layout of the other stores of a query's groups."""
 
@@ -39,6 +42,8 @@ StoreType = Literal[
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
+JoinStage = Literal["whole", "rows", "pairs"]
+JoinedBy = Literal["key", "columns"]
 DEFAULT_MAX_COLLECTED = 10_000
 """The default limit of values in a collection of a group."""
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
@@ -301,13 +306,31 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
     keeps_distinct: bool = False
 
 
-class JoinSpec(Strict, frozen=True, kw_only=True):
-    """How the records of two inputs are joined by key, and how their rows are kept.
+class RegularJoinSpec(Strict, frozen=True, kw_only=True):
+    """How the rows of a join without bounds of time are kept.
 
-    A record of `left` meets those of `right` that are at most `before_ms` older and `after_ms`
-    younger; either may be negative. Rows of the sides in `keeps` have results without a partner,
-    too. Records more than `grace_ms` behind stream time are late; they go to `late_to`, one of the
-    processor's targets, if it is given.
+    A row is kept until event time has passed its timestamp by more than `ttl_ms`, or forever if
+    that is `None`. Later records are late. With `only`, the results are the rows of the left side
+    that have a partner (`semi`) or none (`anti`).
+
+    The stage is `whole` if partners have the same key. Otherwise, a processor of stage `rows` sends
+    the rows of both sides through the internal topic `JOIN_TOPIC` to one of stage `pairs`, which
+    keeps and joins them.
+    """
+
+    only: Literal["semi", "anti"] | None = None
+    ttl_ms: Positive | None = None
+    stage: JoinStage = "whole"
+
+
+class JoinSpec(Strict, frozen=True, kw_only=True):
+    """How the records of two inputs are joined, and how their rows are kept.
+
+    With bounds of time, a record of `left` meets those of `right` with its key that are at most
+    `before_ms` older and `after_ms` younger; either may be negative. Records more than `grace_ms`
+    behind stream time are late. A join without bounds is `regular`. Rows of the sides in `keeps`
+    have results without a partner, too. Late records go to `late_to`, one of the processor's
+    targets, if it is given.
     """
 
     left: Name
@@ -317,6 +340,7 @@ class JoinSpec(Strict, frozen=True, kw_only=True):
     after_ms: int
     grace_ms: Count = 0
     late_to: Name | None = None
+    regular: RegularJoinSpec | None = None
 
 
 class OverSpec(Strict, frozen=True, kw_only=True):
@@ -404,9 +428,26 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What a query does with its groups, or which inputs it joins."""
-        if self.join is not None:
-            return {"joins": f"{self.join.left} and {self.join.right}"}
-        return self._of_groups
+        if self.join is None:
+            return self._of_groups
+        if self._join_stage == "rows":
+            return {"gives": "rows to join"}
+        return {"joins": f"{self.join.left} and {self.join.right}"}
+
+    @property
+    def internal_topics(self) -> Mapping[str, int | None]:
+        """See `ProcessorSpec`."""
+        return {JOIN_TOPIC: None} if self._join_stage == "pairs" else super().internal_topics
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether it sends rows to the processor that keeps them."""
+        return self._join_stage == "rows" or super().gives_rows
+
+    @property
+    def _join_stage(self) -> JoinStage:
+        regular = None if self.join is None else self.join.regular
+        return "whole" if regular is None else regular.stage
 
 
 class DataFrameSpec(SparkSpec, frozen=True, kw_only=True):

@@ -6,14 +6,21 @@ not pair the rows, as they arrive at different times.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinedBy, JoinSide, JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.join_bounds import EXAMPLE, SEVERAL_JOINS, TimeComparison, bounds_of
-from kafka_pipeline.streams.sql.join_shape import MATCHES, RECORD
+from kafka_pipeline.streams.sql.join_bounds import (
+    EXAMPLE,
+    HOW_TO_JOIN,
+    SEVERAL_JOINS,
+    TimeComparison,
+    bounds_of,
+)
+from kafka_pipeline.streams.sql.join_shape import EQUAL, MATCHES, RECORD
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     all_nodes,
@@ -38,7 +45,16 @@ _KEEPS: dict[str, tuple[JoinSide, ...]] = {
     "LeftOuter": ("left",),
     "RightOuter": ("right",),
     "FullOuter": ("left", "right"),
+    "LeftSemi": (),
+    "LeftAnti": ("left",),
 }
+_ONLY: dict[str, Literal["semi", "anti"]] = {"LeftSemi": "semi", "LeftAnti": "anti"}
+_COMPARED_AS_BYTES = re.compile(
+    r"(string|binary|boolean|tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(.*\))"
+)
+"""The types of join columns. Equal values of others may have different bytes, as 0.0 and -0.0."""
+
+_COLUMN_ID = re.compile(r"#\d+L?")
 _SUMS = ("TimestampAddInterval", "TimeAdd")
 """A time and an interval, in Spark 4.1 and before."""
 
@@ -49,7 +65,8 @@ class JoinedQuery:
 
     `above` are the operators from the result down to the `join`. `rdd_ids` are the ids of the left
     and the right input, and `spec` describes how they meet. `others` are the conditions besides the
-    keys and the bounds, and `kept` the columns of each side that `others` and `above` use.
+    keys and the bounds, and `kept` the columns of each side that `others` and `above` use. `equal`
+    has the pairs of expressions that must be equal, if rows do not meet by key.
     """
 
     above: list[PlanStep]
@@ -58,13 +75,35 @@ class JoinedQuery:
     kept: tuple[list[Any], list[Any]]
     spec: JoinSpec
     others: list[Any]
+    equal: list[tuple[Any, Any]] = field(default_factory=list)
+
+    @property
+    def names_of_equal(self) -> list[str]:
+        """The names that the expressions of `equal` have in the rows of a side."""
+        return [f"{EQUAL}{index}" for index in range(len(self.equal))]
+
+    @property
+    def described_equal(self) -> list[str]:
+        """What says by which columns rows meet."""
+        return [_described(both) for both in self.equal]
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether pairs must be checked before what is done with their rows is known."""
+        regular = self.spec.regular
+        decides = bool(self.spec.keeps) or (regular is not None and regular.only is not None)
+        return bool(self.others) and decides
 
     def rows(self, side: int, make: Catalyst) -> Any:
-        """Return the plan of a side: its kept columns, under other names, and `RECORD`."""
+        """Return the plan of a side: its kept columns and `equal`, renamed, and `RECORD`."""
         rdd_id = self.rdd_ids[side]
         plan = with_column(items(self.join.children())[side], RECORD, rdd_id, make)
         named = [
             make.alias(column, name_of(side, index)) for index, column in enumerate(self.kept[side])
+        ]
+        named += [
+            make.alias(both[side], name)
+            for both, name in zip(self.equal, self.names_of_equal, strict=True)
         ]
         number = input_column(plan, RECORD, rdd_id)
         return make.project([*named, number], plan)
@@ -79,11 +118,11 @@ class JoinedQuery:
     def results(self, pairs: Any, make: Catalyst) -> Any:
         """Return the plan above the join, over pairs.
 
-        In an inner join, it leaves out pairs for which `others` do not hold. In outer joins, the
-        caller must have left them out: their rows may have no partner.
+        It leaves out pairs for which `others` do not hold, unless the query `is_checked`: then the
+        caller must have left them out, as their rows may have no partner.
         """
         plan = self._joined(pairs, make)
-        for demand in () if self.spec.keeps else self.others:
+        for demand in () if self.is_checked else self.others:
             plan = make.filter(demand, plan)
         for step in reversed(self.above):
             plan = step.over(plan, make)
@@ -105,30 +144,54 @@ def name_of(side: int, index: int) -> str:
     return f"{('left', 'right')[side]}{index}"
 
 
-def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> JoinedQuery:
+def joined_query(
+    analyzed: Any, inputs: Mapping[int, str], view_id: int, joined_by: JoinedBy | None
+) -> JoinedQuery:
     """Cut an analyzed query at its join of two `inputs`, whose RDDs have these ids and names.
 
-    `view_id` is the id of the view of all inputs. Raises `QueryError` with the reason if records of
-    two inputs cannot be joined that way.
+    `view_id` is the id of the view of all inputs. With `joined_by`, it is a regular join, in which
+    bounds of time are conditions like others. Raises `QueryError` with the reason if records of two
+    inputs cannot be joined that way.
     """
-    if any(is_input(node, view_id) for node in all_nodes(analyzed)):
+    if view_id not in inputs and any(is_input(node, view_id) for node in all_nodes(analyzed)):
         raise QueryError("a query that joins two inputs cannot also read input: name the two")
     for subquery in items(analyzed.subqueriesAll()):
         for name in names_read(subquery, inputs):
             raise QueryError(f"a subquery reads {name}: join the two inputs in FROM")
     above, join = _way_to_join(analyzed, inputs)
-    keeps = _KEEPS.get(str(join.joinType().toString()))
+    how = str(join.joinType().toString())
+    keeps, only = _KEEPS.get(how), _ONLY.get(how)
     if keeps is None or not join.condition().isDefined():
-        raise QueryError(
-            f"two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, as in {EXAMPLE} "
-            f"({join.joinType().toString()})"
-        )
+        raise QueryError(f"{HOW_TO_JOIN} ({how})")
     rdd_ids = _inputs_of_sides(join, inputs)
     for side, rdd_id in zip(items(join.children()), rdd_ids, strict=True):
         require_narrow(side, rdd_id)
-    comparisons, others = _read_condition(join, rdd_ids)
-    before_ms, after_ms = bounds_of(comparisons)
+    equal = list[tuple[Any, Any]]()
     left, right = (inputs[rdd_id].lower() for rdd_id in rdd_ids)
+    if joined_by == "columns":
+        equal, others = _read_equal(join)
+        regular = RegularJoinSpec(only=only, stage="pairs")
+        spec = JoinSpec(
+            left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
+        )
+    elif joined_by == "key":
+        _, others = _read_condition(join, rdd_ids, has_bounds=False)
+        spec = JoinSpec(
+            left=left,
+            right=right,
+            keeps=keeps,
+            before_ms=0,
+            after_ms=0,
+            regular=RegularJoinSpec(only=only),
+        )
+    else:
+        comparisons, others = _read_condition(join, rdd_ids, has_bounds=True)
+        bounds = bounds_of(comparisons)
+        if bounds is None or only is not None:
+            raise QueryError(f"for Spark, the join has no bounds: write them as in {EXAMPLE}")
+        spec = JoinSpec(
+            left=left, right=right, keeps=keeps, before_ms=bounds[0], after_ms=bounds[1]
+        )
     used = {id_of(column) for column in items(analyzed.output())}
     for reading in (*others, *(step.node for step in above)):
         used |= {id_of(column) for column in items(reading.references().toSeq())}
@@ -136,14 +199,7 @@ def joined_query(analyzed: Any, inputs: Mapping[int, str], view_id: int) -> Join
         [column for column in items(side.output()) if id_of(column) in used]
         for side in items(join.children())
     )
-    return JoinedQuery(
-        above,
-        join,
-        rdd_ids,
-        (first, second),
-        JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms),
-        others,
-    )
+    return JoinedQuery(above, join, rdd_ids, (first, second), spec, others, equal)
 
 
 def _way_to_join(plan: Any, inputs: Mapping[int, str]) -> tuple[list[PlanStep], Any]:
@@ -174,15 +230,60 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
     if len(sides[0]) > 1 or len(sides[1]) > 1:
         raise QueryError(SEVERAL_JOINS)
     (left,), (right,) = sides
-    if left == right:
-        raise QueryError(f"{inputs[left]} is joined with itself")
     return left, right
 
 
-def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeComparison], list[Any]]:
+def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """Return what must be equal on both sides of a join, in a certain order, and the other demands.
+
+    Raises `QueryError` if there is nothing by which rows can meet.
+    """
+    outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
+
+    def side_of(expression: Any) -> int | None:
+        read = {id_of(each) for each in items(expression.references().toSeq())}
+        return next((side for side in (0, 1) if read and read <= outputs[side]), None)
+
+    equal, others, wrong = list[tuple[Any, Any]](), list[Any](), list[str]()
+    for demand in demands(join):
+        if kind(demand) != "EqualTo":
+            others.append(demand)
+            continue
+        first, second = demand.left(), demand.right()
+        sides = side_of(first), side_of(second)
+        if set(sides) != {0, 1}:
+            others.append(demand)
+            continue
+        types = [str(each.dataType().catalogString()) for each in (first, second)]
+        if types[0] == types[1] and _COMPARED_AS_BYTES.fullmatch(types[0]):
+            equal.append((first, second) if sides == (0, 1) else (second, first))
+        else:
+            wrong += types
+            others.append(demand)
+    if not equal:
+        types_found = f" (these are of the type {', '.join(dict.fromkeys(wrong))})" if wrong else ""
+        raise QueryError(
+            "two inputs are joined by columns that must be equal, as in FROM orders o JOIN "
+            "payments p ON o.id = p.order_id; text, whole numbers, DECIMAL, BOOLEAN, BINARY, DATE "
+            f"and TIMESTAMP can be compared that way{types_found}. Cast others, and compare "
+            "windows by their start"
+        )
+    return sorted(equal, key=_described), others
+
+
+def _described(both: tuple[Any, Any]) -> str:
+    """Return text that is the same for the same pair of expressions in another query."""
+    left, right = (_COLUMN_ID.sub("", str(each.toString())) for each in both)
+    return f"{left} = {right} {both[0].dataType().catalogString()}"
+
+
+def _read_condition(
+    join: Any, rdd_ids: tuple[int, int], *, has_bounds: bool
+) -> tuple[list[TimeComparison], list[Any]]:
     """Return the comparisons of times in a condition, and all others but the equality of keys.
 
-    Raises `QueryError` unless the keys of both records must be equal.
+    Unless it `has_bounds`, comparisons of times are among the others. Raises `QueryError` unless
+    the keys of both records must be equal.
     """
     sides = [*zip(items(join.children()), rdd_ids, strict=True)]
     keys, times = (
@@ -216,7 +317,9 @@ def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeCompa
         found = [
             TimeComparison.of_sides(before, operator, after)
             for first, operator, second in compared(demand)
-            if (before := time_of(first)) is not None and (after := time_of(second)) is not None
+            if has_bounds
+            and (before := time_of(first)) is not None
+            and (after := time_of(second)) is not None
         ]
         known = [each for each in found if each is not None]
         comparisons += known
@@ -224,9 +327,8 @@ def _read_condition(join: Any, rdd_ids: tuple[int, int]) -> tuple[list[TimeCompa
             others.append(demand)
     if not has_keys:
         raise QueryError(
-            "two inputs must be joined by the keys of both, as only records with the same key are "
-            f"in the same partition: write {EXAMPLE}. Let a sql processor before this one give "
-            "another column as key"
+            "for Spark, the keys of both inputs need not be equal: write ON and the keys as in "
+            f"{EXAMPLE}"
         )
     return comparisons, others
 

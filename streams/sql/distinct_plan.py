@@ -10,6 +10,7 @@ bounded, since each change of a group reads and writes all of its values.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst

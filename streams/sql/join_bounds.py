@@ -14,6 +14,10 @@ EXAMPLE = (
     "FROM orders o JOIN payments p ON o.key = p.key AND p.timestamp BETWEEN o.timestamp - INTERVAL "
     "5 MINUTES AND o.timestamp + INTERVAL 10 MINUTES"
 )
+HOW_TO_JOIN = (
+    "two inputs are joined by INNER, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN with ON or "
+    f"USING, as in {EXAMPLE}"
+)
 SEVERAL_JOINS = (
     "one SELECT joins inputs more than once: put the first one into a subquery of FROM, which "
     "gives the key and the timestamp for the next one"
@@ -43,10 +47,11 @@ class TimeComparison:
         return cls(_MIRRORED[operator], first[1] - second[1])
 
 
-def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:
+def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int] | None:
     """Return how much older and younger the right record may be, in ms; either may be negative.
 
-    Times of records are whole milliseconds. Raises `QueryError` unless there are both bounds.
+    Times of records are whole milliseconds. Returns `None` unless there are both bounds, and raises
+    `QueryError` if they exclude each other.
     """
     low: list[int] = []
     high: list[int] = []
@@ -56,11 +61,7 @@ def bounds_of(comparisons: Iterable[TimeComparison]) -> tuple[int, int]:
         if each.operator in ("<", "<=", "="):
             high.append((each.difference_us - (each.operator == "<")) // 1000)
     if not low or not high:
-        raise QueryError(
-            "the condition of the join must limit how much older, and how much younger, the "
-            f"partner of a record may be: otherwise, all records would be kept. Write ON and its "
-            f"intervals as in {EXAMPLE}"
-        )
+        return None
     if max(low) > min(high):
         raise QueryError("no two records can meet: the bounds of the join exclude each other")
     return -max(low), min(high)

@@ -19,16 +19,24 @@ from msgspec import structs
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY
 from kafka_pipeline.streams.engine.mixed import MixedBatch, MixedProcessor
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
-from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed, table_of
+from kafka_pipeline.streams.sql.columns import HEADERS, batch_of, completed
 from kafka_pipeline.streams.sql.group_codec import Times
-from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, PreparedJoin
-from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, Row, WaitingRow
+from kafka_pipeline.streams.sql.join_records import (
+    JoinRecords,
+    Mask,
+    SideTables,
+    chosen,
+    kept_by,
+    rows_in_order,
+)
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, PreparedJoin
+from kafka_pipeline.streams.sql.join_state import JoinState, Pairs, WaitingRow
 from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -55,7 +63,11 @@ _RELEASED, _PAIRED, _ALONE = range(3)
 
 def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
     """Raise `QueryError` if Spark reads a query in another way than its text was read."""
-    if found != structs.replace(join, grace_ms=found.grace_ms, late_to=found.late_to):
+    same = structs.replace(join, grace_ms=found.grace_ms, late_to=found.late_to)
+    if join.regular is not None and found.regular is not None:
+        kept = structs.replace(found.regular, ttl_ms=join.regular.ttl_ms, stage=join.regular.stage)
+        found = structs.replace(found, regular=kept)
+    if found != same:
         raise QueryError(
             f"for Spark, the query joins {_said(found)}, and its text was read as {_said(join)}: "
             "write the join as in docs/reference/spark_sql.md"
@@ -64,33 +76,25 @@ def require_join_as_planned(found: JoinSpec, join: JoinSpec) -> None:
 
 def _said(join: JoinSpec) -> str:
     kept = " and ".join(join.keeps) or "no side"
-    return (
-        f"{join.left} with {join.right} from {-join.before_ms} to {join.after_ms} ms and keeps "
-        f"{kept}"
-    )
+    bounds = f"from {-join.before_ms} to {join.after_ms} ms"
+    if join.regular is not None:
+        bounds = f"as a {join.regular.only} join" if join.regular.only else "without bounds of time"
+    return f"{join.left} with {join.right} {bounds} and keeps {kept}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """The records of a batch before `stop`, as a table for each side.
+    """What is known of the records of a batch.
 
     `now` is stream time at each record, and `late_by` the time that decides whether it is late.
-    `late` and `keyless` are the indexes of records that are left out. `wrong` is the reason to
-    reject the record at `stop`, or "".
+    `late` and `keyless` are the indexes of records that are left out.
     """
 
-    tables: list[pa.Table]
-    stop: int
+    found: SideTables
     now: Times
     late_by: Times
     late: list[int]
     keyless: list[int]
-    wrong: str
-
-    @property
-    def is_one(self) -> bool:
-        """Whether one record alone is to blame for a failure of Spark."""
-        return sum(map(len, self.tables)) == 1
 
 
 class _Result(NamedTuple):
@@ -129,8 +133,9 @@ class JoinProcessor(MixedProcessor, FollowsTime):
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
-        self._partition = TaskId.parse(context.task_id).partition
+        partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
+        self._records = JoinRecords(self._spec, self._query, partition, self._right_topic)
         self._shape = self._query.shape
         require_join_as_planned(self._shape.join, self._join)
         self._lookup = TopicTableLookup(self._spec, self._query, context)
@@ -140,14 +145,14 @@ class JoinProcessor(MixedProcessor, FollowsTime):
     def process(self, batch: Batch) -> None:
         """Process the records before the first malformed one, and reject that one."""
         assert isinstance(batch, MixedBatch)
-        sides = [int(topic == self._right_topic) for topic in batch.topics]
+        sides = self._records.sides(batch)
         taken = self._taken(batch, sides)
-        if taken.stop:
-            self._leave_out(batch, sides, taken)
+        if taken.found.stop:
+            self._leave_out(batch, sides[1], taken)
             self._lookup.rows(batch)
-            self._process(batch, sides, taken)
-        if taken.wrong:
-            raise RecordRejectedError(taken.wrong, batch, taken.stop)
+            self._process(batch, taken)
+        if taken.found.wrong:
+            raise RecordRejectedError(taken.found.wrong, batch, taken.found.stop)
 
     def close(self) -> None:
         """Close the query."""
@@ -155,7 +160,7 @@ class JoinProcessor(MixedProcessor, FollowsTime):
 
     # Records to rows
 
-    def _taken(self, batch: MixedBatch, sides: Sequence[int]) -> _Taken:
+    def _taken(self, batch: MixedBatch, sides: tuple[Mask, Mask]) -> _Taken:
         times = np.asarray(batch.timestamps, np.int64)
         known = self._state.now
         follows_records = self.context.task_time.follows_records
@@ -164,63 +169,32 @@ class JoinProcessor(MixedProcessor, FollowsTime):
             now = np.maximum.accumulate(np.maximum(times, known))
         late_at = late_by(times, batch.clocks, known, follows_records=follows_records)
         is_late = times + self._join.grace_ms < late_at
-        keeps = [side in self._join.keeps for side in SIDES]
-        is_dropped = [
-            key is None and not keeps[side] for key, side in zip(batch.keys, sides, strict=True)
-        ]
-        is_taken = ~(is_late | np.asarray(is_dropped))
-        places, tables, stop, wrong = [], [], len(batch), ""
-        needs = zip(self._query.columns, self._query.fields, strict=True)
-        for side, (columns, fields) in enumerate(needs):
-            is_chosen = is_taken & (np.asarray(sides) == side)
-            chosen = np.flatnonzero(is_chosen)
-            needed = [name for name in columns if name != RECORD] or ["timestamp"]
-            table, problem = table_of(
-                selected(batch, is_chosen.tolist()),
-                self._partition,
-                needed,
-                self._spec.format,
-                fields,
-                is_lenient=self._spec.is_lenient,
-            )
-            if problem and chosen[len(table)] < stop:
-                stop, wrong = int(chosen[len(table)]), problem
-            places.append(chosen[: len(table)])
-            tables.append(table.append_column(RECORD, pa.array(chosen[: len(table)])))
-        tables = [
-            table.slice(0, int(np.searchsorted(chosen, stop)))
-            for table, chosen in zip(tables, places, strict=True)
-        ]
-        late = np.flatnonzero(is_late[:stop]).tolist()
-        keyless = np.flatnonzero(~is_late[:stop] & np.asarray(is_dropped[:stop])).tolist()
-        return _Taken(tables, stop, now, late_at, late, keyless, wrong)
+        has_key = np.array([key is not None for key in batch.keys], np.bool_)
+        is_dropped = ~(has_key | kept_by(sides, self._join.keeps))
+        found = self._records.tables(batch, chosen(sides, ~(is_late | is_dropped)))
+        late = np.flatnonzero(is_late[: found.stop]).tolist()
+        keyless = np.flatnonzero((~is_late & is_dropped)[: found.stop]).tolist()
+        return _Taken(found, now, late_at, late, keyless)
 
-    def _leave_out(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
+    def _leave_out(self, batch: MixedBatch, is_right: Mask, taken: _Taken) -> None:
         for _ in taken.keyless:
             self.context.drop(NULL_KEY)
         for index in taken.late:
-            older, younger = reach_of(self._join, sides[index])
+            older, younger = reach_of(self._join, int(is_right[index]))
             time = batch.timestamps[index]
             window = Window(max(time - older, 0), time + younger)
             closes_at = time + self._join.grace_ms + 1
             self._late.take(batch, index, window, int(taken.late_by[index]), closes_at)
 
-    def _process(self, batch: MixedBatch, sides: Sequence[int], taken: _Taken) -> None:
-        rows: list[Row] = []
-        calls = (self._query.left, self._query.right)
-        for side, (call, table) in enumerate(zip(calls, taken.tables, strict=True)):
-            if len(table):
-                found = run_carefully(call, table, is_alone=taken.is_one)
-                data = self._state.codecs[side].encode(found)
-                records = found[RECORD].to_pylist()
-                rows += map(Row, records, [side] * len(data), data)
-        rows.sort(key=lambda row: row.record)
-        now = int(taken.now[taken.stop - 1])
+    def _process(self, batch: MixedBatch, taken: _Taken) -> None:
+        found = taken.found
+        rows = rows_in_order(self._records.rows(found), self._state.codecs)
+        now = int(taken.now[found.stop - 1])
         pairs = self._state.pair(rows, batch.keys, batch.timestamps, now)
-        results = self._results_of(pairs, is_alone=taken.is_one)
+        results = self._results_of(pairs, is_alone=found.is_one)
         if self._join.keeps:
             alone = [key is None for key in batch.keys]
-            results = self._ordered(pairs, results, taken.now[: taken.stop], alone)
+            results = self._ordered(pairs, results, taken.now[: found.stop], alone)
         self._forward(results)
 
     # Pairs to results

@@ -24,8 +24,13 @@ RECORD = "__record"
 PAIR = "__pair"
 """A column of pairs, and of their results: the number of the pair."""
 
+EQUAL = "__equal"
+"""What the columns of a side's rows begin with that must be equal on both sides of a join."""
+
 MATCHES = "matches"
 """The one column of what says which pairs meet the condition of a join."""
+
+EMPTY = pa.schema([])
 
 SIDES: tuple[JoinSide, ...] = get_args(JoinSide)
 
@@ -37,13 +42,16 @@ class JoinShape:
     `rows` has the types of the rows of both sides. If `is_checked`, pairs with the same key and
     times within the bounds may still not meet the condition, and `PreparedJoin.matches` says which
     do. `columns` says what is kept, for each side: two queries can use the same state if it is the
-    same.
+    same. `equal` has the types of the columns by which the rows of a regular join meet, and
+    `equal_columns` says which they are; none if these meet by key.
     """
 
     rows: tuple[pa.Schema, pa.Schema]
     join: JoinSpec
     is_checked: bool
     columns: tuple[Sequence[str], Sequence[str]]
+    equal: pa.Schema = EMPTY
+    equal_columns: Sequence[str] = ()
 
     @property
     def pairs(self) -> pa.Schema:
@@ -55,8 +63,12 @@ class JoinShape:
     @property
     def content(self) -> str:
         """JSON that says what is kept."""
-        kept = dict(zip(SIDES, map(list, self.columns), strict=True))
-        return json.dumps({**kept, "keeps": self.join.keeps}, sort_keys=True)
+        content: dict[str, Any] = {"keeps": self.join.keeps}
+        for side, columns in zip(SIDES, self.columns, strict=True):
+            content[side] = list(columns)
+        if self.join.regular is not None:
+            content["regular"] = [self.join.regular.only or "", *self.equal_columns]
+        return json.dumps(content, sort_keys=True)
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -65,6 +77,8 @@ class JoinShape:
             "join": as_json(self.join),
             "is_checked": self.is_checked,
             "columns": [list(each) for each in self.columns],
+            "equal": packed(self.equal),
+            "equal_columns": list(self.equal_columns),
         }
 
     @classmethod
@@ -72,7 +86,14 @@ class JoinShape:
         """Read what `to_json` gave."""
         left, right = map(unpacked, values["rows"])
         join = from_json(JoinSpec, values["join"], "join")
-        return cls((left, right), join, values["is_checked"], tuple(values["columns"]))
+        return cls(
+            (left, right),
+            join,
+            values["is_checked"],
+            tuple(values["columns"]),
+            unpacked(values["equal"]),
+            values["equal_columns"],
+        )
 
 
 def join_change(join: JoinSpec, kept: str, wanted: str) -> StateChange:
@@ -82,6 +103,9 @@ def join_change(join: JoinSpec, kept: str, wanted: str) -> StateChange:
     if any(side not in before for side in SIDES):
         return StateChange(changed)
     names = {"left": join.left, "right": join.right}
+    meet_by = before.get("regular", [])[1:], now.get("regular", [])[1:]
+    if not changed and meet_by[0] != meet_by[1]:
+        changed = f"its rows met by {_by(meet_by[0])}, and now meet by {_by(meet_by[1])}"
     columns = [
         f"of {names[side]}, it has the columns {', '.join(before[side])}, and now "
         f"{', '.join(now[side])} are needed"
@@ -93,6 +117,10 @@ def join_change(join: JoinSpec, kept: str, wanted: str) -> StateChange:
         return StateChange(different)
     pairs = [both for side in SIDES for both in zip(before[side], now[side], strict=True)]
     return StateChange(converted=widened(pairs))
+
+
+def _by(columns: Sequence[str]) -> str:
+    return ", ".join(columns) or "the keys of both"
 
 
 def join_difference(join: JoinSpec, kept: str, wanted: str) -> str:
@@ -108,8 +136,12 @@ def declared_join_difference(join: JoinSpec, kept: str) -> str:
     before = json.loads(kept)
     if any(side not in before for side in SIDES):
         return "it was kept for groups, and not for a join"
-    if tuple(before["keeps"]) != tuple(join.keeps):
-        return "the kind of the join (INNER, LEFT, RIGHT or FULL) was another one"
+    if ("regular" in before) != (join.regular is not None):
+        return f"the join was one {'without' if 'regular' in before else 'with'} bounds of time"
+    only = before.get("regular", [""])[0]
+    wanted = "" if join.regular is None else join.regular.only or ""
+    if tuple(before["keeps"]) != tuple(join.keeps) or only != wanted:
+        return "the kind of the join (INNER, LEFT, RIGHT, FULL, SEMI or ANTI) was another one"
     return ""
 
 
@@ -132,7 +164,10 @@ class PreparedJoin(Prepared, Protocol):
         """What the query keeps; it stays the same when lookup tables are read again."""
 
     def left(self, records: pa.Table) -> pa.Table:
-        """Return the rows of records of the left input: the columns of the shape, and `RECORD`."""
+        """Return the rows of records of the left input: the columns of the shape, and `RECORD`.
+
+        In a regular join by columns, they also have those of `JoinShape.equal`.
+        """
 
     def right(self, records: pa.Table) -> pa.Table:
         """Return the rows of records of the right input."""

@@ -20,6 +20,7 @@ from kafka_pipeline.streams.dsl.waiting import Items
 from kafka_pipeline.streams.event_time.step_time import ENDS_MS, times_store_name
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
+from kafka_pipeline.streams.sql.join_records import Row
 from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_difference
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -32,14 +33,6 @@ _PLACE = struct.Struct(">QBQ")
 _TIMES = struct.Struct(">qq")
 _TIME = "time"
 _UNKNOWN = -1
-
-
-class Row(NamedTuple):
-    """A new row: the index of its record in the batch, its side, and its bytes."""
-
-    record: int
-    side: int
-    data: bytes
 
 
 class WaitingRow(NamedTuple):
@@ -112,13 +105,28 @@ class Pairs:
 
     def table(self, shape: JoinShape, codecs: Sequence[RowCodec]) -> pa.Table:
         """Return the pairs as columns."""
-        columns: list[pa.ChunkedArray | pa.Array] = []
-        for codec, rows, indices in zip(codecs, self.rows, (self.left, self.right), strict=True):
-            if len(codec.schema):
-                columns += codec.decode(rows).take(pa.array(indices, pa.int64())).columns
-        columns.append(moments(self.times))
-        columns.append(pa.array(range(len(self)), pa.int64()))
-        return pa.Table.from_arrays(columns, schema=shape.pairs)
+        return pairs_table(shape, codecs, self.rows, (self.left, self.right), self.times)
+
+
+def pairs_table(
+    shape: JoinShape,
+    codecs: Sequence[RowCodec],
+    rows: Sequence[Sequence[bytes]],
+    chosen: Sequence[Sequence[int | None]],
+    times: Sequence[int],
+) -> pa.Table:
+    """Return pairs of rows as columns.
+
+    `chosen` has the indexes in `rows` of the left and of the right row of each pair, `None` for a
+    missing partner, and `times` the times of the pairs.
+    """
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    for codec, of_side, indices in zip(codecs, rows, chosen, strict=True):
+        if len(codec.schema):
+            columns += codec.decode(of_side).take(pa.array(indices, pa.int64())).columns
+    columns.append(moments(times))
+    columns.append(pa.array(range(len(times)), pa.int64()))
+    return pa.Table.from_arrays(columns, schema=shape.pairs)
 
 
 class JoinState:

@@ -6,14 +6,15 @@ It is imported late, and only for queries that may join: see `query_tree.py`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Literal
 
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
-from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec
+from kafka_pipeline.common.pipelines.specs import JoinSide, JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.sql.join_bounds import (
-    EXAMPLE,
+    HOW_TO_JOIN,
     SEVERAL_JOINS,
     Comparing,
     TimeComparison,
@@ -25,6 +26,7 @@ from kafka_pipeline.streams.sql.query_tree import (
     microseconds,
     parsed,
     quiet,
+    sources_of,
 )
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -35,18 +37,30 @@ _OPERATORS: dict[type[exp.Expr], Comparing] = {
     exp.GTE: ">=",
     exp.GT: ">",
 }
-_KEEPS: dict[str, tuple[JoinSide, ...]] = {
-    "": (),
-    "LEFT": ("left",),
-    "RIGHT": ("right",),
-    "FULL": ("left", "right"),
+_KEEPS: dict[tuple[str, str], tuple[JoinSide, ...]] = {
+    ("", ""): (),
+    ("", "INNER"): (),
+    ("LEFT", ""): ("left",),
+    ("LEFT", "OUTER"): ("left",),
+    ("RIGHT", ""): ("right",),
+    ("RIGHT", "OUTER"): ("right",),
+    ("FULL", ""): ("left", "right"),
+    ("FULL", "OUTER"): ("left", "right"),
+    ("", "SEMI"): (),
+    ("LEFT", "SEMI"): (),
+    ("", "ANTI"): ("left",),
+    ("LEFT", "ANTI"): ("left",),
 }
+"""The sides that have results without a partner, by side and kind of a join."""
+
+_ONLY: dict[str, Literal["semi", "anti"]] = {"SEMI": "semi", "ANTI": "anti"}
 
 
 def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     """Return the join of two inputs; `None` if there is none, or sqlglot cannot read the query.
 
-    The names of the inputs are in small letters.
+    The names of the inputs are in small letters. A join is regular unless `ON` has the keys of both
+    records and both bounds of the time between them.
 
     Raises `QueryError` for joins that cannot run.
     """
@@ -65,32 +79,35 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     # A name may be that of a table.
     said = f"the query joins {left} with {right}, which are inputs, as tables has neither"
     how = f"{join.method or ''} {join.side or ''} {join.kind or ''} JOIN".strip()
-    on = join.args.get("on")
-    if join.method or join.kind not in ("", "INNER", "OUTER") or on is None:
-        raise QueryError(
-            f"{said}: two inputs are joined by INNER, LEFT, RIGHT or FULL JOIN … ON, "
-            f"as in {EXAMPLE}" + (f" ({how})" if how != "JOIN" else "")
-        )
+    on, using = join.args.get("on"), join.args.get("using")
+    keeps = _KEEPS.get((join.side or "", join.kind or ""))
+    if join.method or keeps is None or (on is None and not using):
+        raise QueryError(f"{said}: {HOW_TO_JOIN}" + (f" ({how})" if how != "JOIN" else ""))
+    only = _ONLY.get(join.kind)
     try:
-        before_ms, after_ms = bounds_of(_comparisons(on, scope, join.alias_or_name))
+        bounds = None
+        if on is not None and only is None and left != right:
+            bounds = bounds_of(_comparisons(on, scope, join.alias_or_name))
     except QueryError as error:
         raise QueryError(f"{said}: {error}") from error
-    keeps = _KEEPS[join.side or ""]
-    return JoinSpec(left=left, right=right, keeps=keeps, before_ms=before_ms, after_ms=after_ms)
+    has_key = any(each.name == "key" for each in using or ()) or (
+        on is not None and _has_keys(on, scope, join.alias_or_name)
+    )
+    if bounds is None or not has_key:
+        regular = RegularJoinSpec(only=only, stage="whole" if has_key else "pairs")
+        return JoinSpec(
+            left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
+        )
+    return JoinSpec(left=left, right=right, keeps=keeps, before_ms=bounds[0], after_ms=bounds[1])
 
 
 def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
     """Yield the joins of inputs in a scope, with the names of the inputs on both sides."""
     joins = {join.alias_or_name: join for join in scope.expression.args.get("joins") or ()}
     left: set[str] = set()
-    for alias, (_, source) in scope.selected_sources.items():
+    for alias, (_, source) in sources_of(scope).items():
         read = _inputs(source)
         if left and read and alias in joins:
-            if left == read:
-                raise QueryError(
-                    f"{min(read)} is joined with itself: let a processor of type: forward send its "
-                    "records to this one, and join the input with that processor"
-                )
             for first in sorted(left):
                 yield scope, joins[alias], first, min(read)
         left |= read
@@ -102,6 +119,25 @@ def _inputs(source: exp.Table | Scope) -> set[str]:
         return {source.name} if is_input(source) else set()
     read = [each for _, each in source.selected_sources.values()]
     return set[str]().union(*map(_inputs, [*read, *source.set_operation_scopes]))
+
+
+def _has_keys(condition: exp.Expr, scope: Scope, right: str) -> bool:
+    """Whether a condition demands that the keys of both records are equal."""
+    condition = condition.unnest()
+    match condition:
+        case exp.And():
+            return any(_has_keys(each, scope, right) for each in (condition.left, condition.right))
+        case exp.EQ():
+            both = (condition.left.unnest(), condition.right.unnest())
+            sides = {
+                each.table == right
+                for each in both
+                if isinstance(each, exp.Column)
+                and each.table
+                and is_column_of_records(each, "key", scope)
+            }
+            return sides == {False, True}
+    return False
 
 
 def _comparisons(condition: exp.Expr, scope: Scope, right: str) -> Iterator[TimeComparison]:

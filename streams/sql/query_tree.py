@@ -410,7 +410,7 @@ def is_column_of_records(column: exp.Expr, wanted: str, scope: Scope) -> bool:
     column = column.unnest()
     if not isinstance(column, exp.Column) or column.args.get("db"):
         return False
-    sources = scope.selected_sources
+    sources = sources_of(scope)
     if column.table:
         return column.table in sources and _gives(sources[column.table][1], column.name, wanted)
     merging = [join for join in scope.expression.args.get("joins") or () if _merges(join, column)]
@@ -419,6 +419,12 @@ def is_column_of_records(column: exp.Expr, wanted: str, scope: Scope) -> bool:
     candidates = [source for _, source in sources.values()]
     candidates = candidates[: 1 if merging else None]
     return any(_gives(source, column.name, wanted) for source in candidates)
+
+
+def sources_of(scope: Scope) -> dict[str, tuple[exp.Expr, exp.Table | Scope]]:
+    """Return what a scope reads, by alias: also what only a SEMI or ANTI JOIN looks at."""
+    given = {name: node for name, node in scope.references if name in scope.sources}
+    return {name: (node, scope.sources[name]) for name, node in given.items()}
 
 
 def _merges(join: exp.Join, column: exp.Column) -> bool:

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from kafka_pipeline.streams.sql.analyzed_join import JoinedQuery, joined_query, name_of
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
-from kafka_pipeline.streams.sql.join_shape import PAIR, RECORD, JoinShape
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
+from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column
@@ -89,7 +90,9 @@ class RunningJoin(Running[_Plan]):
         work = self.work
         work.enter_thread()
         found = work.analyzed(tables)
-        query = joined_query(found.plan, found.inputs, found.rdd_id)
+        # A query of one input joins it with itself.
+        inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])
+        query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by)
         if not work.is_reusable(found.plan):
             raise QueryError(
                 "random numbers and the current time would make what is kept depend on when a "
@@ -99,8 +102,10 @@ class RunningJoin(Running[_Plan]):
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
             query.spec,
-            bool(query.others and query.spec.keeps),
+            query.is_checked,
             (_described(query, 0), _described(query, 1)),
+            pa.schema([left.output.field(name) for name in query.names_of_equal]),
+            query.described_equal,
         )
         pairs = work.empty(shape.pairs)
         given = pairs._jdf.queryExecution().analyzed()
@@ -110,7 +115,14 @@ class RunningJoin(Running[_Plan]):
         top = query.results(given, work.make)
         rdd_id = int(given.rdd().id())
         require_narrow(top, rdd_id)
-        if not any(column.name().lower() == "timestamp" for column in items(top.output())):
+        names = [str(column.name()).lower() for column in items(top.output())]
+        if query.spec.regular is not None and query.spec.keeps and "key" not in names:
+            raise QueryError(
+                "a row without a partner has a result, which must go once a partner comes: let the "
+                "query give a key, such as coalesce(o.key, p.key) AS key, or join with bounds of "
+                f"time, as in {EXAMPLE}"
+            )
+        if "timestamp" not in names:
             top = with_column(top, "timestamp", rdd_id, work.make)
         top = with_column(top, PAIR, rdd_id, work.make)
         results = shaped(work.frame(top), work.spec, [PAIR])
@@ -130,9 +142,10 @@ class RunningJoin(Running[_Plan]):
 
 
 def _rows_of(side: CompiledPlan) -> pa.Schema:
-    """Return the types of a side's rows, without `RECORD`."""
+    """Return the types of the columns that are kept of a side's rows."""
     # A row without a partner has nulls on the other side.
-    rows = pa.schema([f.with_nullable(True) for f in side.output if f.name != RECORD])
+    kept = [f for f in side.output if not f.name.startswith((RECORD, EQUAL))]
+    rows = pa.schema([f.with_nullable(True) for f in kept])
     try:
         RowCodec(rows)
     except TypeError as error:

@@ -8,7 +8,12 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
 from kafka_pipeline.common.errors import EngineError
-from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_COLLECTED, Format, WindowsSpec
+from kafka_pipeline.common.pipelines.specs import (
+    DEFAULT_MAX_COLLECTED,
+    Format,
+    JoinedBy,
+    WindowsSpec,
+)
 from kafka_pipeline.common.typed_json import from_json
 from kafka_pipeline.streams.errors import EndedProcessError, StreamsError
 
@@ -83,9 +88,10 @@ class QuerySpec:
     group's collection. With `keeps_distinct`, the caller keeps the values that functions with
     DISTINCT have seen. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
-    the query calls it. `processor` names the processor in errors about references. `stages` has
-    the queries whose results are inputs of this one, by their names in `inputs`; an `is_inner` one
-    is such a query.
+    the query calls it. `processor` names the processor in errors about references. `joined_by` says
+    by what a join of inputs without bounds of time brings rows together; `None` for other queries.
+    `stages` has the queries whose results are inputs of this one, by their names in `inputs`; an
+    `is_inner` one is such a query.
     """
 
     query: str = ""
@@ -105,6 +111,7 @@ class QuerySpec:
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()
     processor: str = ""
+    joined_by: JoinedBy | None = None
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False
 

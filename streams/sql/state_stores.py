@@ -10,6 +10,7 @@ from kafka_pipeline.common.pipelines.specs import (
     GroupingSpec,
     JoinSpec,
     OverSpec,
+    RegularJoinSpec,
     SessionSpec,
     TopicTableSpec,
     WindowSpec,
@@ -49,12 +50,14 @@ UNMATCHED = "unmatched"
 ROWS = ("left", "right")
 """The stores of the rows of both sides."""
 
-
 OVER = "over"
 """The store of the rows of a query with `OVER (…)`, by the columns of PARTITION BY and by time."""
 
 FORMER = "former"
 """The store of the last rows that had their results, for frames of a number of rows."""
+
+_FOREVER_MS = 2**61
+"""A retention that is longer than any time in milliseconds since 1970."""
 
 
 def windows_of(grouping: GroupingSpec) -> TimeWindows | CalendarWindows:
@@ -170,8 +173,11 @@ def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:
 def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     """Return the definitions of the stores.
 
-    A row is kept as long as a partner may come: records are late after `grace_ms`.
+    A row is kept as long as a partner may come: records are late after `grace_ms`, or with a
+    regular join after its `ttl_ms`.
     """
+    if join.regular is not None:
+        return _regular_join_stores(join.regular)
     sides = [
         window(
             name,
@@ -187,3 +193,24 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     ]
     waiting = [waiting_store(UNMATCHED, 0).spread("unmatched")] if join.keeps else []
     return (*sides, *waiting, times_store(JOIN).spread("numbered_times"), shape_store())
+
+
+def _regular_join_stores(regular: RegularJoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+    if regular.stage == "rows":
+        return ()
+    retention_ms = _FOREVER_MS if regular.ttl_ms is None else regular.ttl_ms + 1
+    sides = [
+        window(
+            name,
+            serdes.bytes,
+            serdes.bytes,
+            retention_ms=retention_ms,
+            window_size_ms=1,
+            retain_duplicates=True,
+        )
+        .spread("key")
+        .of_windows("")
+        for name in ROWS
+    ]
+    times = () if regular.ttl_ms is None else (times_store(JOIN),)
+    return (*sides, *times, shape_store())

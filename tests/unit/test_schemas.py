@@ -118,6 +118,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "late_to": "sink",
         "close_after_idle": "30 s",
         "max_collected": 5,
+        "ttl": "7 d",
         **QUERY,
     },
     "dataframe": {
@@ -185,7 +186,8 @@ PARTS = 7
 KEYS = ("unknown", "", "source", "sink", "input", "two words", "1", "a.b", "topic")
 ONLY_THE_LOADER_SEES = re.compile(
     "unknown target|unknown source|cannot be a target|must be below"
-    "|store .* has a (retention|window_size)_ms of|belongs to a (query|function) with"
+    "|store .* has a (retention|window_size)_ms of"
+    "|belongs to a (query|function|join of two inputs) with"
     "|slide must not be above window"
 )
 

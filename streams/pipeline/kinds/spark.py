@@ -415,28 +415,52 @@ def _with_groups(
     """
     if grouping.stage == "whole":
         return [with_late(processor, grouping.late_to, file)]
-    late = () if grouping.late_to is None else (grouping.late_to,)
-    late_topics = {name: file.topics[name] for name in late if name in file.topics}
     assert isinstance(processor.spec, SparkSpec)
-    between = {GROUPS_TOPIC: names.internal(processor.id, GROUPS_TOPIC)}
+    front = structs.replace(processor.spec, grouping=structs.replace(grouping, stage="rows"))
+    late_to = grouping.late_to
+    found = through_topic(
+        processor, front, GROUPS_TOPIC, late_to, file, names, front_stores, problems, entry
+    )
+    return [*found]
+
+
+def through_topic(
+    processor: PipelineProcessor,
+    front_spec: SparkSpec,
+    topic: str,
+    late_to: str | None,
+    file: PipelineFile,
+    names: TopicNames,
+    front_stores: tuple[LoggedStore, ...],
+    problems: Problems,
+    entry: Entry,
+) -> tuple[PipelineProcessor, PipelineProcessor]:
+    """Return two processors with an internal topic in between, in place of one.
+
+    The first one, of `front_spec`, sends rows to the topic, and late records to `late_to`. The
+    second one has all else of the `processor`.
+    """
+    late = () if late_to is None else (late_to,)
+    late_topics = {name: file.topics[name] for name in late if name in file.topics}
+    between = {topic: names.internal(processor.id, topic)}
     id_ = f"{processor.id}{ROWS_SUFFIX}"
     if wrong := name_problem(id_):
-        problems.add(entry.at, f'the id "{id_}" of the processor in front of the groups {wrong}')
+        problems.add(entry.at, f'the id "{id_}" of the processor in front of "{topic}" {wrong}')
     senders = {other.id for other in file.entries}
     arcs = {name: names.arc(name, processor.id) for name in processor.from_ if name in senders}
     read = {name: topic for name, topic in processor.topics.items() if name in processor.from_}
     front = replace(
         processor,
         id=id_,
-        spec=structs.replace(processor.spec, grouping=structs.replace(grouping, stage="rows")),
-        to=(GROUPS_TOPIC, *late),
+        spec=front_spec,
+        to=(topic, *late),
         topics={**read, **arcs, **late_topics, **between},
         stores=front_stores,
         meetings=None if front_stores else (),
     )
     written = {name: topic for name, topic in processor.topics.items() if name in processor.to}
-    back = replace(processor, from_=(GROUPS_TOPIC,), topics={**written, **between}, sources={})
-    return [front, back]
+    back = replace(processor, from_=(topic,), topics={**written, **between}, sources={})
+    return front, back
 
 
 def _kept_groups(rows: str, grouping: GroupingSpec) -> str:

@@ -16,7 +16,13 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import (
+    JOIN_TOPIC,
+    JoinSpec,
+    JoinStage,
+    OverSpec,
+    SqlSpec,
+)
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
@@ -36,6 +42,14 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     Means,
     Unit,
     refuse_config,
+)
+from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
+    TTL,
+    joined_by,
+    kept_rows,
+    processors_of_join,
+    read_regular_join,
+    refuse_ttl,
 )
 from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
@@ -87,7 +101,7 @@ class Sql(Spark[SqlSpec]):
     doc = "a query on Spark"
     own_keys = (
         *(_QUERY, FORMAT, _SCHEMAS, LENIENT, TABLES),
-        *(*GROUP_KEYS, MAX_TASK_IDLE, MAX_PROCESS_TIME),
+        *(*GROUP_KEYS, TTL, MAX_TASK_IDLE, MAX_PROCESS_TIME),
     )
 
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
@@ -168,7 +182,10 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`."""
         spec = structs.replace(spec, inputs=file.inputs(entry))
         found = super().processors(entry, spec, file, config, problems)
-        late_to = next((each.late_to for each in (spec.join, spec.over) if each is not None), None)
+        if spec.join is not None:
+            (processor,) = found
+            return processors_of_join(processor, spec.join, file, config, problems, entry)
+        late_to = None if spec.over is None else spec.over.late_to
         return found if late_to is None else [with_late(each, late_to, file) for each in found]
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
@@ -186,7 +203,10 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`."""
         if spec.over is not None:
             return (_kept_frames(spec.over),)
-        return super().keeps(spec) if spec.join is None else (_kept_sides(spec.join),)
+        join = spec.join
+        if join is None:
+            return super().keeps(spec)
+        return (_kept_sides(join),) if join.regular is None else kept_rows(join, join.regular)
 
     def holds_ms(self, spec: SqlSpec) -> int:
         """See `Kind`: rows without a partner wait, and rows that are not due."""
@@ -196,7 +216,7 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().holds_ms(spec)
         reach_ms = max(join.after_ms, join.before_ms, 0)
-        return reach_ms + join.grace_ms + 1 if join.keeps else 0
+        return reach_ms + join.grace_ms + 1 if join.keeps and join.regular is None else 0
 
     def rows_of_groups(self, spec: SqlSpec) -> str:
         """See `Spark`."""
@@ -233,7 +253,11 @@ class Sql(Spark[SqlSpec]):
             return f"{self.query(spec).to_json()} over"
         if spec.join is None:
             return super().kept_for(spec)
+        if spec.gives_rows:
+            return ""
         join = structs.replace(spec.join, before_ms=0, after_ms=0, grace_ms=0, late_to=None)
+        if join.regular is not None:
+            join = structs.replace(join, regular=structs.replace(join.regular, ttl_ms=None))
         return f"{self.query(spec).to_json()} {join!r}"
 
     def declared_difference(self, spec: SqlSpec, kept: str) -> str:
@@ -282,13 +306,14 @@ class Sql(Spark[SqlSpec]):
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        from kafka_pipeline.streams.sql.join_processor import JoinProcessor
-
-        names = [name.lower() for name in unit.from_]
-        right = unit.in_topics[names.index(join.right)]
-        results = tuple(target for target in unit.to if target != join.late_to)
+        results = tuple(target for target in unit.to if target not in (join.late_to, JOIN_TOPIC))
         query = replace(self.query(spec), processor=unit.name)
-        return partial(JoinProcessor, query, join, right, results, queries.open_join)
+        if join.regular is None:
+            from kafka_pipeline.streams.sql.join_processor import JoinProcessor
+
+            right = _right_topic(unit, join)
+            return partial(JoinProcessor, query, join, right, results, queries.open_join)
+        return _of_regular_join(unit, query, join, join.regular.stage, results, queries)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""
@@ -297,6 +322,7 @@ class Sql(Spark[SqlSpec]):
             query=spec.query,
             inputs=spec.inputs,
             schemas=spec.schemas,
+            joined_by=joined_by(spec.join),
             stages={name: self.query(stage) for name, stage in spec.stages.items()},
             is_inner=spec.is_inner,
         )
@@ -304,6 +330,31 @@ class Sql(Spark[SqlSpec]):
     def said(self, entry: Entry, message: str) -> str:
         """See `Spark`: places in a stage become those in the whole query."""
         return entry.stages[0].placed(message) if entry.stages else message
+
+
+def _of_regular_join(
+    unit: Unit,
+    query: QuerySpec,
+    join: JoinSpec,
+    stage: JoinStage,
+    results: Sequence[str],
+    queries: Queries,
+) -> Supplier:
+    """Return what makes the processor of a stage of a join without bounds of time."""
+    # Imported late: Arrow takes a while to import, and most tasks do not need it.
+    from kafka_pipeline.streams.sql.regular_join import RegularJoinProcessor
+    from kafka_pipeline.streams.sql.regular_join_topic import JoinedRowsProcessor, JoinRowsProcessor
+
+    if stage == "pairs":
+        return partial(JoinedRowsProcessor, query, join, None, results, queries.open_join)
+    make = JoinRowsProcessor if stage == "rows" else RegularJoinProcessor
+    right = None if join.left == join.right else _right_topic(unit, join)
+    return partial(make, query, join, right, results, queries.open_join)
+
+
+def _right_topic(unit: Unit, join: JoinSpec) -> str:
+    names = [name.lower() for name in unit.from_]
+    return unit.in_topics[names.index(join.right)]
 
 
 def _read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:
@@ -326,6 +377,8 @@ def _read_joining(
     """Return the join of two inputs of a query with these lookup tables, or None without one."""
     try:
         join = read_join(query, tables)
+        if join is None or join.regular is None:
+            refuse_ttl(fields, join, problems)
         if join is None:
             return None
         if read_groups(query, tables) is not None:
@@ -341,6 +394,8 @@ def _read_joining(
         problems.add(
             fields.at(EMIT.name), "emit belongs to a query with GROUP BY: leave it out in a join"
         )
+    if join.regular is not None:
+        return read_regular_join(fields, join, join.regular, problems)
     grace_ms = fields.duration(GRACE)
     if grace_ms is None and join.keeps:
         fields.require(replace(GRACE, required=True))
@@ -410,10 +465,10 @@ def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Probl
         problems.add(
             entry.at, f"{where}, but {VIEW} has the records of all inputs: join two of them by name"
         )
-    elif sorted(name.lower() for name in inputs) != sorted((join.left, join.right)):
+    elif sorted(name.lower() for name in inputs) != sorted({join.left, join.right}):
         problems.add(
             entry.at,
-            f"{where}, but the processor reads {' and '.join(inputs)}: its inputs must be the two "
+            f"{where}, but the processor reads {' and '.join(inputs)}: its inputs must be those "
             "that are joined, and everything else that the query reads is named under tables",
         )
     _check_tables(entry, spec, "a join of two inputs", problems)

@@ -15,12 +15,13 @@ from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     MAX_COLLECTED,
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import MAX_TASK_IDLE
+from kafka_pipeline.streams.pipeline.kinds.regular_joins import TTL
 from kafka_pipeline.streams.pipeline.kinds.tables import TablesRead
 from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_over, tables_of
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
 
-_KEYS = frozenset(key.name for key in (*GROUP_KEYS, MAX_TASK_IDLE))
+_KEYS = frozenset(key.name for key in (*GROUP_KEYS, TTL, MAX_TASK_IDLE))
 
 
 def fields_of_stages(
@@ -29,7 +30,7 @@ def fields_of_stages(
     """Return the fields and the lookup tables that hold for each stage of a query.
 
     `emit`, `grace` and `close_after_idle` hold for the stages with windows, and `grace` for joins
-    and `OVER (…)`, too. `late_to` takes the records of inputs, so it holds for the stages that read
+    with bounds of time and `OVER (…)`, too; `ttl` holds for joins without bounds. `late_to` takes the records of inputs, so it holds for the stages that read
     no others. A key that no stage has a use for is left to the last one, which reports it. Stages
     read each other as `<reading>.<name>`.
     """
@@ -65,8 +66,10 @@ def _keys_of(
         found |= {MAX_COLLECTED.name}
     if has_windows:
         found |= {EMIT.name, CLOSE_AFTER_IDLE.name}
+    is_regular = join is not None and join.regular is not None
     if has_windows or join is not None or over is not None:
-        found |= {GRACE.name} | ({LATE_TO.name} if reads_inputs else set())
+        found |= {TTL.name if is_regular else GRACE.name}
+        found |= {LATE_TO.name} if reads_inputs else set()
     if (
         has_windows
         or join is not None

@@ -7,15 +7,18 @@ from msgspec import structs
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.specs import JoinSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import JoinSpec, RegularJoinSpec, SqlSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
+from kafka_pipeline.streams.pipeline.kinds.sql import Sql
 from kafka_pipeline.streams.pipeline.partitions import with_counts
 from kafka_pipeline.streams.pipeline.units import settings_of
 from tests.unit.streams.pipeline.loading import load, problems_in
 from tests.unit.streams.sql.join_pipeline import ON, pipeline
 
+DAY_MS = 86_400_000
 INNER = f"SELECT o.key, p.n FROM orders o JOIN payments p {ON}"
 LEFT = INNER.replace("JOIN", "LEFT JOIN")
+REGULAR = "SELECT o.key, p.n FROM orders o JOIN payments p ON o.n = p.n"
 SPEC = JoinSpec(
     left="orders",
     right="payments",
@@ -65,6 +68,52 @@ def test_assignment_carries_the_join() -> None:
         assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
 
 
+def test_regular_join_by_key_is_one_processor() -> None:
+    made = load(pipeline(REGULAR.replace(".n = p.n", ".key = p.key"), "ttl: 7 d\n  late_to: late"))
+    regular = RegularJoinSpec(ttl_ms=7 * DAY_MS)
+    assert join_of(made) == structs.replace(
+        SPEC, before_ms=0, after_ms=0, grace_ms=0, regular=regular, late_to="late"
+    )
+    assert [each.id for each in made.processors] == ["P"]
+    assert made.processor("P").to == ("sink", "late")
+    assert list(made.state_topics(made.processor("P"))) == ["left", "right", "join-times", "shape"]
+    with pytest.raises(ConfigError, match="orders has 3, payments has 2"):
+        with_counts(made, {"orders": 3, "payments": 2})
+
+
+def test_rows_of_a_regular_join_by_columns_meet_in_an_internal_topic() -> None:
+    made = load(pipeline(REGULAR, "ttl: 7 d\n  late_to: late"))
+    front, back = made.processor("P-rows"), made.processor("P")
+    assert front.to == ("join-repartition", "late")
+    assert front.entry == back.entry == "P"
+    assert back.from_ == ("join-repartition",)
+    assert made.out_topics(front)[0] == made.in_topics(back)[0] == "P_join-repartition"
+    assert not made.state_topics(front)
+    assert list(made.state_topics(back)) == ["left", "right", "join-times", "shape"]
+    counted = with_counts(made, {"orders": 3, "payments": 2})
+    assert counted.task_count(counted.processor("P")) == 3
+    for unit in replicas(counted):
+        assert ProcessorReplica.from_json(unit.to_json(), unit.parameters()) == unit
+
+
+def test_rows_may_be_kept_forever() -> None:
+    made = load(pipeline(REGULAR, "ttl: none"))
+    assert list(made.state_topics(made.processor("P"))) == ["left", "right", "shape"]
+    spec = made.processor("P").spec
+    assert Sql().keeps(spec) == ("the records of orders and payments, forever",)  # type: ignore[arg-type]
+    with_time = load(pipeline(REGULAR, "ttl: 90 min")).processor("P").spec
+    assert Sql().keeps(with_time) == ("the records of orders and payments, for 90 min",)  # type: ignore[arg-type]
+
+
+def test_input_may_be_joined_with_itself() -> None:
+    query = "SELECT a.key, b.n FROM orders a JOIN orders b ON a.n = b.n"
+    text = pipeline(query, "ttl: none").replace("[orders, payments]", "[orders]")
+    made = load(
+        text.replace("sources: {orders: orders, payments: payments}", "sources: {orders: orders}")
+    )
+    assert made.processor("P-rows").from_ == ("orders",)
+
+
 def test_inputs_must_have_as_many_partitions() -> None:
     made = load(pipeline(INNER))
     assert with_counts(made, {"orders": 3, "payments": 3}).task_count(made.processor("P")) == 3
@@ -84,7 +133,18 @@ def test_inputs_must_have_as_many_partitions() -> None:
             "",
             "cannot be in the SELECT that joins two inputs",
         ),
-        (INNER.split(" AND ")[0], "", "must limit how much older"),
+        (INNER.split(" AND ")[0], "", "ttl: 7 d, or another time, or ttl: none to keep them"),
+        (
+            INNER,
+            "ttl: 7 d",
+            "ttl belongs to a join of two inputs without bounds of time, and these",
+        ),
+        ("SELECT key, n FROM input", "ttl: 7 d", "ttl belongs to a join of two inputs"),
+        (REGULAR, "ttl: often", 'ttl must be a time such as "7 d", or none, got "often"'),
+        (REGULAR, "ttl: 0 s", 'ttl must be a time such as "7 d", or none, got "0 s"'),
+        (REGULAR, "ttl: 7 d\n  grace: 1 h", "grace belongs to windows and to joins with bounds"),
+        (REGULAR, "ttl: none\n  late_to: late", "no record is late with ttl: none"),
+        (REGULAR, "ttl: none\n  emit: on_update", "leave it out in a join"),
         (INNER.replace("orders", "refunds"), "", "refunds and payments, but the processor reads"),
         (INNER.replace("orders", "input"), "", "input has the records of all inputs: join two"),
         (

@@ -12,6 +12,7 @@ from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.rescaling.saved import SavedRow
 from kafka_pipeline.streams.rescaling.tasks import Tasks
+from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores.bytes_store import SEGMENT_BYTES, BytesStore
 from tests.tiers import long_but_the_first
 from tests.unit.streams.pipeline.loading import load
@@ -87,7 +88,7 @@ def logs_of(stores: Mapping[str, BytesStore], segmented: set[str], number: int, 
         logs.log[name, number] += rows
 
 
-def rescaled(job: Job, text: str, queries: OpenedOnce, before: int, after: int) -> Job:
+def rescaled(job: Job, text: str, queries: Queries, before: int, after: int) -> Job:
     """Return a job with another number of tasks, and the state of the former one."""
     job.close()
     found = Job(text, queries, partitions=after)

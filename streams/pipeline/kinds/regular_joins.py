@@ -1,0 +1,113 @@
+"""Joins of two inputs without bounds of time in pipeline.yaml: their keys, and what they become."""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from kafka_pipeline.common.config import durations
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.durations import spoken
+from kafka_pipeline.common.config.fields import Fields
+from kafka_pipeline.common.config.keys import Text
+from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import (
+    JOIN_TOPIC,
+    JoinedBy,
+    JoinSpec,
+    RegularJoinSpec,
+    SqlSpec,
+)
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+from kafka_pipeline.streams.pipeline.kinds.group_keys import GRACE, LATE_TO
+from kafka_pipeline.streams.pipeline.kinds.spark import through_topic, with_late
+from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
+
+_FOREVER = "none"
+TTL = Text(
+    name="ttl",
+    doc="how long a join without bounds of time keeps the rows of both inputs, by the time of "
+    "records, such as `7 d`; `none` keeps them forever. Required there, and only there",
+    about='how long rows are kept, such as "7 d", or "none" to keep them forever',
+    pattern=rf"^{_FOREVER}$|{durations.pattern(durations.UNITS, 1)}",
+)
+
+
+def read_regular_join(
+    fields: Fields, join: JoinSpec, regular: RegularJoinSpec, problems: Problems
+) -> JoinSpec:
+    """Return a join with how long its rows are kept; each mistake goes to `problems`."""
+    ttl, ttl_ms = fields.text(TTL), None
+    if not ttl:
+        problems.add(
+            fields.at("query"),
+            f"the query joins {join.left} with {join.right}, which are inputs, as tables has "
+            "neither. The join does not have the keys of both and bounds of time, so say how long "
+            "rows are kept: ttl: 7 d, or another time, or ttl: none to keep them forever. Or write "
+            f"bounds, as in {EXAMPLE}",
+        )
+    elif ttl != _FOREVER:
+        ttl_ms = durations.parsed(ttl, durations.UNITS, 1)
+        if ttl_ms is None:
+            problems.add(
+                fields.at(TTL.name), f'ttl must be a time such as "7 d", or none, got "{ttl}"'
+            )
+    if fields.get(GRACE.name) is not None:
+        problems.add(
+            fields.at(GRACE.name),
+            "grace belongs to windows and to joins with bounds of time: leave it out. A record is "
+            "late once ttl is over",
+        )
+    late_to = fields.text(LATE_TO) or None
+    if late_to is not None and ttl == _FOREVER:
+        problems.add(fields.at(LATE_TO.name), "no record is late with ttl: none: leave late_to out")
+    return structs.replace(join, regular=structs.replace(regular, ttl_ms=ttl_ms), late_to=late_to)
+
+
+def refuse_ttl(fields: Fields, join: JoinSpec | None, problems: Problems) -> None:
+    """Report a `ttl` of a query that has bounds of time, or no join of inputs at all."""
+    if fields.get(TTL.name) is None:
+        return
+    why = "" if join is None else ", and these bounds say how long rows are kept"
+    problems.add(
+        fields.at(TTL.name),
+        f"ttl belongs to a join of two inputs without bounds of time{why}: leave it out",
+    )
+
+
+def processors_of_join(
+    processor: PipelineProcessor,
+    join: JoinSpec,
+    file: PipelineFile,
+    config: Config,
+    problems: Problems,
+    entry: Entry,
+) -> list[PipelineProcessor]:
+    """Return the processors of a join: one, or two if its rows go through an internal topic."""
+    regular, spec = join.regular, processor.spec
+    if regular is None or regular.stage == "whole":
+        return [with_late(processor, join.late_to, file)]
+    assert isinstance(spec, SqlSpec)
+    rows = structs.replace(join, regular=structs.replace(regular, stage="rows"))
+    front = structs.replace(spec, join=rows)
+    names = config.topic_names
+    found = through_topic(
+        processor, front, JOIN_TOPIC, join.late_to, file, names, (), problems, entry
+    )
+    return [*found]
+
+
+def joined_by(join: JoinSpec | None) -> JoinedBy | None:
+    """Return by what rows of a join without bounds of time meet; `None` for other queries."""
+    if join is None or join.regular is None:
+        return None
+    return "key" if join.regular.stage == "whole" else "columns"
+
+
+def kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:
+    """Return the records that a regular join keeps, and for how long, in words."""
+    if regular.stage == "rows":
+        return ()
+    inputs = " and ".join(dict.fromkeys((join.left, join.right)))
+    long = "forever" if regular.ttl_ms is None else f"for {spoken(regular.ttl_ms)}"
+    return (f"the records of {inputs}, {long}",)

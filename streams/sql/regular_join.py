@@ -1,0 +1,359 @@
+"""`type: sql` with a join of two inputs without bounds of time.
+
+Spark turns the records of a batch into rows, and pairs of rows into results. A row without a
+partner has its results at once. When its first partner comes, they are deleted by their keys,
+unless new results with these keys replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from kafka_pipeline.common.pipelines.specs import JoinSpec
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.clocks import Times
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY
+from kafka_pipeline.streams.engine.mixed import MixedProcessor
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.event_time.step_time import FollowsTime
+from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
+from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.columns import batch_of
+from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
+from kafka_pipeline.streams.sql.join_records import (
+    JoinRecords,
+    Mask,
+    Row,
+    SideTables,
+    chosen,
+    kept_by,
+    rows_in_order,
+)
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, PreparedJoin
+from kafka_pipeline.streams.sql.join_state import pairs_table
+from kafka_pipeline.streams.sql.late_records import LateRecords
+from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.regular_join_state import (
+    Candidate,
+    KeptRow,
+    Meeting,
+    RegularJoinState,
+)
+from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
+from kafka_pipeline.streams.windowed import Window
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What has results: a pair, or a row whose partner does not matter or has not come.
+
+    `record` is the index of the record with which they come, and `time` the later time of the two
+    rows that have met.
+    """
+
+    record: int
+    time: int
+    left: KeptRow | None
+    right: KeptRow | None
+
+    @classmethod
+    def of_pair(cls, pair: Candidate) -> _Entry:
+        """Return the entry of two rows."""
+        time = max(pair.left.time, pair.right.time)
+        return cls(pair.record, time, pair.left, pair.right)
+
+    @classmethod
+    def of_row(cls, row: KeptRow, record: int, time: int) -> _Entry:
+        """Return the entry of a row, with the time of a record."""
+        rows = (row, None) if row.side == 0 else (None, row)
+        return cls(record, max(row.time, time), *rows)
+
+    @property
+    def alone(self) -> KeptRow | None:
+        """The row, if it is only one."""
+        if self.left is None:
+            return self.right
+        return self.left if self.right is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The records of a `batch` before the first malformed one, as `rows` of each side."""
+
+    batch: Batch | None
+    rows: Sequence[pa.Table]
+    found: SideTables
+
+    @property
+    def is_one(self) -> bool:
+        """Whether one record alone is to blame for a failure of Spark."""
+        return self.found.is_one
+
+    def reject(self, batch: Batch) -> None:
+        """Raise `RecordRejectedError` if there is a malformed record in the batch."""
+        if self.found.wrong:
+            raise RecordRejectedError(self.found.wrong, batch, self.found.stop)
+
+
+class RegularJoin(MixedProcessor):
+    """The base of the processors of a regular join, at any stage."""
+
+    def __init__(
+        self,
+        spec: QuerySpec,
+        join: JoinSpec,
+        right_topic: str | None,
+        results: Sequence[str],
+        open_query: Callable[[QuerySpec], PreparedJoin],
+    ) -> None:
+        """`right_topic` is that of the right input, `None` if both inputs are the same.
+
+        `results` are the children that get results, if another one gets late records.
+        """
+        assert join.regular is not None, "it has no bounds of time"
+        self.join, self.ttl_ms = join, join.regular.ttl_ms
+        self._spec = spec
+        self._right_topic = right_topic
+        self._results = results if join.late_to is not None else (None,)
+        self._open = open_query
+
+    def init(self, context: ProcessorContext) -> None:
+        """Prepare the query. Raises `QueryError` if it cannot be run."""
+        self.context = context
+        self.query = self._open(self._spec)
+        self.shape = self.query.shape
+        require_join_as_planned(self.shape.join, self.join)
+        partition = TaskId.parse(context.task_id).partition
+        self.records = JoinRecords(self._spec, self.query, partition, self._right_topic)
+        self.lookup = TopicTableLookup(self._spec, self.query, context)
+        self.late = LateRecords(self.join.late_to, context)
+
+    def close(self) -> None:
+        """Close the query."""
+        self.query.close()
+
+    def forward(self, results: Batch) -> None:
+        """Forward results."""
+        if len(results):
+            for child in self._results:
+                self.context.forward(results, child)
+
+    def take(self, batch: Batch, late_at: Times | None) -> Taken:
+        """Turn the records before the first malformed one into rows; leave some of them out.
+
+        `late_at` is the time by which each record is late, if any is. Raises as `run_carefully`.
+        """
+        sides = self.records.sides(batch)
+        is_late = self.is_late(batch, late_at)
+        is_dropped = self.is_dropped(batch, sides)
+        found = self.records.tables(batch, chosen(sides, ~(is_late | is_dropped)))
+        if not found.stop:
+            return Taken(None, (), found)
+        if late_at is not None:
+            self._take_late(batch, is_late[: found.stop], late_at)
+        for _ in range(int((is_dropped & ~is_late)[: found.stop].sum())):
+            self.context.drop(NULL_KEY)
+        before = batch.head(found.stop)
+        self.lookup.rows(before)
+        return Taken(before, self.records.rows(found), found)
+
+    def is_dropped(self, batch: Batch, sides: tuple[Mask, Mask]) -> Mask:
+        """Return the records that can have no result, as they have no key."""
+        has_key = np.array([key is not None for key in batch.keys], np.bool_)
+        return ~(has_key | kept_by(sides, self.join.keeps))
+
+    def is_late(self, batch: Batch, late_at: Times | None) -> Mask:
+        """Return the records that come after the time for which rows are kept."""
+        if late_at is None or self.ttl_ms is None:
+            return np.zeros(len(batch), np.bool_)
+        return np.asarray(np.asarray(items_of(batch.timestamps)) + self.ttl_ms < late_at)
+
+    def _take_late(self, batch: Batch, is_late: Mask, late_at: Times) -> None:
+        for index in np.flatnonzero(is_late).tolist():
+            assert self.ttl_ms is not None, "rows are not kept forever"
+            time = batch.timestamps[index]
+            window = Window(time, time + self.ttl_ms)
+            self.late.take(batch, index, window, int(late_at[index]), window.end + 1)
+
+
+class JoinsRows(RegularJoin, FollowsTime):
+    """The base of the processors that keep rows and join them."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.state = RegularJoinState(self.shape, self.join, context)
+
+    def time_passed(self, time: int) -> None:
+        self.state.move(time)
+
+    def join_rows(
+        self, batch: Batch, rows: Sequence[Row], keys: Sequence[bytes | None], *, is_alone: bool
+    ) -> None:
+        """Do all for the new rows of a batch, which meet others by these keys."""
+        meeting = self.state.meet(rows, batch, keys)
+        candidates = self._matching(meeting.candidates, is_alone=is_alone)
+        matched = self._find_first_partners(candidates)
+        entries = self._entries(meeting, candidates, matched, batch.timestamps)
+        results = self._results_of(entries, is_alone=is_alone)
+        found = self._with_deletions(entries, results, matched, batch.timestamps)
+        self.state.keep(meeting, matched, batch)
+        self.forward(found)
+
+    def _matching(self, candidates: list[Candidate], *, is_alone: bool) -> list[Candidate]:
+        """Return the pairs that meet the condition, if that must be known before their results."""
+        if not self.shape.is_checked or not candidates:
+            return candidates
+        table = self._table([*map(_Entry.of_pair, candidates)])
+        matches = run_carefully(self.query.matches, table, is_alone=is_alone)[MATCHES]
+        found = zip(candidates, matches.to_pylist(), strict=True)
+        return [each for each, fits in found if fits]
+
+    def _find_first_partners(self, candidates: Sequence[Candidate]) -> list[KeptRow]:
+        """Return the rows whose first partner comes now, and say so in `partner_at`."""
+        matched = []
+        for each in candidates:
+            for row in (each.left, each.right):
+                if row.sent is not None and row.partner_at is None:
+                    row.partner_at = each.record
+                    matched.append(row)
+        return matched
+
+    def _entries(
+        self,
+        meeting: Meeting,
+        candidates: Sequence[Candidate],
+        matched: Sequence[KeptRow],
+        times: Sequence[int],
+    ) -> list[_Entry]:
+        """Return what has results, in the order of records."""
+        assert self.join.regular is not None
+        only, found = self.join.regular.only, list[_Entry]()
+        if only is None:
+            found += map(_Entry.of_pair, candidates)
+        elif only == "semi":
+            found += [
+                _Entry.of_row(row, row.partner_at, times[row.partner_at])
+                for row in matched
+                if row.partner_at is not None
+            ]
+        if self.join.keeps:
+            found += [
+                _Entry.of_row(row, row.record, row.time)
+                for row in meeting.rows
+                if row.record is not None and row.sent is not None and row.partner_at is None
+            ]
+        found.sort(key=lambda entry: entry.record)
+        return found
+
+    def _table(self, entries: Sequence[_Entry]) -> pa.Table:
+        places: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        rows: tuple[list[bytes], list[bytes]] = ([], [])
+        chosen_rows: tuple[list[int | None], list[int | None]] = ([], [])
+        for entry in entries:
+            for side, row in enumerate((entry.left, entry.right)):
+                if row is None:
+                    chosen_rows[side].append(None)
+                    continue
+                place = places[side].setdefault(id(row), len(rows[side]))
+                if place == len(rows[side]):
+                    rows[side].append(row.data)
+                chosen_rows[side].append(place)
+        times = [entry.time for entry in entries]
+        return pairs_table(self.shape, self.state.codecs, rows, chosen_rows, times)
+
+    def _results_of(self, entries: Sequence[_Entry], *, is_alone: bool) -> pa.Table | None:
+        """Return the results of entries; `None` if there is nothing to compute."""
+        if not entries:
+            return None
+        results = run_carefully(self.query.results, self._table(entries), is_alone=is_alone)
+        if results["timestamp"].null_count:
+            raise StreamsError("the query gives a record whose timestamp is null")
+        return results
+
+    def _with_deletions(
+        self,
+        entries: Sequence[_Entry],
+        results: pa.Table | None,
+        matched: Sequence[KeptRow],
+        times: Sequence[int],
+    ) -> Batch:
+        """Return what is sent: results, and in front of them the deletions of former ones.
+
+        Records in rows without a partner which keys were sent. `times` are those of all records.
+        """
+        if results is None:
+            found, numbers = Batch([], [], []), list[int]()
+        else:
+            found, numbers = batch_of(results.drop_columns([PAIR])), results[PAIR].to_pylist()
+        if not self.join.keeps:
+            return found
+        new_keys = set[tuple[int, bytes | None]]()
+        for key, number in zip(found.keys, numbers, strict=True):
+            entry = entries[number]
+            new_keys.add((entry.record, key))
+            row = entry.alone
+            if row is None or row.key is None:
+                continue
+            if key is None:
+                raise StreamsError(
+                    "the query gives a row without a partner no key, so its result could not be "
+                    "deleted once a partner comes: let it give a key that is never null, such as "
+                    "coalesce(o.key, p.key) AS key"
+                )
+            assert row.sent is not None, "its side has results without a partner"
+            if key not in row.sent:
+                row.sent.append(key)
+        deleted = {
+            (row.partner_at, key): max(row.time, times[row.partner_at])
+            for row in matched
+            if row.partner_at is not None
+            for key in row.sent or ()
+            if (row.partner_at, key) not in new_keys
+        }
+        return _with_deleted(deleted, found, [entries[number].record for number in numbers])
+
+
+class RegularJoinProcessor(JoinsRows):
+    """Joins records by their keys, at the stage `whole`.
+
+    Records without a key have no partner: they are dropped, unless their side has results without
+    one.
+    """
+
+    def process(self, batch: Batch) -> None:
+        """Process the records before the first malformed one, and reject that one."""
+        taken = self.take(batch, self.state.late_by(batch))
+        if taken.batch is not None:
+            self.join_rows(
+                taken.batch,
+                rows_in_order(taken.rows, self.state.codecs),
+                taken.batch.keys,
+                is_alone=taken.is_one,
+            )
+        taken.reject(batch)
+
+
+def _with_deleted(
+    deleted: Mapping[tuple[int, bytes], int], found: Batch, records: Sequence[int]
+) -> Batch:
+    """Return results with deletions in front of those of the same record.
+
+    `deleted` has the times of deletions, by record and key, and `records` those of the results.
+    """
+    if not deleted:
+        return found
+    order: list[tuple[int, bool, tuple[Any, Any, int, Any]]] = [
+        (record, False, (key, None, time, None)) for (record, key), time in deleted.items()
+    ]
+    headers = found.headers or [None] * len(found)
+    columns = zip(found.keys, found.values, found.timestamps, headers, strict=True)
+    order += [(record, True, each) for record, each in zip(records, columns, strict=True)]
+    order.sort(key=lambda each: each[:2])
+    keys, values, times, all_headers = zip(*(each for _, _, each in order), strict=True)
+    return Batch(keys, values, times, all_headers if found.headers else None)

@@ -1,0 +1,220 @@
+"""The state of a join without bounds of time, and how rows find their partners.
+
+Each side has a store with an entry for each row, by the key under which the rows of both sides
+meet, the time of the row, and a number. All times are in ms. A row whose side has results without a
+partner keeps, until its first partner comes, the keys of the results that were sent for it.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from kafka_pipeline.common.pipelines.specs import JoinSpec
+from kafka_pipeline.streams.clocks import Times
+from kafka_pipeline.streams.dsl.packing import pack, unpack
+from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times_store_name
+from kafka_pipeline.streams.processor import ProcessorContext
+from kafka_pipeline.streams.record import Batch
+from kafka_pipeline.streams.sql.join_records import Row
+from kafka_pipeline.streams.sql.join_shape import SIDES, JoinShape, join_difference
+from kafka_pipeline.streams.sql.kept_shape import KeptShape
+from kafka_pipeline.streams.sql.row_codec import RowCodec
+from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS
+from kafka_pipeline.streams.stores import WindowStore
+from kafka_pipeline.streams.stores.bytes_store import Changes
+from kafka_pipeline.streams.stores.layout import window_key
+
+_WAITS, _KNOWS_ENOUGH = b"\1", b"\0"
+"""The first byte of a row: whether its first partner changes what was sent for it."""
+
+
+@dataclass(slots=True, order=True)
+class KeptRow:
+    """A row of one side, in the order of time and number.
+
+    `sent` has the keys of the results that were sent for it without a partner; it is `None` if no
+    partner changes them, or not any more. `record` is the index of its record, if the row is new.
+    `partner_at` is the index of the record that brought its first partner, if that is in the batch.
+    """
+
+    time: int
+    number: int
+    side: int = field(compare=False)
+    key: bytes | None = field(compare=False)
+    data: bytes = field(compare=False)
+    sent: list[bytes] | None = field(compare=False)
+    record: int | None = field(compare=False, default=None)
+    partner_at: int | None = field(compare=False, default=None)
+
+    @property
+    def stored(self) -> bytes:
+        """The row as its store has it."""
+        if self.sent is None or self.partner_at is not None:
+            return _KNOWS_ENOUGH + self.data
+        return _WAITS + pack([self.data, *self.sent])
+
+
+@dataclass(slots=True)
+class Candidate:
+    """Two rows that meet, and the index of the record that brought the second one."""
+
+    left: KeptRow
+    right: KeptRow
+    record: int
+
+
+@dataclass(slots=True)
+class Meeting:
+    """The rows of a batch, and the pairs that they may make, in the order of records."""
+
+    rows: list[KeptRow] = field(default_factory=list)
+    candidates: list[Candidate] = field(default_factory=list)
+
+
+class RegularJoinState:
+    """The rows of a task. One thread at a time."""
+
+    def __init__(self, shape: JoinShape, join: JoinSpec, context: ProcessorContext) -> None:
+        """Raise `QueryError` if the state was kept for another query."""
+        assert join.regular is not None, "it has no bounds of time"
+        self.codecs = tuple(RowCodec(rows) for rows in shape.rows)
+        self._ttl_ms = join.regular.ttl_ms
+        self._only = join.regular.only
+        follows = ("left",) if self._only else join.keeps
+        self._follows = tuple(side in follows for side in SIDES)
+        self._rows: list[WindowStore[bytes, bytes]] = [
+            context.get_state_store(name) for name in ROWS
+        ]
+        self._shape = KeptShape(shape.content, partial(join_difference, shape.join), context)
+        self._time: StepTime | None = None
+        if self._ttl_ms is not None:
+            self._time = StepTime(context, context.get_state_store(times_store_name(JOIN)))
+            if not self._time.follows_records:
+                for rows in self._rows:
+                    rows.follow(self._time.now)
+
+    # Time
+
+    def late_by(self, batch: Batch) -> Times | None:
+        """Return the time by which each record may be late; `None` if rows are kept forever."""
+        return None if self._time is None else self._time.late_by(batch)
+
+    def move(self, time: int) -> None:
+        """Go on to a time of the task, as all inputs are known to be there."""
+        if self._time is None:
+            return
+        self._time.move(self._time.after_hold(time))
+        if not self._time.follows_records:
+            for rows in self._rows:
+                rows.go_on(self._time.now - ENDS_MS)
+
+    # Rows
+
+    def meet(self, rows: Sequence[Row], batch: Batch, keys: Sequence[bytes | None]) -> Meeting:
+        """Return the new rows of a batch, which are in the order of records, with their partners.
+
+        Rows meet by the `keys` of their records; those without one have no partner.
+        """
+        opened = _OpenedRows(self._rows, deletes=self._only is not None)
+        oldest = self._oldest(batch)
+        meeting = Meeting()
+        for record, side, data in rows:
+            key, time = keys[record], batch.timestamps[record]
+            number = 0 if key is None else opened.next_number(side, key, time)
+            sent: list[bytes] | None = [] if self._follows[side] else None
+            row = KeptRow(time, number, side, key, data, sent, record)
+            meeting.rows.append(row)
+            if key is None:
+                continue
+            for other in opened.of(1 - side, key):
+                if other.time >= oldest[record]:
+                    both = (row, other) if side == 0 else (other, row)
+                    meeting.candidates.append(Candidate(*both, record))
+            opened.add(row)
+        return meeting
+
+    def keep(self, meeting: Meeting, matched: Sequence[KeptRow], batch: Batch) -> None:
+        """Keep the new rows, and that rows have found their first partner, as `partner_at` says.
+
+        A semi or anti join needs no row any more whose partner has come.
+        """
+        self._shape.keep()
+        oldest = self._oldest(batch)[-1]
+        changes: tuple[Changes, Changes] = ({}, {})
+        new = [row for row in meeting.rows if row.key is not None]
+        for row in (*new, *(row for row in matched if row.record is None)):
+            if row.time < oldest:
+                continue
+            assert row.key is not None, "it has met another row"
+            is_done = self._only is not None and row.partner_at is not None
+            place = window_key(row.key, row.time, row.number)
+            if not is_done:
+                changes[row.side][place] = row.stored
+            elif row.record is None:
+                changes[row.side][place] = None
+        for rows, changed in zip(self._rows, changes, strict=True):
+            if changed:
+                rows.put_serialized(changed)
+        if self._time is not None:
+            self._time.see(max(batch.timestamps))
+
+    def _oldest(self, batch: Batch) -> Times:
+        """Return the time of the oldest rows that there are for each record of a batch."""
+        if self._time is None or self._ttl_ms is None:
+            return np.zeros(len(batch), np.int64)
+        return np.asarray(self._time.moves(batch), np.int64) - self._ttl_ms
+
+
+class _OpenedRows:
+    """The rows of the keys in a batch, read once."""
+
+    def __init__(self, stores: Sequence[WindowStore[bytes, bytes]], *, deletes: bool) -> None:
+        """`deletes` says that there may be no row with the number 0, but others after it."""
+        self._stores = stores
+        self._deletes = deletes
+        self._read: dict[tuple[int, bytes], list[KeptRow]] = {}
+        self._new: dict[tuple[int, bytes], list[KeptRow]] = {}
+        self._numbers: dict[tuple[int, bytes, int], int] = {}
+
+    def of(self, side: int, key: bytes) -> Sequence[KeptRow]:
+        """Return the rows of a side under a key, by time and number."""
+        found = self._read.get((side, key))
+        if found is None:
+            stored = self._stores[side].fetch_numbered(key)
+            found = [_kept(side, key, *each) for each in stored]
+            found = sorted([*found, *self._new.pop((side, key), ())])
+            self._read[side, key] = found
+        return found
+
+    def add(self, row: KeptRow) -> None:
+        """Add a new row."""
+        assert row.key is not None
+        place = row.side, row.key
+        if place in self._read:
+            insort(self._read[place], row)
+        else:
+            self._new.setdefault(place, []).append(row)
+
+    def next_number(self, side: int, key: bytes, time: int) -> int:
+        """Return a number that no other row has with this side, key and time."""
+        place = side, key, time
+        number = self._numbers.get(place)
+        if number is None:
+            store = self._stores[side]
+            may_have = self._deletes or store.get_serialized(window_key(key, time)) is not None
+            number = store.next_number(key, time) if may_have else 0
+        self._numbers[place] = number + 1
+        return number
+
+
+def _kept(side: int, key: bytes, time: int, number: int, stored: bytes) -> KeptRow:
+    if stored[:1] == _KNOWS_ENOUGH:
+        return KeptRow(time, number, side, key, stored[1:], None)
+    data, *sent = unpack(stored[1:])
+    assert data is not None, "a row is never null"
+    return KeptRow(time, number, side, key, data, [each for each in sent if each is not None])

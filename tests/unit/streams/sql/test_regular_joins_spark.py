@@ -1,0 +1,171 @@
+"""Random records through joins without bounds of time, compared with Spark on all at once.
+
+Batches are cut at random places, tasks start again in between, sides are uneven in pace, rows come
+twice, and some records are rejected.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from kafka_pipeline.streams.sql.spec import QueryError
+from tests.tiers import long_but_the_first
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row, columns_of
+from tests.unit.streams.sql.join_pipeline import pipeline
+from tests.unit.streams.sql.regular_join_model import (
+    KINDS,
+    ON,
+    SCHEMA,
+    SIDES,
+    counted,
+    folded,
+    in_order,
+    query_of,
+    random_rows,
+    steps,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def spark_rows(query: str, taken: Mapping[str, Sequence[Row]], later: str) -> list[Any]:
+    """Return what Spark gives for all rows at once, with the time `later` of each result."""
+    session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
+    for topic, rows in taken.items():
+        keys, values, times = columns_of(rows)
+        text = [
+            (None if k is None else k.decode(), None if v is None else v.decode(), t)
+            for k, v, t in zip(keys, values, times, strict=True)
+        ]
+        frame = session.createDataFrame(text, "key STRING, value STRING, at BIGINT")
+        parsed = F.from_json("value", SCHEMA).alias("v")
+        frame = frame.select("key", F.timestamp_millis("at").alias("timestamp"), parsed)
+        frame.select("key", "timestamp", "v.*").createOrReplaceTempView(topic)
+    found = session.sql(query.replace(" FROM", f", {later} AS later FROM", 1)).collect()
+    return [each.asDict() for each in found]
+
+
+@pytest.mark.parametrize("on", long_but_the_first(ON))
+@pytest.mark.parametrize("how", long_but_the_first(KINDS))
+def test_all_at_once_gives_the_same(
+    shared: OpenedOnce, seeds: list[int], how: str, on: str
+) -> None:
+    text = query_of(how, on)
+    for seed in seeds:
+        chance = random.Random(f"{seed} {text}")
+        job = Job(pipeline(text, "ttl: none", SCHEMA), shared)
+        taken: dict[str, list[Row]] = {topic: [] for topic in SIDES}
+        bad = 0
+        for parts in steps(random_rows(chance), chance):
+            for topic, row in in_order(parts):
+                is_keyless = "key" in on.split() and row["key"] is None
+                assert not (is_keyless and "raw" in row)
+                bad += "raw" in row
+                if "raw" not in row:
+                    taken[topic].append(row)
+            job.send_together(parts)
+            if chance.random() < 0.1:
+                job.restart()
+        where = f"seed {seed}"
+        assert job.skipped == bad, where
+        if how in ("", "LEFT SEMI"):
+            later = "unix_millis(greatest(o.timestamp, p.timestamp))" if not how else "0L"
+            rows = spark_rows(text, taken, later)
+            if how:
+                assert folded(job.results) == {each["key"]: {"x": each["x"]} for each in rows}
+                assert len(job.take()) == len(rows), where
+            else:
+                values = [json.dumps({"x": each["x"], "y": each["y"]}) for each in rows]
+                wanted = Counter(
+                    (each["key"], value, each["later"])
+                    for each, value in zip(rows, values, strict=True)
+                )
+                assert counted(job.take()) == wanted, where
+        else:
+            rows = spark_rows(text, taken, "0L")
+            wanted_rows = {
+                each["key"]: {name: each[name] for name in ("x", "y") if name in each}
+                for each in rows
+            }
+            assert folded(job.take()) == wanted_rows, where
+        job.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        (
+            "SELECT o.id, o.x AS n FROM orders o JOIN payments p ON o.n = CAST(p.x AS BIGINT)",
+            ["o1"],
+        ),
+        ("SELECT concat(o.id, p.id) AS id FROM orders o JOIN payments p USING (n)", ["o2p1"]),
+        (
+            "SELECT o.id || p.id AS id FROM "
+            "(SELECT id, window(timestamp, '1 minute') AS w FROM orders) o JOIN "
+            "(SELECT id, window(timestamp, '1 minute') AS w FROM payments) p "
+            "ON o.w.start = p.w.start",
+            ["o2p1"],
+        ),
+        (
+            "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
+            "FROM orders a LEFT JOIN orders b ON a.n = b.x AND a.timestamp <= b.timestamp",
+            ["o1o2", "o2"],
+        ),
+        (
+            "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
+            "AND p.timestamp <= o.timestamp WHERE o.x = 1",
+            ["o2p1"],
+        ),
+    ],
+)
+def test_rows_meet_by_what_must_be_equal(
+    shared: OpenedOnce, query: str, keys: Sequence[str]
+) -> None:
+    text = pipeline(query, "ttl: 1 d", SCHEMA)
+    topics = ["orders", "payments"] if "payments" in query else ["orders"]
+    if len(topics) == 1:
+        text = text.replace("[orders, payments]", "[orders]").replace(", payments: payments}", "}")
+    job = Job(text, shared)
+    job.send(
+        [
+            {"key": "a", "at": 10, "id": "o1", "n": 1},
+            {"key": "b", "at": 11, "id": "o2", "n": 2, "x": 1},
+        ],
+        topic="orders",
+    )
+    if len(topics) == 2:
+        job.send([{"key": "b", "at": 11, "id": "p1", "n": 2, "x": 1}], topic="payments")
+    found = [(each.value or {}).get("id") for each in job.take()]
+    assert sorted(filter(None, found))[-len(keys) :] == sorted(keys)
+    job.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "reason"),
+    [
+        ("SELECT o.n FROM orders o LEFT JOIN payments p ON o.n = p.n", "let the query give a key"),
+        (
+            "SELECT o.n FROM orders o JOIN payments p ON CAST(o.n AS DOUBLE) = CAST(p.n AS DOUBLE)",
+            "these are of the type double",
+        ),
+        ("SELECT o.n FROM orders o JOIN payments p ON o.n < p.n", "columns that must be equal"),
+        (
+            "SELECT o.n FROM (SELECT *, window(timestamp, '1 hour') AS w FROM orders) o JOIN "
+            "(SELECT *, window(timestamp, '1 hour') AS w FROM payments) p ON o.w = p.w",
+            "compare windows by their start",
+        ),
+        ("SELECT rand() AS n FROM orders o JOIN payments p ON o.n = p.n", "random numbers"),
+    ],
+)
+def test_other_queries_are_refused(shared: OpenedOnce, query: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        Job(pipeline(query, "ttl: none", SCHEMA), shared)
