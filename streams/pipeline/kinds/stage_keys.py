@@ -30,9 +30,9 @@ def fields_of_stages(
     """Return the fields and the lookup tables that hold for each stage of a query.
 
     `emit`, `grace` and `close_after_idle` hold for the stages with windows, and `grace` for joins
-    with bounds of time and `OVER (…)`, too; `ttl` holds for joins without bounds. `late_to` takes the records of inputs, so it holds for the stages that read
-    no others. A key that no stage has a use for is left to the last one, which reports it. Stages
-    read each other as `<reading>.<name>`.
+    with bounds of time and `OVER (…)`, too; `ttl` holds for joins without bounds. `late_to` takes
+    the records of inputs, so it holds for the stages that read no others. A key that no stage has a
+    use for is left to the last one, which reports it. Stages read each other as `<reading>.<name>`.
     """
     if len(stages) == 1:
         return [(fields, tables)]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.join_shape import EMPTY, EQUAL, MATCHES, PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.query_text import read_join
+from kafka_pipeline.streams.sql.over_shape import PreparedOver
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkQuery
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
@@ -121,6 +122,9 @@ class FakeJoins:
         raise AssertionError("it joins")
 
     def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
+        raise AssertionError("it joins")
+
+    def open_over(self, spec: QuerySpec) -> PreparedOver:
         raise AssertionError("it joins")
 
 
