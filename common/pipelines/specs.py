@@ -56,7 +56,8 @@ class FieldTime(Strict, frozen=True, kw_only=True):
 class SourceSpec(Strict, frozen=True, kw_only=True):
     """How to read a source; a serde of `None` means the processor's.
 
-    `feedback` says that the records of the job's own processors come back by it.
+    `feedback` says that the records of the job's own processors come back by it, and `changelog`
+    that each record replaces the former one with its key, and that a null value deletes it.
     """
 
     key: str | None = None
@@ -64,6 +65,7 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     timestamp: Literal["wall_clock"] | FieldTime | None = None
     auto_offset_reset: OffsetReset = "earliest"
     feedback: bool = False
+    changelog: bool = False
 
 
 class Serdes(Strict, frozen=True, kw_only=True):
@@ -369,7 +371,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     """A query over the view `input`, or over inputs by name if `inputs` has names.
 
     A query over two inputs has a `join`. Then `schemas` may have the DDL of each input, by name, in
-    place of `schema`.
+    place of `schema`. With `changelog`, it is a query over the newest record of each key of its
+    input, of which a null value deletes the key; without groups, it passes deletions on.
     """
 
     type = "sql"
@@ -377,13 +380,15 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     inputs: tuple[Name, ...] = ()
     schemas: Mapping[str, str] = {}
     join: JoinSpec | None = None
+    changelog: bool = False
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What a query does with its groups, or which inputs it joins."""
+        """What a query reads as a table, does with its groups, or which inputs it joins."""
         if self.join is not None:
             return {"joins": f"{self.join.left} and {self.join.right}"}
-        return self._of_groups
+        reads = {"reads": "upserts"} if self.changelog and not self._merges_only else {}
+        return {**reads, **self._of_groups}
 
 
 class DataFrameSpec(SparkSpec, frozen=True, kw_only=True):

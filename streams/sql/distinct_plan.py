@@ -7,10 +7,10 @@ Every collection is bounded, since each change of a group reads and writes all o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -47,7 +47,6 @@ FOLDED = (
 """The classes of functions whose buffers are updated by expressions, value by value."""
 
 _COLLECTING = ("CollectList", "CollectSet")
-_Change = Callable[[Any], Any | None]
 
 
 def collecting(aggregate: Any, max_collected: int, make: Catalyst) -> Any:
@@ -64,7 +63,7 @@ def collecting(aggregate: Any, max_collected: int, make: Catalyst) -> Any:
         return aggregate
     groups = items(aggregate.groupingExpressions())
     rewriting = _Rewriting(groups, max_collected, make)
-    made = [_replaced(column, rewriting.function, make) for column in columns]
+    made = [replaced(column, rewriting.function, make) for column in columns]
     return make.aggregate(groups, made, aggregate.child(), aggregate.hint())
 
 
@@ -131,9 +130,9 @@ class _Rewriting:
             return self._make.field(buffers, numbers[id_of(expression)])
 
         updated = [
-            _replaced(each, in_buffers, self._make) for each in items(function.updateExpressions())
+            replaced(each, in_buffers, self._make) for each in items(function.updateExpressions())
         ]
-        result = _replaced(function.evaluateExpression(), in_buffers, self._make)
+        result = replaced(function.evaluateExpression(), in_buffers, self._make)
         return self._expressions.ArrayAggregate(
             values,
             zero,
@@ -171,15 +170,3 @@ class _Rewriting:
 
     def _lambda(self, body: Any, *variables: Any) -> Any:
         return self._expressions.LambdaFunction(body, self._make.seq([*variables]), False)
-
-
-def _replaced(expression: Any, change: _Change, make: Catalyst) -> Any:
-    """Return an expression in which `change` has replaced what it gives something for."""
-    changed = change(expression)
-    if changed is not None:
-        return changed
-    children = items(expression.children())
-    made = [_replaced(each, change, make) for each in children]
-    if all(new is old for new, old in zip(made, children, strict=True)):
-        return expression
-    return make.with_children(expression, made)

@@ -25,6 +25,10 @@ VISIBLE_FROM, VISIBLE_UNTIL = "__visible_from", "__visible_until"
 """Hidden columns of tables with a history: when a row becomes visible to records, and when the next
 row replaces it, exclusive; null for the newest row."""
 
+RECORD = "__record"
+"""A hidden column of records and results: the index of a record in its batch. Only queries that
+pass a changelog on have it."""
+
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
 
@@ -87,7 +91,9 @@ class QuerySpec:
     `config` holds the keyword arguments of the function. `max_collected` limits the values in a
     group's collection. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
-    the query calls it. `processor` names the processor in errors about references.
+    the query calls it. `processor` names the processor in errors about references. With
+    `changelog`, the records are upserts by their key: a query with GROUP BY takes former ones out
+    of their groups again.
     """
 
     query: str = ""
@@ -106,6 +112,7 @@ class QuerySpec:
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()
     processor: str = ""
+    changelog: bool = False
 
     def to_json(self) -> str:
         """Return JSON that is the same for the same content."""

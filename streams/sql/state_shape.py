@@ -74,7 +74,8 @@ class StateShape:
     `best` is how many rows a `row_number()` keeps of a group, and 0 without one. `loses_rows` says
     that a place may lose its result while the key to delete is unknown.
 
-    `empty` is a row of buffers: those of a group without records.
+    `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
+    the buffer with the number of rows of a group; otherwise it is "".
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
@@ -95,6 +96,7 @@ class StateShape:
     loses_rows: bool
     empty: pa.Table
     content: str
+    row_count: str = ""
 
     @property
     def has_key(self) -> bool:

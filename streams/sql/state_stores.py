@@ -36,6 +36,9 @@ SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
 
 
+CHANGELOG = "changelog"
+"""The store of the newest record of each key, of a query over a changelog."""
+
 JOIN = "join"
 """The name under which the time of a join is kept."""
 
@@ -125,6 +128,11 @@ def shape_store() -> StoreBuilder[str, str]:
 def topic_store(name: str, table: TopicTableSpec) -> StoreBuilder[Any, Any]:
     """Return the definition of the store of a table that follows a topic."""
     return table_store(table.store_of(name), serdes.bytes, serdes.bytes, table.history_ms)
+
+
+def changelog_store() -> StoreBuilder[Any, Any]:
+    """Return the definition of the store of the newest record of each key of a changelog."""
+    return table_store(CHANGELOG, serdes.bytes, serdes.bytes)
 
 
 def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:

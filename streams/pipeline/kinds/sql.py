@@ -48,7 +48,7 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
 from kafka_pipeline.streams.sql.query_text import read_groups, read_join
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
-from kafka_pipeline.streams.sql.state_stores import join_stores
+from kafka_pipeline.streams.sql.state_stores import changelog_store, join_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -144,6 +144,16 @@ class Sql(Spark[SqlSpec]):
         """See `Kind`: in joins, the order of time says what is late."""
         return spec.join is None and super().takes_inputs_as_they_come(spec)
 
+    def input_stores(self, spec: SqlSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+        """See `Spark`: over a changelog, groups need the newest record of each key."""
+        tables = super().input_stores(spec)
+        return (*tables, changelog_store()) if _keeps_changelog(spec) else tables
+
+    def kept_inputs(self, spec: SqlSpec) -> Sequence[str]:
+        """See `Spark`."""
+        tables = super().kept_inputs(spec)
+        return (*tables, "the last record of each key") if _keeps_changelog(spec) else tables
+
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
         return super().stores(spec) if spec.join is None else join_stores(spec.join)
@@ -218,6 +228,12 @@ class Sql(Spark[SqlSpec]):
     ) -> Supplier:
         """See `Kind`."""
         join = spec.join
+        if join is None and spec.grouping is None and spec.changelog:
+            assert queries is not None, "only hosts with a Spark run such a processor"
+            from kafka_pipeline.streams.sql.changelog import PassingProcessor
+
+            query = replace(self.query(spec), processor=unit.name)
+            return partial(PassingProcessor, query, queries.open)
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
@@ -231,7 +247,13 @@ class Sql(Spark[SqlSpec]):
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""
-        return replace(query_of(spec), query=spec.query, inputs=spec.inputs, schemas=spec.schemas)
+        return replace(
+            query_of(spec),
+            query=spec.query,
+            inputs=spec.inputs,
+            schemas=spec.schemas,
+            changelog=spec.changelog,
+        )
 
 
 def _read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:
@@ -314,6 +336,10 @@ def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Probl
                 "two inputs: say global: true, or look it up in a processor before or after this "
                 "one",
             )
+
+
+def _keeps_changelog(spec: SqlSpec) -> bool:
+    return spec.changelog and spec.grouping is not None
 
 
 def _kept_sides(join: JoinSpec) -> str:
