@@ -128,7 +128,8 @@ def _shape(spec: SparkSpec) -> str:
     tables = {name: table.schema for name, table in spec.tables.items()}
     topic_tables = {name: table.schema for name, table in spec.topic_tables.items()}
     groups = [spec.grouping.window, spec.grouping.stage] if spec.grouping else []
-    return dump([query, code, schemas, tables, topic_tables, groups]).decode()
+    signs = isinstance(spec, SqlSpec) and spec.changelog
+    return dump([query, code, schemas, tables, topic_tables, groups, signs]).decode()
 
 
 def _difference(had: _Forms | None, has: _Forms | None) -> str:

@@ -63,7 +63,8 @@ class FieldTime(Strict, frozen=True, kw_only=True):
 class SourceSpec(Strict, frozen=True, kw_only=True):
     """How to read a source; a serde of `None` means the processor's.
 
-    `feedback` says that the records of the job's own processors come back by it.
+    `feedback` says that the records of the job's own processors come back by it, and `changelog`
+    that each record replaces the former one with its key, and that a null value deletes it.
     """
 
     key: str | None = None
@@ -71,6 +72,7 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     timestamp: Literal["wall_clock"] | FieldTime | None = None
     auto_offset_reset: OffsetReset = "earliest"
     feedback: bool = False
+    changelog: bool = False
 
 
 class Serdes(Strict, frozen=True, kw_only=True):
@@ -411,9 +413,11 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     """A query over the view `input`, or over inputs by name if `inputs` has names.
 
     A query over two inputs has a `join`. Then `schemas` may have the DDL of each input, by name, in
-    place of `schema`. One with `OVER (…)` over the stream has an `over`. `stages` has the queries
-    whose results this one reads, by the names of its inputs. Results that only another stage of the
-    same query reads are those of an `is_inner` one.
+    place of `schema`. With `changelog`, it is a query over the newest record of each key of its
+    input, of which a null value deletes the key; without groups, it passes deletions on. One with
+    `OVER (…)` over the stream has an `over`. `stages` has the queries whose results this one reads,
+    by the names of its inputs. Results that only another stage of the same query reads are those of
+    an `is_inner` one.
     """
 
     type = "sql"
@@ -424,12 +428,14 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     over: OverSpec | None = None
     stages: Mapping[Name, SqlSpec] = {}
     is_inner: bool = False
+    changelog: bool = False
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What a query does with its groups, or which inputs it joins."""
+        """What a query reads as a table, does with its groups, or which inputs it joins."""
         if self.join is None:
-            return self._of_groups
+            reads = {"reads": "upserts"} if self.changelog and not self._merges_only else {}
+            return {**reads, **self._of_groups}
         if self._join_stage == "rows":
             return {"gives": "rows to join"}
         return {"joins": f"{self.join.left} and {self.join.right}"}

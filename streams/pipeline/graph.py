@@ -1,25 +1,20 @@
-"""Checks the graph of processors: its ends, its cycles, and queries of the results of queries."""
+"""Checks the graph of processors: its ends and its cycles."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
-from kafka_pipeline.common.pipelines.specs import ForwardSpec, SparkSpec, SqlSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 
 
 def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
-    """Report unknown targets, self-loops, cycles, unreachable processors, and a missing sink.
-
-    Also reports queries that aggregate the updates of other queries, as if they were records.
-    """
+    """Report unknown targets, self-loops, cycles, unreachable processors, and a missing sink."""
     entries = pipeline.entries
     targets_known = [_check_targets(entry, pipeline, problems) for entry in entries]
     for entry in entries:
@@ -34,7 +29,6 @@ def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
     all_read = pipeline.is_whole and all(entry.targets or _names_topics(entry) for entry in entries)
     if all_read and all(targets_known) and not leads_out:
         problems.add(pipeline.root, f'no processor sends to the sink: put "{SINK}" into a `to`')
-    _check_updates(pipeline, problems)
 
 
 def arcs_of(entries: Sequence[Entry]) -> dict[str, list[Target]]:
@@ -176,97 +170,3 @@ def _check_reachable(
     for entry in entries:
         if entry.id not in reached and entry.id not in on_cycles:
             problems.add(entry.at, f'"{entry.id}" cannot be reached from the source')
-
-
-def _check_updates(file: PipelineFile, problems: Problems) -> None:
-    """Report each query with GROUP BY that reads the updates of another one.
-
-    Updates pass through `forward`, and through queries and functions without groups. The output of
-    other user code is unknown here, and accepted.
-    """
-    for entry in file.entries:
-        spec = _with_groups(entry)
-        if spec is None or spec.grouping is None or spec.grouping.emit != "on_update":
-            continue
-        if entry.part_of:
-            _check_stage(entry, spec, file, problems)
-        for follower, after, is_changed in _followers(entry, file):
-            if not _may_follow(spec, after, is_changed):
-                problems.add(
-                    follower.at,
-                    f'"{follower.id}": its records are updates of "{entry.id}", and each update of '
-                    "a group would count as one more record. Let "
-                    f'"{entry.id}" give each result once, by a window and emit: on_close, or '
-                    "aggregate its groups as a table of the DSL: Table.group_by takes the former "
-                    "result of a group out of an aggregate",
-                )
-
-
-def _check_stage(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
-    """Report stages that take each update of another stage as a row of its own.
-
-    Between processors, that may be wanted; in one query, it would be another result than that of
-    the query.
-    """
-    from kafka_pipeline.streams.sql.update_text import read_updates
-
-    if not read_updates(spec.query, [*spec.tables, *spec.topic_tables]).replaces:
-        return
-    for reader in _readers(entry, file):
-        after = reader.spec
-        assert isinstance(after, SqlSpec), "only stages read stages"
-        lookups = [*after.tables, *after.topic_tables]
-        if after.grouping is None or not read_updates(after.query, lookups).replaces:
-            problems.add(
-                entry.at,
-                f'"{reader.id}" would take each update of "{entry.id}" as one more row: let '
-                f'"{entry.id}" give each result once, by a window and emit: on_close',
-            )
-
-
-def _with_groups(entry: Entry) -> SqlSpec | None:
-    """Return the query of an entry if it groups its records."""
-    spec = entry.spec
-    return spec if isinstance(spec, SqlSpec) and spec.grouping is not None else None
-
-
-def _may_follow(before: SqlSpec, after: SqlSpec, is_changed: bool) -> bool:
-    # sqlglot takes a quarter of a second to load.
-    from kafka_pipeline.streams.sql.update_text import read_updates
-
-    first, second = (
-        read_updates(spec.query, [*spec.tables, *spec.topic_tables]) for spec in (before, after)
-    )
-    return second.may_follow(replace(first, gives=None) if is_changed else first)
-
-
-def _followers(entry: Entry, file: PipelineFile) -> Iterator[tuple[Entry, SqlSpec, bool]]:
-    """Yield each next query with groups once: its entry, its spec, and whether results changed.
-
-    Results may change in queries and functions in between. Readers of a sink's topic count too.
-    """
-    seen = {entry.id}
-    waiting = [(entry, False)]
-    while waiting:
-        here, is_changed = waiting.pop()
-        for reader in _readers(here, file):
-            if reader.id in seen:
-                continue
-            seen.add(reader.id)
-            query = _with_groups(reader)
-            if query is not None:
-                yield reader, query, is_changed
-            elif isinstance(reader.spec, ForwardSpec):
-                waiting.append((reader, is_changed))
-            elif isinstance(reader.spec, SparkSpec) and reader.spec.grouping is None:
-                waiting.append((reader, True))
-
-
-def _readers(entry: Entry, file: PipelineFile) -> list[Entry]:
-    to = {target.id for target in entry.targets}
-    topics = {file.sinks[name] for name in to & file.sinks.keys()}
-    return [
-        other
-        for other in file.entries
-        if other.id in to or any(file.sources.get(each.id) in topics for each in other.sources)
-    ]

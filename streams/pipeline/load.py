@@ -12,6 +12,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.streams.pipeline.arc_kinds import with_changelogs
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
@@ -44,6 +45,7 @@ def load_pipeline(
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
+    file = with_changelogs(file, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):
@@ -99,6 +101,7 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
+    with_changelogs(file, problems)
     problems.raise_if_any()
 
 

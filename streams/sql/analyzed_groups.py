@@ -34,6 +34,7 @@ from kafka_pipeline.streams.sql.plan import (
     with_column,
 )
 from kafka_pipeline.streams.sql.ranked_rows import over_ranks
+from kafka_pipeline.streams.sql.retraction import CHANGE_TIME, retracting
 from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
 from kafka_pipeline.streams.sql.window_plan import (
     is_session,
@@ -157,17 +158,21 @@ def grouped_query(
     least_best: int = 0,
     *,
     keeps_distinct: bool = False,
+    is_changelog: bool = False,
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
-    It gives an error for a group with more than `max_collected` values in a collection. Raises
-    `QueryError` with the reason if no state can be kept for the query. See `groups_of` for the
-    `calendar` and `least_best`, and `QuerySpec` for `keeps_distinct`.
+    It gives an error for a group with more than `max_collected` values in a collection. Over a
+    changelog, it takes rows out again. Raises `QueryError` with the reason if no state can be kept
+    for the query. See `groups_of` for the `calendar` and `least_best`, and `QuerySpec` for
+    `keeps_distinct`.
     """
     groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
-    window, is_distinct = groups.window, groups.is_distinct
+    window, is_distinct, above = groups.window, groups.is_distinct, groups.above
     aggregate = groups.aggregate
-    if groups.best is None:
+    if is_changelog:
+        aggregate, above = retracting(aggregate, above, rdd_id, make)
+    elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
     if isinstance(window, SessionSpec):
@@ -184,15 +189,16 @@ def grouped_query(
     if not has_time:
         # A row that is given once has the time of its first record.
         function = "First" if is_distinct else "Max"
-        aggregate, column = _with_time(aggregate, TIME, function, rdd_id, make)
+        of_record = CHANGE_TIME if is_changelog else TIME
+        aggregate, column = _with_time(aggregate, TIME, (function, of_record), rdd_id, make)
         times.append(column)
     if isinstance(window, WindowSpec | CalendarSpec) and (has_time or is_distinct):
-        aggregate, column = _with_time(aggregate, LAST_TIME, "Max", rdd_id, make)
+        aggregate, column = _with_time(aggregate, LAST_TIME, ("Max", TIME), rdd_id, make)
         times.append(column)
     aggregate, arguments = with_arguments(aggregate, make)
     return GroupedQuery(
         groups=groups,
-        plan=_over(groups.above, aggregate, times, make),
+        plan=_over(above, aggregate, times, make),
         time_id=id_of(times[0]) if times else None,
         added=[LAST_TIME for column in times if column.name() == LAST_TIME],
         arguments=arguments,
@@ -283,14 +289,16 @@ def _require_functions(columns: list[Any]) -> None:
 
 
 def _with_time(
-    aggregate: Any, name: str, function: str, rdd_id: int, make: Catalyst
+    aggregate: Any, name: str, made_of: tuple[str, str], rdd_id: int, make: Catalyst
 ) -> tuple[Any, Any]:
     """Return an aggregate with the time of the first or last record of each group, and the column.
 
-    `function` is First, the first one that was read, or Max.
+    It is `made_of` a function, which is First, the first one that was read, or Max, and of a column
+    of the records.
     """
-    child = with_column(items(aggregate.children())[0], TIME, rdd_id, make)
-    record_time, found = input_column(child, TIME, rdd_id), getattr(make.aggregates, function)
+    function, of_record = made_of
+    child = with_column(items(aggregate.children())[0], of_record, rdd_id, make)
+    record_time, found = input_column(child, of_record, rdd_id), getattr(make.aggregates, function)
     made = found(record_time, False) if function == "First" else found(record_time)
     time = make.alias(made.toAggregateExpression(), name)
     groups, columns = items(aggregate.groupingExpressions()), aggregate.aggregateExpressions()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
@@ -53,6 +53,10 @@ class Catalyst:
         parser = getattr(getattr(self.catalyst.parser, "CatalystSqlParser$"), "MODULE$")
         return parser.parseExpression(f"{number}L")
 
+    def zero(self, type_: str) -> Any:
+        """Return the constant 0 of a type of numbers, also of one that py4j does not send."""
+        return self.expressions.Literal.default(self.type(type_))
+
     def struct(self, values: Sequence[Any], names: Sequence[str | None] = ()) -> Any:
         """Return a struct of expressions; a field without a name is called by its place."""
         named = []
@@ -94,3 +98,16 @@ class Catalyst:
     def with_children(self, node: Any, children: Sequence[Any]) -> Any:
         """Return an operator or an expression with other children."""
         return node.withNewChildren(self.seq(children))
+
+
+def replaced(expression: Any, change: Callable[[Any], Any | None], make: Catalyst) -> Any:
+    """Return an expression in which `change` has replaced what it gives something for."""
+    changed = change(expression)
+    if changed is not None:
+        return changed
+    given = expression.children()
+    children = [given.apply(index) for index in range(given.size())]
+    made = [replaced(each, change, make) for each in children]
+    if all(new is old for new, old in zip(made, children, strict=True)):
+        return expression
+    return make.with_children(expression, made)

@@ -9,11 +9,11 @@ bounded, since each change of a group reads and writes all of its values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -50,7 +50,6 @@ FOLDED = (
 """The classes of functions whose buffers are updated by expressions, value by value."""
 
 _COLLECTING = ("CollectList", "CollectSet")
-_Change = Callable[[Any], Any | None]
 
 
 def collecting(
@@ -251,15 +250,3 @@ def variable(name: str, type_: Any, make: Catalyst) -> Any:
 def lambda_of(body: Any, make: Catalyst, *variables: Any) -> Any:
     """Return a function of variables for an expression such as `aggregate(…)`."""
     return make.expressions.LambdaFunction(body, make.seq([*variables]), False)
-
-
-def replaced(expression: Any, change: _Change, make: Catalyst) -> Any:
-    """Return an expression in which `change` has replaced what it gives something for."""
-    changed = change(expression)
-    if changed is not None:
-        return changed
-    children = items(expression.children())
-    made = [replaced(each, change, make) for each in children]
-    if all(new is old for new, old in zip(made, children, strict=True)):
-        return expression
-    return make.with_children(expression, made)

@@ -26,6 +26,7 @@ from kafka_pipeline.streams.event_time.step_time import NO_TIME, FollowsTime, St
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.sql.changelog import KeptChangelog
 from kafka_pipeline.streams.sql.columns import table_of
 from kafka_pipeline.streams.sql.declared_groups import require_as_planned
 from kafka_pipeline.streams.sql.group_codec import GroupCodec, Groups, Times
@@ -35,6 +36,7 @@ from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
 from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows
 from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
@@ -46,6 +48,8 @@ from kafka_pipeline.streams.sql.state_shape import (
 )
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
+
+_HIDDEN = (OPEN_FROM, PERIOD, ORDER, CHANGE, CHANGE_TIME)
 
 
 class GroupProcessor(MixedProcessor, FollowsTime):
@@ -78,8 +82,11 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         require_as_planned(self.shape, self.grouping, self._spec.function)
         self.codec = GroupCodec(self.shape)
         self.late = LateRecords(self.grouping.late_to, context)
+        self._changelog: KeptChangelog | None = None
         if self.grouping.stage != "groups":
             self._lookup = TopicTableLookup(self._spec, self._query, context)
+            if self._spec.changelog:
+                self._changelog = KeptChangelog(context, self._read)
         if self.grouping.stage == "rows":
             return
         self.layouts = KeptLayouts(self.shape, ROUTES[self.grouping.stage], context)
@@ -112,9 +119,9 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         match self.grouping.stage:
             case "groups":
                 self.take_rows(batch, *self._rows_of_records(batch))
-            case "rows":
+            case "rows" if self._changelog is None:
                 self._process(batch)
-            case "whole":
+            case _:
                 self._process_keyed(batch)
 
     def close(self) -> None:
@@ -192,20 +199,31 @@ class GroupProcessor(MixedProcessor, FollowsTime):
             self.context.drop(NULL_KEY)
 
     def _process(self, batch: Batch) -> None:
-        columns = [name for name in self._query.columns if name not in (OPEN_FROM, PERIOD, ORDER)]
-        table, wrong = table_of(
-            batch,
-            self._partition,
-            columns,
-            self._spec.format,
-            self._query.fields,
-            is_lenient=self._spec.is_lenient,
-        )
+        table, wrong = self._read(batch)
         size = len(table)
-        if size:
+        if size and self._changelog is None:
             self.take_records(batch.head(size), table)
+        elif size and self._changelog is not None:
+            self._take_changes(batch.head(size), table, self._changelog)
         if wrong:
             raise RecordRejectedError(wrong, batch, size)
+
+    def _take_changes(self, batch: Batch, table: pa.Table, changelog: KeptChangelog) -> None:
+        changes = changelog.changes(batch, table)
+        if len(changes):
+            self.take_records(batch, changes)
+        changelog.keep(batch)
+
+    def _read(self, batch: Batch, *, as_fields: bool = True) -> tuple[pa.Table, str]:
+        """Return records as `table_of` does; unless `as_fields`, Spark is to read their JSON."""
+        return table_of(
+            batch,
+            self._partition,
+            [name for name in self._query.columns if name not in _HIDDEN],
+            self._spec.format,
+            self._query.fields if as_fields else None,
+            is_lenient=self._spec.is_lenient,
+        )
 
     def _rows_of_records(self, batch: Batch) -> tuple[pa.Table, Groups]:
         try:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst
-from kafka_pipeline.streams.sql.distinct_plan import lambda_of, replaced, variable
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 
 MOST_FUNCTIONS = 62

@@ -291,7 +291,13 @@ class KeptTable(KeptGroups):
         rows = self.unseen(rows, groups)
         merged, now = self.merged(merge, self.in_columns(kept), rows)
         former = [kept.get(id_) for id_ in now.ids]
-        values_now = self.values(now, merged, former)
+        values_now: list[bytes | None] = [*self.values(now, merged, former)]
+        if self.shape.row_count:
+            # A group whose rows are gone begins again, without what sums of floats have lost.
+            counts = merged.rows[self.shape.row_count].to_pylist()
+            values_now = [
+                value if count else None for value, count in zip(values_now, counts, strict=True)
+            ]
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
         deleted = self.deleted(merged, now, former, time, self._wide)
         return [*deleted, *self.results(merged, former, time)]

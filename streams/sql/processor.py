@@ -13,7 +13,13 @@ from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError, SparkQuery
+from kafka_pipeline.streams.sql.spec import (
+    RECORD,
+    QueryError,
+    QuerySpec,
+    SparkLostError,
+    SparkQuery,
+)
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 
 
@@ -38,7 +44,7 @@ class SparkProcessor(MixedProcessor):
 
     def process(self, batch: Batch) -> None:
         """Emit the output of the query for the batch."""
-        columns = self._query.columns
+        columns = [name for name in self._query.columns if name != RECORD]
         table, wrong = table_of(
             batch,
             self._partition,
@@ -48,14 +54,20 @@ class SparkProcessor(MixedProcessor):
             is_lenient=self._spec.is_lenient,
         )
         if len(table):
-            rows = self._lookup.rows(batch.head(len(table)))
-            run = partial(self._query.run, lookups=rows)
-            found = run_carefully(run, table, is_alone=len(table) == 1)
-            results = batch_of(found)
-            results.clocks = clocks_by_time(batch.head(len(table)), results.timestamps)
-            self.context.forward(results)
+            self.context.forward(self.results(batch.head(len(table)), table))
         if wrong:
             raise RecordRejectedError(wrong, batch, len(table))
+
+    def results(self, batch: Batch, table: pa.Table) -> Batch:
+        """Return the results of records, whose `table` has the columns that the query needs."""
+        results = batch_of(self.rows(batch, table))
+        results.clocks = clocks_by_time(batch, results.timestamps)
+        return results
+
+    def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
+        """Return what Spark gives. Raises as `run_carefully` does."""
+        run = partial(self._query.run, lookups=self._lookup.rows(batch))
+        return run_carefully(run, table, is_alone=len(batch) == 1)
 
     def close(self) -> None:
         """Close the query."""

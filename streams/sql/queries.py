@@ -33,10 +33,10 @@ from kafka_pipeline.streams.sql.plan import (
 )
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.running import Running
-from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation
+from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation, RunningRetraction
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.running_over import RunningOver
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.spec import RECORD, QueryError, QuerySpec, SparkLostError
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
 from kafka_pipeline.streams.sql.tables import Rows, SharedTables
 
@@ -64,11 +64,11 @@ class SparkQueries:
 
     def open(self, spec: QuerySpec) -> RunningQuery:
         """See `Queries.open`."""
-        return self._opened(spec, RunningQuery)
+        return self._opened(spec, RunningPassing if spec.changelog else RunningQuery)
 
     def open_aggregation(self, spec: QuerySpec) -> RunningAggregation:
         """Prepare a query with GROUP BY, whose state the caller keeps. Raises as `open` does."""
-        return self._opened(spec, RunningAggregation)
+        return self._opened(spec, RunningRetraction if spec.changelog else RunningAggregation)
 
     def open_join(self, spec: QuerySpec) -> RunningJoin:
         """Prepare a query that joins two inputs, whose rows the caller keeps. Raises as `open`."""
@@ -153,7 +153,10 @@ class RunningQuery(Running[_Plan]):
         analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)
         if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
             analyzed = with_column(analyzed, "timestamp", rdd_id, work.make)
-        frame = shaped(work.frame(analyzed), work.spec)
+        hidden = [field.name for field in self.hidden]
+        for name in hidden:
+            analyzed = with_column(analyzed, name, rdd_id, work.make)
+        frame = shaped(work.frame(analyzed), work.spec, hidden)
         execution = frame._jdf.queryExecution()
         return _Plan(
             work.compiled(
@@ -162,6 +165,12 @@ class RunningQuery(Running[_Plan]):
             rows,
             work.is_reusable(execution.analyzed()),
         )
+
+
+class RunningPassing(RunningQuery):
+    """A query over a changelog; its results have the index of the record that they stem from."""
+
+    hidden = (pa.field(RECORD, pa.int64()),)
 
 
 def opened_tables(

@@ -8,10 +8,10 @@ keeps nothing itself.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -24,14 +24,21 @@ from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
-from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_all_inputs
-from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.plan import (
+    id_of,
+    input_column,
+    items,
+    kind,
+    require_all_inputs,
+)
+from kafka_pipeline.streams.sql.query_session import Analyzed, translated
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,
     ranked_merge,
     ranked_partial,
     ranked_parts,
 )
+from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME, counts_rows
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.split_aggregate import (
@@ -69,7 +76,7 @@ class _Plan:
 class RunningAggregation(Running[_Plan]):
     """See `Aggregation`."""
 
-    hidden = (
+    hidden: ClassVar[Sequence[pa.Field]] = (
         pa.field(OPEN_FROM, MOMENT),
         pa.field(PERIOD, pa.struct([("start", MOMENT), ("end", MOMENT)])),
         pa.field(ORDER, pa.int64()),
@@ -132,6 +139,7 @@ class RunningAggregation(Running[_Plan]):
             spec.calendar,
             spec.least_best,
             keeps_distinct=spec.keeps_distinct,
+            is_changelog=spec.changelog,
         )
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):
@@ -150,6 +158,8 @@ class RunningAggregation(Running[_Plan]):
             parts = ranked_parts(parts, work.make)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)
+        if spec.changelog:
+            shape = self._of_changelog(shape, parts, found)
         partial = work.compiled(
             work.empty(shape.rows),
             partial_plan(parts, work.make) if ranking is None else ranked_partial(parts, work.make),
@@ -182,6 +192,45 @@ class RunningAggregation(Running[_Plan]):
             {int(given.rdd().id()): (INPUT, shape.rows)},
             (*AGGREGATES, *SORTING),
         )
+
+    def _of_changelog(
+        self, shape: StateShape, parts: AggregateParts, found: Analyzed
+    ) -> StateShape:
+        """Return what a query over a changelog keeps.
+
+        A row is taken out as the query computes it then. So a query with another text, or another
+        schema, cannot go on with the state.
+        """
+        spec, rdd_id = self.work.spec, found.rdd_id
+        place = _place_of(parts, id_of(input_column(found.plan, CHANGE, rdd_id)), counts_rows)
+        text = [" ".join(spec.query.split()), spec.format, spec.schema, spec.is_lenient]
+        content = {**json.loads(shape.content), "changelog": text}
+        return replace(
+            shape,
+            row_count=shape.buffers.names[place],
+            content=json.dumps(content, sort_keys=True),
+        )
+
+
+class RunningRetraction(RunningAggregation):
+    """An aggregation over a changelog, whose records have a change and its time."""
+
+    hidden = (
+        *RunningAggregation.hidden,
+        pa.field(CHANGE, pa.int64()),
+        pa.field(CHANGE_TIME, MOMENT),
+    )
+
+    def tried_out(self, rows: Rows) -> _Plan:
+        """See `Running`. Raises `QueryError` for columns that a table does not keep."""
+        plan = super().tried_out(rows)
+        lost = [name for name in ("partition", "offset", "headers") if name in plan.partial.columns]
+        if lost:
+            raise QueryError(
+                f"a query over updates cannot read {' and '.join(lost)}: of a former record, only "
+                "the key, value and timestamp are known"
+            )
+        return plan
 
 
 def _shape(
@@ -229,7 +278,7 @@ def _shape(
         window,
         window_column,
         order_column,
-        buffers[_place_of_last_time(parts, query)].name
+        buffers[_place_of(parts, query.groups.record_time_id, _is_last_time)].name
         if isinstance(window, WindowSpec | CalendarSpec)
         else "",
         key_column,
@@ -292,18 +341,23 @@ def _unscaled(function: Any) -> str:
     return ", ".join(_types_of(found))
 
 
-def _place_of_last_time(parts: AggregateParts, query: GroupedQuery) -> int:
-    """Return the index of the buffer with the largest timestamp of a group's records."""
+def _is_last_time(function: Any, time_id: int) -> bool:
+    """Whether an aggregate function is the largest timestamp of a group's records."""
+    return (
+        kind(function) == "Max"
+        and kind(function.child()) == "AttributeReference"
+        and id_of(function.child()) == time_id
+    )
+
+
+def _place_of(parts: AggregateParts, column_id: int, is_wanted: Callable[[Any, int], bool]) -> int:
+    """Return the index of the first buffer of a wanted function of a column of records."""
     place = 0
     for function in parts.functions:
-        if (
-            kind(function) == "Max"
-            and kind(function.child()) == "AttributeReference"
-            and id_of(function.child()) == query.groups.record_time_id
-        ):
+        if is_wanted(function, column_id):
             return place
         place += int(function.aggBufferAttributes().size())
-    raise QueryError("Spark's plan does not keep the time of a group's last record")
+    raise QueryError("Spark's plan does not keep what the engine has added to the query")
 
 
 def _types(expressions: Any) -> list[str]:

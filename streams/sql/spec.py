@@ -31,6 +31,10 @@ VISIBLE_FROM, VISIBLE_UNTIL = "__visible_from", "__visible_until"
 """Hidden columns of tables with a history: when a row becomes visible to records, and when the next
 row replaces it, exclusive; null for the newest row."""
 
+RECORD = "__record"
+"""A hidden column of records and results: the index of a record in its batch. Only queries that
+pass a changelog on have it."""
+
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
 
@@ -88,10 +92,11 @@ class QuerySpec:
     group's collection. With `keeps_distinct`, the caller keeps the values that functions with
     DISTINCT have seen. `least_best` is how many best rows of a group are kept at
     least, whatever the query says. `calendar` is the period and the zone of `CALENDAR_WINDOW`, if
-    the query calls it. `processor` names the processor in errors about references. `joined_by` says
-    by what a join of inputs without bounds of time brings rows together; `None` for other queries.
-    `stages` has the queries whose results are inputs of this one, by their names in `inputs`; an
-    `is_inner` one is such a query.
+    the query calls it. `processor` names the processor in errors about references. With
+    `changelog`, the records are upserts by their key: a query with GROUP BY takes former ones out
+    of their groups again. `joined_by` says by what a join of inputs without bounds of time brings
+    rows together; `None` for other queries. `stages` has the queries whose results are inputs of
+    this one, by their names in `inputs`; an `is_inner` one is such a query.
     """
 
     query: str = ""
@@ -111,6 +116,7 @@ class QuerySpec:
     schemas: Mapping[str, str] = field(default_factory=dict, hash=False)
     calendar: tuple[str, ...] = ()
     processor: str = ""
+    changelog: bool = False
     joined_by: JoinedBy | None = None
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False

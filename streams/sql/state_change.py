@@ -21,6 +21,7 @@ _MEANINGS = {
     "BY)",
     "spark": "the version of Spark",
     "route": "how records of a group meet",
+    "changelog": "the newest record of each key, as the query reads it",
 }
 _PLURALS = ("groups", "functions", "best", "ranked")
 _TIMES = ("max(timestamp) ", "first(timestamp) ")
@@ -163,10 +164,23 @@ def _difference(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) ->
     if name == "best":
         # Not the limit, which may change.
         kept, wanted = (each and (each[1:] or ["no ORDER BY"]) for each in (kept, wanted))
+    if name == "changelog":
+        return _of_changelog(kept is not None, wanted is not None)
     return (
         f"{_MEANINGS[name]} {'were' if name in _PLURALS else 'was'} {_said(kept)}, now "
         f"{_said(wanted)}"
     )
+
+
+def _of_changelog(was_one: bool, is_one: bool) -> str:
+    """Say what is another where a query reads a changelog, or has read one."""
+    if was_one and is_one:
+        return (
+            "over updates, the text of the query and the schema must stay: rows that were counted "
+            "under the former ones could not be taken out again"
+        )
+    forms = ("each record as one more row", "the newest record of each key")
+    return f"it was kept for a query that read {forms[was_one]}, which now reads {forms[is_one]}"
 
 
 def _said(part: Any) -> str:

@@ -80,7 +80,8 @@ class StateShape:
     function if the query ranks rows, `rank` or `dense_rank`, and otherwise "". `loses_rows` says
     that a result may go while the key to delete is unknown.
 
-    `empty` is a row of buffers: those of a group without records.
+    `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
+    the buffer with the number of rows of a group; otherwise it is "".
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
@@ -105,6 +106,7 @@ class StateShape:
     loses_rows: bool
     empty: pa.Table
     content: str
+    row_count: str = ""
 
     @property
     def has_key(self) -> bool:

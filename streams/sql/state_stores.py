@@ -41,6 +41,9 @@ SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
 
 
+CHANGELOG = "changelog"
+"""The store of the newest record of each key, of a query over a changelog."""
+
 JOIN = "join"
 """The name under which the time of a join is kept."""
 
@@ -163,6 +166,11 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     )
     former = [key_value(FORMER, serdes.bytes, serdes.bytes)] if over.counts_rows else []
     return (rows, *former, times_store(OVER), shape_store())
+
+
+def changelog_store() -> StoreBuilder[Any, Any]:
+    """Return the definition of the store of the newest record of each key of a changelog."""
+    return table_store(CHANGELOG, serdes.bytes, serdes.bytes)
 
 
 def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:

@@ -170,6 +170,7 @@ SOURCE = {
     "timestamp": {"field": "time", "unit": "s", "on_invalid": "skip"},
     "auto_offset_reset": "latest",
     "feedback": True,
+    "changelog": False,
 }
 SOURCES: Mapping[str, Any] = {
     "sources": {"plain": "clicks", "whole": SOURCE, "now": {**SOURCE, "timestamp": "wall_clock"}},

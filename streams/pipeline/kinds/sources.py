@@ -95,7 +95,13 @@ _FEEDBACK = Flag(
     doc="whether what is made of its records comes back by it: the job writes the topic too",
     default=False,
 )
-SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK)
+_CHANGELOG = Flag(
+    name="changelog",
+    doc="whether each record replaces the former one with its key, and a null value deletes it, as "
+    "in the topic of a table: a query with `GROUP BY` then aggregates the newest records",
+    default=False,
+)
+SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG)
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
@@ -108,6 +114,7 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         timestamp=_read_time(fields, problems),
         auto_offset_reset=fields.choice(_RESET),
         feedback=fields.boolean(_FEEDBACK),
+        changelog=fields.boolean(_CHANGELOG),
     )
     is_wrong = isinstance(given, Map) and spec.value not in (None, *serdes.JSON_NAMES)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):

@@ -143,16 +143,24 @@ class Spark(Kind[Q]):
         has_no_windows = spec.grouping is None or spec.grouping.window is None
         return has_no_windows and not _keyed(spec)
 
+    def input_stores(self, spec: Q) -> tuple[StoreBuilder[Any, Any], ...]:
+        """Return the stores by which records are understood: those of tables of topics."""
+        return tuple(topic_store(name, table) for name, table in _keyed(spec).items())
+
+    def kept_inputs(self, spec: Q) -> Sequence[str]:
+        """Return what the `input_stores` keep, in words."""
+        return tuple(_kept_tables(_keyed(spec)))
+
     def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`: where two processors do the work, the first one has the tables."""
         if spec.grouping is None:
-            return _table_stores(spec)
-        tables = () if spec.grouping.stage == "groups" else _table_stores(spec)
+            return self.input_stores(spec)
+        tables = () if spec.grouping.stage == "groups" else self.input_stores(spec)
         return (*tables, *state_stores(spec.grouping))
 
     def keeps(self, spec: Q) -> Sequence[str]:
         """See `Kind`."""
-        tables = tuple(_kept_tables(_keyed(spec)))
+        tables = self.kept_inputs(spec)
         if spec.grouping is None or spec.grouping.stage == "rows":
             return tables
         groups = _kept_groups(self.rows_of_groups(spec), spec.grouping)
@@ -195,7 +203,7 @@ class Spark(Kind[Q]):
         (found,) = super().processors(entry, spec, file, config, problems)
         if spec.grouping is None:
             return [found]
-        names, front_stores = config.topic_names, logged(_table_stores(spec))
+        names, front_stores = config.topic_names, logged(self.input_stores(spec))
         return _with_groups(found, spec.grouping, file, names, front_stores, problems, entry)
 
     def check_code(
@@ -330,10 +338,6 @@ def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Qu
 def _keyed(spec: SparkSpec) -> dict[str, TopicTableSpec]:
     """Return the tables of which a task has the keys of its records."""
     return {name: table for name, table in spec.topic_tables.items() if not table.is_global}
-
-
-def _table_stores(spec: SparkSpec) -> tuple[StoreBuilder[Any, Any], ...]:
-    return tuple(topic_store(name, table) for name, table in _keyed(spec).items())
 
 
 def _calendar(grouping: GroupingSpec) -> tuple[str, ...]:

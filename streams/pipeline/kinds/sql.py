@@ -67,7 +67,7 @@ from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tabl
 from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_over, read_stages
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.stage import Stage
-from kafka_pipeline.streams.sql.state_stores import join_stores, over_stores
+from kafka_pipeline.streams.sql.state_stores import changelog_store, join_stores, over_stores
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -193,6 +193,16 @@ class Sql(Spark[SqlSpec]):
         has_time = spec.join is not None or spec.over is not None
         return not has_time and super().takes_inputs_as_they_come(spec)
 
+    def input_stores(self, spec: SqlSpec) -> tuple[StoreBuilder[Any, Any], ...]:
+        """See `Spark`: over a changelog, groups need the newest record of each key."""
+        tables = super().input_stores(spec)
+        return (*tables, changelog_store()) if _keeps_changelog(spec) else tables
+
+    def kept_inputs(self, spec: SqlSpec) -> Sequence[str]:
+        """See `Spark`."""
+        tables = super().kept_inputs(spec)
+        return (*tables, "the last record of each key") if _keeps_changelog(spec) else tables
+
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
         if spec.over is not None:
@@ -303,6 +313,12 @@ class Sql(Spark[SqlSpec]):
         if spec.over is not None:
             assert queries is not None, "only hosts with a Spark run such a processor"
             return _of_frames(unit, self.query(spec), spec.over, queries)
+        if join is None and spec.grouping is None and spec.changelog:
+            assert queries is not None, "only hosts with a Spark run such a processor"
+            from kafka_pipeline.streams.sql.changelog import PassingProcessor
+
+            query = replace(self.query(spec), processor=unit.name)
+            return partial(PassingProcessor, query, queries.open)
         if join is None:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
@@ -325,6 +341,7 @@ class Sql(Spark[SqlSpec]):
             joined_by=joined_by(spec.join),
             stages={name: self.query(stage) for name, stage in spec.stages.items()},
             is_inner=spec.is_inner,
+            changelog=spec.changelog,
         )
 
     def said(self, entry: Entry, message: str) -> str:
@@ -489,6 +506,10 @@ def _kept_frames(over: OverSpec) -> str:
     """Return the records that frames need, and for how long, in words."""
     rows = "the last records of each group, and all records" if over.counts_rows else "the records"
     return f"{rows} for {spoken(over.range_ms + over.grace_ms)}"
+
+
+def _keeps_changelog(spec: SqlSpec) -> bool:
+    return spec.changelog and spec.grouping is not None
 
 
 def _kept_sides(join: JoinSpec) -> str:

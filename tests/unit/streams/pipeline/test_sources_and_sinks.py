@@ -22,7 +22,7 @@ SERDES = (
     '"json", "json_decimals", "string" or "uuid"'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
-KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback"
+KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback, changelog"
 
 
 def with_source(source: str) -> str:

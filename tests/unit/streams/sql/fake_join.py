@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.sql.join_shape import EMPTY, EQUAL, MATCHES, PAIR, RECORD, JoinShape
-from kafka_pipeline.streams.sql.query_text import read_join
 from kafka_pipeline.streams.sql.over_shape import PreparedOver
+from kafka_pipeline.streams.sql.query_text import read_join
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, SparkQuery
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 

@@ -73,6 +73,8 @@ QUERIES = {
         ", emit: on_close, grace: 10 min",
     ),
     "another column": grouped("SELECT n AS key, count(*) AS c FROM input GROUP BY n"),
+    "upserts": "sources: {u: {topic: in, changelog: true}}\nprocessors:\n"
+    + grouped("SELECT n AS key, count(*) AS c FROM input GROUP BY n", ", from: [u]"),
     **{
         f"{kind} join".strip(): join_pipeline(BOTH.format(kind, ON), "grace: 3 min")
         for kind in ("", "LEFT", "FULL")

@@ -1,0 +1,289 @@
+"""What the arcs of a pipeline carry: records, or results that replace former ones of their key.
+
+A query with groups that sends a result with each change sends upserts. A query that aggregates
+these is one over the newest result of each key: over a table, of which the arc is the changelog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from msgspec import structs
+
+from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, SparkSpec, SqlSpec
+from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
+
+
+class ArcKind(Enum):
+    """What the records of an arc are."""
+
+    APPEND = "records"
+    UPSERT = "upserts"
+    UPDATE = "updates without the key of a table"
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """What a processor or a source gives.
+
+    `origin` is the entry, or the source, whose results these are, and `problem` says why they are
+    not upserts, after the name of the one that `changed` them last. `query` is the query that gave
+    them, if nothing in between has changed them.
+    """
+
+    kind: ArcKind = ArcKind.APPEND
+    origin: str = ""
+    changed: str = ""
+    problem: str = ""
+    query: SqlSpec | None = None
+
+
+_APPEND = Arc()
+
+
+class ArcKinds:
+    """The kinds of all arcs of a pipeline, and the queries that read one as a changelog.
+
+    What classes, functions and topologies give is unknown, and taken for records; `changelog: true`
+    of a source says that it is upserts.
+    """
+
+    def __init__(self, file: PipelineFile) -> None:
+        self._file = file
+        self._entries = {entry.id: entry for entry in file.entries}
+        self._gives: dict[str, Arc] = {}
+
+    def given(self, entry: Entry) -> Arc:
+        """Return what an entry gives."""
+        if entry.id not in self._gives:
+            # Arcs form no cycle, but topics may; what comes back by one is taken for records.
+            self._gives[entry.id] = _APPEND
+            self._gives[entry.id] = self._given(entry)
+        return self._gives[entry.id]
+
+    def read(self, entry: Entry) -> Arc:
+        """Return what an entry reads; several inputs are upserts only if all are one arc."""
+        arcs = [arc for name in self._file.inputs(entry) for arc in self._of_input(name)]
+        found = next((arc for arc in arcs if arc.kind is not ArcKind.APPEND), _APPEND)
+        if found.kind is ArcKind.APPEND or len(arcs) == 1:
+            return found
+        return replace(
+            found,
+            kind=ArcKind.UPDATE,
+            changed=entry.id,
+            problem="reads more than one input, and a key of one may be that of another",
+        )
+
+    def reads_changelog(self, entry: Entry) -> bool:
+        """Whether an entry is a query with groups over upserts, which it reads as a table.
+
+        Updates do no harm to SELECT DISTINCT, and to a maximum of what only grows.
+        """
+        spec, arc = entry.spec, self.read(entry)
+        if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.APPEND:
+            return False
+        # sqlglot takes a quarter of a second to load.
+        from kafka_pipeline.streams.sql.update_text import read_updates
+
+        reader = read_updates(spec.query, _tables(spec))
+        if not reader.replaces:
+            return False
+        return arc.query is None or not reader.may_follow(
+            read_updates(arc.query.query, _tables(arc.query))
+        )
+
+    def passing(self, readers: Collection[Entry]) -> set[str]:
+        """Return the ids of queries without groups that give upserts to one of some readers."""
+        found = set[str]()
+        waiting = [*readers]
+        while waiting:
+            for sender in self._senders(waiting.pop()):
+                spec = sender.spec
+                is_new = sender.id not in found and self.read(sender).kind is ArcKind.UPSERT
+                if is_new and isinstance(spec, ForwardSpec):
+                    waiting.append(sender)
+                elif is_new and isinstance(spec, SqlSpec) and _is_by_record(spec):
+                    found.add(sender.id)
+                    waiting.append(sender)
+        return found
+
+    def _given(self, entry: Entry) -> Arc:
+        spec = entry.spec
+        if isinstance(spec, ForwardSpec):
+            return self.read(entry)
+        if not isinstance(spec, SparkSpec):
+            return _APPEND
+        if spec.grouping is not None:
+            return self._of_groups(entry, spec)
+        if isinstance(spec, SqlSpec) and (spec.join is not None or spec.over is not None):
+            return Arc(ArcKind.UPSERT, entry.id, entry.id) if _takes_back(spec) else _APPEND
+        read = self.read(entry)
+        if read.kind is ArcKind.APPEND:
+            return _APPEND
+        if read.kind is ArcKind.UPDATE:
+            return replace(read, query=None)
+        problem = "is a function, whose keys are unknown"
+        if isinstance(spec, SqlSpec):
+            problem = _problem(spec, deletes=False)
+        kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
+        return replace(read, kind=kind, changed=entry.id, problem=problem, query=None)
+
+    def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
+        if not isinstance(spec, SqlSpec) or spec.grouping is None:
+            return _APPEND
+        if spec.grouping.emit != "on_update":
+            return _APPEND
+        if not _replaces(spec):
+            return _APPEND
+        deletes = self.reads_changelog(entry)
+        problem = _problem(spec, deletes=deletes)
+        kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
+        return Arc(kind, entry.id, entry.id, problem, None if deletes else spec)
+
+    def _of_input(self, name: str) -> list[Arc]:
+        """Return what comes by an input: one arc for each processor that writes it."""
+        if name in self._entries:
+            return [self.given(self._entries[name])]
+        declared = self._file.source_specs.get(name)
+        if declared is not None and declared.changelog:
+            return [Arc(ArcKind.UPSERT, name, name)]
+        return [self.given(entry) for entry in self._writers(name)] or [_APPEND]
+
+    def _senders(self, entry: Entry) -> Iterator[Entry]:
+        """Yield the entries whose results an entry reads, also those that come by a topic."""
+        for name in self._file.inputs(entry):
+            if name in self._entries:
+                yield self._entries[name]
+            else:
+                yield from self._writers(name)
+
+    def _writers(self, source: str) -> list[Entry]:
+        """Return the entries that write the topic of a source."""
+        topic = self._file.sources.get(source)
+        return [
+            entry
+            for entry in self._file.entries
+            if topic
+            and any(self._file.sinks.get(target.id, "") == topic for target in entry.targets)
+        ]
+
+
+def with_changelogs(file: PipelineFile, problems: Problems) -> PipelineFile:
+    """Return a pipeline whose queries say that they read a changelog.
+
+    These are the queries with groups over upserts, and those without that lead to them. Reports
+    each one that cannot, and those that would take updates for rows of their own.
+    """
+    kinds = ArcKinds(file)
+    for entry in file.entries:
+        _check_updates(entry, kinds, problems)
+    readers = []
+    for entry in filter(kinds.reads_changelog, file.entries):
+        if wrong := _refusal(entry, kinds.read(entry)):
+            problems.add(entry.at, wrong)
+        else:
+            readers.append(entry)
+    changed = {entry.id for entry in readers} | kinds.passing(readers)
+    return replace(
+        file,
+        entries=[
+            replace(entry, spec=structs.replace(entry.spec, changelog=True))
+            if entry.id in changed and isinstance(entry.spec, SqlSpec)
+            else entry
+            for entry in file.entries
+        ],
+    )
+
+
+def _refusal(entry: Entry, arc: Arc) -> str:
+    """Return why a query with groups cannot read an arc as a changelog; "" if it can."""
+    spec = entry.spec
+    assert isinstance(spec, SqlSpec), "it groups upserts"
+    assert spec.grouping is not None, "it groups upserts"
+    from kafka_pipeline.streams.sql.result_key import numbers_rows
+
+    once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
+    if arc.kind is ArcKind.UPDATE:
+        reason = (
+            f', and nothing tells which former one each of them replaces: "{arc.changed}" '
+            f'{arc.problem}. Let "{arc.origin}" give a key that is made of its grouping columns, '
+            f"and pass it on as it is, or {once}"
+        )
+    elif spec.grouping.window is not None:
+        reason = (
+            ", which replace former ones at any time, so no window of them is ever complete. Group "
+            f"by a column that has the start of a window, or {once}"
+        )
+    elif numbers_rows(spec.query, _tables(spec)):
+        reason = (
+            ". If one of the best rows goes, one that was left out would come back, which is not "
+            f"kept: aggregate its groups as a table of the DSL, with Table.group_by, or {once}"
+        )
+    elif spec.tables or spec.topic_tables:
+        reason = (
+            ". A former one is taken out of its group again, and the rows of a table may be others "
+            f'by then: join the table in a query without GROUP BY before "{entry.id}"'
+        )
+    else:
+        return ""
+    return f'"{entry.id}": its records are updates of "{arc.origin}"{reason}'
+
+
+def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
+    """Report a query that would take each update as a row of its own, which nothing takes back.
+
+    SELECT DISTINCT over the updates of another processor may be wanted. In one query, it would be
+    another result than that of the query.
+    """
+    spec = entry.spec
+    if not isinstance(spec, SqlSpec):
+        return
+    arc = kinds.read(entry)
+    if arc.kind is ArcKind.APPEND:
+        return
+    if spec.join is not None:
+        what = "a join of two inputs"
+    elif spec.over is not None:
+        what = "OVER (…)"
+    elif arc.origin in spec.stages and spec.grouping is not None and not _replaces(spec):
+        what = "SELECT DISTINCT"
+    else:
+        return
+    problems.add(
+        entry.at,
+        f'"{entry.id}": it reads updates of "{arc.origin}", and {what} would give a result for each '
+        f'of them, which nothing takes back. Let "{arc.origin}" give each result once, by a window '
+        "and emit: on_close, or read its topic as a table",
+    )
+
+
+def _replaces(spec: SqlSpec) -> bool:
+    """Whether later results of a query with groups replace former ones: not of SELECT DISTINCT."""
+    from kafka_pipeline.streams.sql.update_text import read_updates
+
+    return read_updates(spec.query, _tables(spec)).replaces
+
+
+def _takes_back(spec: SqlSpec) -> bool:
+    """Whether a join takes back what it gave to a row that had no partner."""
+    join = spec.join
+    if join is None or join.regular is None:
+        return False
+    return bool(join.keeps) or join.regular.only == "anti"
+
+
+def _is_by_record(spec: SqlSpec) -> bool:
+    return spec.grouping is None and spec.join is None
+
+
+def _problem(spec: SqlSpec, *, deletes: bool) -> str:
+    from kafka_pipeline.streams.sql.result_key import upsert_problem
+
+    return upsert_problem(spec.query, _tables(spec), deletes=deletes)
+
+
+def _tables(spec: SqlSpec) -> list[str]:
+    return [*spec.tables, *spec.topic_tables]

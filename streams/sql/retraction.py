@@ -1,0 +1,203 @@
+"""Rewrites the aggregates of a query over a changelog, so that rows can be taken out again.
+
+Records then come as rows with a `CHANGE`: 1 for a new row of the table, and -1 for one that was
+replaced or deleted. Each aggregate function becomes one of sums that are signed by it. A group
+without rows has no result. Works on Spark's analyzed plans, as types are known there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.plan import (
+    PlanStep,
+    id_of,
+    input_column,
+    items,
+    kind,
+    with_column,
+)
+from kafka_pipeline.streams.sql.spec import QueryError
+
+CHANGE = "__change"
+"""A column of records: 1 for a row of the table that is new, and -1 for one that it lost."""
+
+CHANGE_TIME = "__change_time"
+"""A column of records: the time of the record that has changed the row."""
+
+_ROWS = "__rows"
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_FLOATS = ("float", "double")
+_INVERTIBLE = "count, count_if, sum, avg, bool_and and bool_or"
+_ADVICE = (
+    f"use {_INVERTIBLE}, aggregate the groups as a table of the DSL, with Table.group_by, or let "
+    "the query that sends the updates give each result once, by a window and emit: on_close"
+)
+
+
+def retracting(
+    aggregate: Any, above: Sequence[PlanStep], rdd_id: int, make: Catalyst
+) -> tuple[Any, list[PlanStep]]:
+    """Return an Aggregate that adds and takes out rows, and the operators above it.
+
+    These are `above`, and a condition that leaves out groups without rows. Raises `QueryError` for
+    a function that cannot take a row out.
+    """
+    child = with_column(items(aggregate.children())[0], CHANGE, rdd_id, make)
+    change = input_column(child, CHANGE, rdd_id)
+    signed = _Signed(change, make)
+    output = items(aggregate.output())
+    columns = [
+        replaced(each, signed.function, make) for each in items(aggregate.aggregateExpressions())
+    ]
+    rows = make.alias(make.aggregates.Sum(change).toAggregateExpression(), _ROWS)
+    groups = items(aggregate.groupingExpressions())
+    made = make.aggregate(groups, [*columns, rows], child, aggregate.hint())
+    is_there = make.expressions.GreaterThan(rows.toAttribute(), make.zero("bigint"))
+    condition = make.filter(is_there, made)
+    visible = make.project(output, condition)
+    return made, [*above, PlanStep(visible, [condition], 0), PlanStep(condition, [made], 0)]
+
+
+def counts_rows(function: Any, change_id: int) -> bool:
+    """Whether an aggregate function is the number of rows of a group; see `retracting`."""
+    if kind(function) != "Sum":
+        return False
+    child = items(function.children())[0]
+    return kind(child) == "AttributeReference" and id_of(child) == change_id
+
+
+class _Signed:
+    """Rewrites the functions of one Aggregate, with the column of `CHANGE`."""
+
+    def __init__(self, change: Any, make: Catalyst) -> None:
+        self._change = change
+        self._make = make
+        self._expressions = make.expressions
+        self._zero = make.zero("bigint")
+
+    def function(self, expression: Any) -> Any | None:
+        """Return what replaces an expression; `None` if nothing does."""
+        if kind(expression) != "AggregateExpression":
+            return None
+        function, condition = expression.aggregateFunction(), expression.filter()
+        name = str(function.prettyName())
+        if expression.isDistinct():
+            raise _not_invertible(f"{name}(DISTINCT …)")
+        made = None
+        children = items(function.children())
+        match kind(function):
+            case "Count":
+                made = self._count(children, condition)
+            case "CountIf":
+                made = self._count_if(children[0], condition)
+            case "Sum" if name == "sum":
+                made = self._sum(children[0], condition)
+            case "Average" if name in ("avg", "mean"):
+                made = self._average(function, children[0], condition)
+            case "BoolAnd":
+                trues, count = self._truths(children[0], condition)
+                made = self._if_any(count, self._expressions.EqualTo(trues, count))
+            case "BoolOr":
+                trues, count = self._truths(children[0], condition)
+                made = self._if_any(count, self._is_positive(trues))
+        if made is None:
+            raise _not_invertible(f"{name}(…)")
+        return made
+
+    def _count(self, values: Sequence[Any], condition: Any) -> Any:
+        are_there = self._expressions.IsNotNull(values[0])
+        for value in values[1:]:
+            are_there = self._expressions.And(are_there, self._expressions.IsNotNull(value))
+        return self._count_if(are_there, condition)
+
+    def _count_if(self, is_counted: Any, condition: Any) -> Any:
+        change = self._expressions.If(is_counted, self._change, self._zero)
+        values = self._make.seq([self._total(change, condition), self._zero])
+        return self._expressions.Coalesce(values)
+
+    def _sum(self, value: Any, condition: Any) -> Any | None:
+        type_ = _type_of(value)
+        count = self._count([value], condition)
+        if type_ in _FLOATS:
+            return self._if_any(count, self._sum_of_floats(value, condition))
+        if type_ in _WHOLE:
+            value = self._cast(value, "bigint")
+        elif not type_.startswith("decimal("):
+            return None
+        return self._if_any(count, self._total(self._signed(value), condition))
+
+    def _average(self, function: Any, value: Any, condition: Any) -> Any | None:
+        """Return what the function makes of a sum and a count."""
+        type_ = _type_of(value)
+        if type_.startswith("decimal("):
+            total = self._total(self._signed(value), condition)
+        elif type_ in _WHOLE:
+            total = self._total(self._signed(self._cast(value, "double")), condition)
+        elif type_ in _FLOATS:
+            total = self._sum_of_floats(value, condition)
+        else:
+            return None
+        count = self._count([value], condition)
+        buffers = [id_of(each) for each in items(function.aggBufferAttributes())]
+        found = dict(zip(buffers, (total, count), strict=True))
+
+        def of_buffer(expression: Any) -> Any | None:
+            is_buffer = kind(expression) == "AttributeReference"
+            return found.get(id_of(expression)) if is_buffer else None
+
+        return self._if_any(count, replaced(function.evaluateExpression(), of_buffer, self._make))
+
+    def _sum_of_floats(self, value: Any, condition: Any) -> Any:
+        """Return a sum as a double. NaN and infinities are counted: they cannot be subtracted."""
+        make, expressions = self._make, self._expressions
+        value = self._cast(value, "double")
+        constants = [make.literal(float(each), "double") for each in ("nan", "inf", "-inf")]
+        not_finite = [expressions.EqualTo(value, each) for each in constants]
+        nan, above, below = (
+            self._is_positive(self._count_if(each, condition)) for each in not_finite
+        )
+        is_finite = expressions.Not(expressions.Or(expressions.Or(*not_finite[:2]), not_finite[2]))
+        nothing = make.literal(None, "double")
+        finite = expressions.If(is_finite, self._signed(value), nothing)
+        zero = make.zero("double")
+        total = expressions.Coalesce(make.seq([self._total(finite, condition), zero]))
+        is_nan = expressions.Or(nan, expressions.And(above, below))
+        cases = ((below, constants[2]), (above, constants[1]), (is_nan, constants[0]))
+        for is_case, constant in cases:
+            total = expressions.If(is_case, constant, total)
+        return total
+
+    def _truths(self, value: Any, condition: Any) -> tuple[Any, Any]:
+        """Return how many values are true, and how many there are."""
+        return self._count_if(value, condition), self._count([value], condition)
+
+    def _signed(self, value: Any) -> Any:
+        is_lost = self._expressions.LessThan(self._change, self._zero)
+        return self._expressions.If(is_lost, self._expressions.UnaryMinus(value, True), value)
+
+    def _total(self, value: Any, condition: Any) -> Any:
+        return self._make.aggregates.Sum(value).toAggregateExpression(False, condition)
+
+    def _if_any(self, count: Any, value: Any) -> Any:
+        nothing = self._expressions.Literal.create(None, value.dataType())
+        return self._expressions.If(self._is_positive(count), value, nothing)
+
+    def _is_positive(self, count: Any) -> Any:
+        return self._expressions.GreaterThan(count, self._zero)
+
+    def _cast(self, value: Any, type_: str) -> Any:
+        return self._expressions.Cast(value, self._make.type(type_), self._make.none)
+
+
+def _type_of(expression: Any) -> str:
+    return str(expression.dataType().catalogString())
+
+
+def _not_invertible(name: str) -> QueryError:
+    return QueryError(
+        f"{name} over updates: a former row cannot be taken out of it, as the rows of a group are "
+        f"not kept: {_ADVICE}"
+    )

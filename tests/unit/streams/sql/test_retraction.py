@@ -1,0 +1,158 @@
+"""What queries over a changelog compute, and which ones are refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafka_pipeline.streams.sql.columns import MOMENT
+from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.state_change import difference
+from tests.unit.streams.sql.grouped_job import Job, OpenedOnce
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = "c STRING, n INT, d DECIMAL(10,2), f FLOAT, x DOUBLE"
+TOTALS = (
+    "SELECT c AS key, count(*) AS rows, sum(n) AS n, avg(n) AS an, sum(d) AS d, avg(d) AS ad, "
+    "sum(f) AS f, cast(sum(if(n = 1, double('NaN'), if(n = 2, double('inf'), x))) AS STRING) AS x "
+    "FROM input GROUP BY c"
+)
+
+
+def spec(query: str, *, changelog: bool = True) -> QuerySpec:
+    return QuerySpec(query=query, format="json", schema=SCHEMA, changelog=changelog)
+
+
+def row(n: int | None, d: str, f: float, x: float) -> dict[str, Any]:
+    return {"c": "a", "n": n, "d": d, "f": f, "x": x}
+
+
+def table(rows: Sequence[tuple[int, dict[str, Any]]]) -> pa.Table:
+    """Return records with their changes."""
+    times = pa.array([1000 * at for at in range(len(rows))], pa.int64()).cast(MOMENT)
+    return pa.table(
+        {
+            "value": pa.array([json.dumps(each) for _, each in rows]),
+            "timestamp": times,
+            CHANGE: pa.array([change for change, _ in rows], pa.int64()),
+            CHANGE_TIME: times,
+        }
+    )
+
+
+def test_what_is_taken_out_leaves_no_trace_and_types_are_those_of_spark(
+    local: LocalQueries,
+) -> None:
+    """NaN and infinities come and go, a sum of nulls is null, and a group ends with its rows."""
+    stays, leaves = row(5, "1.25", 0.5, 0.25), [row(1, "3.00", 1, 1), row(2, "0.10", 2, 2)]
+    nulls = row(None, "2.00", 1, 1)
+    plain = local.open_aggregation(spec(TOTALS, changelog=False))
+    signed = local.open_aggregation(spec(TOTALS))
+    kept = signed.shape.rows.empty_table()
+
+    def results(changes: Sequence[tuple[int, dict[str, Any]]]) -> Any:
+        nonlocal kept
+        merged = signed.merge(pa.concat_tables([kept, signed.partial(table(changes))]))
+        kept = merged.select(kept.column_names)
+        return merged["value"][0].as_py()
+
+    def at_once(*rows: dict[str, Any]) -> Any:
+        partial = plain.partial(table([(1, each) for each in rows]).drop([CHANGE, CHANGE_TIME]))
+        return plain.merge(partial)["value"][0].as_py()
+
+    assert results([(1, stays), (1, leaves[0])]) == at_once(stays, leaves[0])
+    assert results([(1, leaves[1])]) == at_once(stays, *leaves)
+    assert results([(-1, leaves[0])]) == at_once(stays, leaves[1])
+    assert results([(-1, leaves[1]), (1, nulls)]) == at_once(stays, nulls)
+    assert results([(-1, stays)]) == at_once(nulls)
+    assert results([(-1, nulls)]) is None
+    signed.close()
+    plain.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("max(n)", r"max\(…\) over updates: a former row cannot be taken out"),
+        ("count(DISTINCT n)", r"count\(DISTINCT …\) over updates"),
+        ("try_sum(n)", r"try_sum\(…\) over updates"),
+        ("stddev(n)", r"stddev\(…\) over updates"),
+        ("count(offset)", "a query over updates cannot read offset: of a former record, only"),
+    ],
+)
+def test_what_cannot_be_taken_out_is_refused(local: LocalQueries, what: str, reason: str) -> None:
+    with pytest.raises(QueryError, match=reason):
+        local.open_aggregation(spec(f"SELECT c AS key, {what} AS m FROM input GROUP BY c"))
+
+
+def test_a_group_without_rows_is_not_kept(shared: OpenedOnce) -> None:
+    job = Job(
+        "sources: {prices: {topic: in, changelog: true}}\n"
+        "processors:\n"
+        "- {id: T, type: sql, from: [prices], to: [sink], format: json, schema: n DOUBLE,\n"
+        '   query: "SELECT key, sum(n) AS n FROM input GROUP BY key"}\n',
+        shared,
+    )
+    job.send([{"key": "a", "at": 1, "n": 1e17}, {"key": "b", "at": 1, "n": 1}])
+    job.send([{"key": "a", "at": 2, "raw": None}, {"key": None, "at": 2, "n": 1}])
+    assert [(each.key, each.value) for each in job.take()][-1] == ("a", None)
+    stores = job.stores["T_0"]
+    assert [len([*stores[name].entries()]) for name in ("groups", "changelog")] == [1, 1]
+    assert job.dropped == {"null key": 1}
+    job.send([{"key": "a", "at": 3, "n": 0.5}])
+    assert job.latest() == {"a": {"n": 0.5}}
+    job.close()
+
+
+def test_a_deletion_passes_through_a_query_without_groups(shared: OpenedOnce) -> None:
+    """What WHERE leaves out is one, too; results keep the order of their records."""
+    job = Job(
+        "sources: {prices: {topic: in, changelog: true}}\n"
+        "sinks: {passed: passed}\n"
+        "processors:\n"
+        "- {id: B, type: sql, from: [prices], to: [T, passed], format: json, schema: n INT,\n"
+        '   query: "SELECT key, -n AS n FROM input WHERE n < 5"}\n'
+        "- {id: T, type: sql, to: [sink], format: json, schema: n INT,\n"
+        '   query: "SELECT substr(key, 2) AS key, sum(n) AS n FROM input GROUP BY 1"}\n',
+        shared,
+    )
+    values: list[int | None] = [1, 7, 2, None, 3]
+    job.send(
+        [
+            {"key": "a", "at": at, "raw": None} if n is None else {"key": "a", "at": at, "n": n}
+            for at, n in enumerate(values)
+        ]
+    )
+    found = job.take()
+    passed = [each.value and each.value["n"] for each in found if each.topic == "passed"]
+    assert passed == [-1, None, -2, None, -3]
+    assert [each.value["n"] for each in found if each.topic == "out"][-1] == -3
+    job.close()
+
+
+def test_a_state_is_not_used_with_another_text(local: LocalQueries) -> None:
+    query = "SELECT c AS key, sum(n) AS n FROM input GROUP BY c"
+    contents = {}
+    for name, each in {
+        "records": spec(query, changelog=False),
+        "upserts": spec(query),
+        "others": spec(query.replace("FROM input", "FROM input WHERE n > 1")),
+    }.items():
+        opened = local.open_aggregation(each)
+        contents[name] = opened.shape.content
+        opened.close()
+    assert "which now reads the newest record of each key" in difference(
+        contents["records"], contents["upserts"]
+    )
+    assert "which now reads each record as one more row" in difference(
+        contents["upserts"], contents["records"]
+    )
+    assert "could not be taken out again" in difference(contents["upserts"], contents["others"])
+    assert difference(contents["upserts"], contents["upserts"]) == ""
