@@ -106,12 +106,12 @@ class RegularJoinState:
 
     def move(self, time: int) -> None:
         """Go on to a time of the task, as all inputs are known to be there."""
-        if self._time is None:
+        if self._time is None or (now := self._time.after_hold(time)) <= self._time.now:
             return
-        self._time.move(self._time.after_hold(time))
+        self._time.move(now)
         if not self._time.follows_records:
             for rows in self._rows:
-                rows.go_on(self._time.now - ENDS_MS)
+                rows.go_on(now - ENDS_MS)
 
     # Rows
 

@@ -449,7 +449,9 @@ def through_topic(
     between = {topic: names.internal(processor.id, topic)}
     id_ = f"{processor.id}{ROWS_SUFFIX}"
     if wrong := name_problem(id_):
-        problems.add(entry.at, f'the id "{id_}" of the processor in front of "{topic}" {wrong}')
+        problems.add(
+            entry.at, f'the id "{id_}" of the processor in front of the topic {topic} {wrong}'
+        )
     senders = {other.id for other in file.entries}
     arcs = {name: names.arc(name, processor.id) for name in processor.from_ if name in senders}
     read = {name: topic for name, topic in processor.topics.items() if name in processor.from_}

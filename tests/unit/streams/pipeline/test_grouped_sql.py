@@ -241,4 +241,4 @@ def test_names_of_the_internal_topic_and_processor_may_be_taken() -> None:
     sink = between(BY_VALUE).replace("late_ones", "P_groups-repartition")
     assert any("P_groups-repartition" in each for each in problems_in(sink))
     long = one(BY_VALUE).replace("id: P", f"id: {'p' * 247}")
-    assert any("in front of the groups" in each for each in problems_in(long))
+    assert any("in front of the topic groups-repartition" in each for each in problems_in(long))

@@ -119,6 +119,18 @@ def test_late_records_go_to_their_sink(on: str) -> None:
     job.close()
 
 
+def test_time_of_all_writers_decides_how_long_rows_are_kept() -> None:
+    job = Job(pipeline(query_of("", "key"), "ttl: 5 min", SCHEMA), FakeJoins(), writers=2)
+    job.send([row("o1", 10), row("o2", 30, 2)], topic="orders")
+    job.learn(15)
+    job.send([row("p1", 15)], topic="payments")
+    job.learn(15.5)
+    job.send([row("p2", 16), row("p3", 16, 2)], topic="payments")
+    job.learn(16)
+    assert [key for key, _, _ in taken(job)] == ["o1-p1", "o2-p3"]
+    job.close()
+
+
 def test_failing_result_rejects_its_record_and_leaves_no_trace() -> None:
     job = job_of(query_of("LEFT", "columns"))
     job.send([row("o1", 10, x=-1), row("o2", 10), {**row("o3", 10), "raw": b"{"}], topic="orders")
