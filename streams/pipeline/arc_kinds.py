@@ -254,9 +254,9 @@ def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
         return
     problems.add(
         entry.at,
-        f'"{entry.id}": it reads updates of "{arc.origin}", and {what} would give a result for each '
-        f'of them, which nothing takes back. Let "{arc.origin}" give each result once, by a window '
-        "and emit: on_close, or read its topic as a table",
+        f'"{entry.id}": it reads updates of "{arc.origin}", and {what} would give a result for '
+        f'each of them, which nothing takes back. Let "{arc.origin}" give each result once, by a '
+        "window and emit: on_close, or read its topic as a table",
     )
 
 

@@ -30,7 +30,7 @@ from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
-from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
+from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
 from kafka_pipeline.streams.sql.messages import (
     how_process_ended,
@@ -41,8 +41,6 @@ from kafka_pipeline.streams.sql.messages import (
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
-    all_nodes,
-    expressions,
     items,
     kind,
     reads_input,
@@ -99,29 +97,6 @@ for _name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
 _PATTERNS_OF_ROWS = re.compile(r"\bmatch_recognize\s*\(", re.IGNORECASE)
 # Such as TIMESTAMP 'now', which Spark turns into a constant while it parses or plans.
 _TIME_IN_WORDS = re.compile(r"""['"]\s*(?:now|today|tomorrow|yesterday)\b""", re.IGNORECASE)
-
-CALLS_JAVA = ("reflect", "java_method", "try_reflect")
-"""Functions by which a query could call any Java method."""
-
-OF_FILES = ("from_avro", "schema_of_avro", "from_protobuf", "to_protobuf", "schema_of_xml")
-"""Functions that read a schema from any file or URL, or load a class.
-
-Spark calls `schema_of_xml` while it analyzes `from_xml`, before its options can be checked.
-"""
-
-TABLE_FUNCTIONS = ("python_worker_logs",)
-"""Functions whose rows belong to other queries."""
-
-_FORMATS_OF_FUNCTIONS = {
-    "JsonToStructs": "json",
-    "StructsToJson": "json",
-    "SchemaOfJson": "json",
-    "CsvToStructs": "csv",
-    "StructsToCsv": "csv",
-    "SchemaOfCsv": "csv",
-    "XmlToStructs": "xml",
-    "StructsToXml": "xml",
-}
 
 Schema = str | StructType
 """The fields of JSON values: as the user has written them, or those of another stage's result."""
@@ -562,42 +537,3 @@ def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
     }
     names = tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
     return names or ("timestamp",)
-
-
-def forbid_functions(java: Any, jvm: Any, *, is_text: bool) -> None:
-    """Remove the functions that reach Java, files, logs or the network from a Spark session.
-
-    Code of `type: dataframe` keeps those that only the text of a query must not call. The tests
-    list all functions of this Spark in `reviewed_functions.txt`, and fail for a new one.
-    """
-    option = jvm.scala.Option.apply
-    identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
-    state = java.sessionState()
-    for name in (*CALLS_JAVA, *(OF_FILES if is_text else ())):
-        state.functionRegistry().dropFunction(identifier(name, option("builtin"), option("system")))
-    for name in TABLE_FUNCTIONS if is_text else ():
-        registry = state.tableFunctionRegistry()
-        registry.dropFunction(identifier(name, option("builtin"), option("system")))
-
-
-def require_known_options(plan: Any) -> None:
-    """Raise `QueryError` if a function in an analyzed plan has an option that is not known.
-
-    `rowValidationXSDPath` of `from_xml` would be a file.
-    """
-    for node in all_nodes(plan):
-        for expression in expressions(items(node.expressions())):
-            format_ = _FORMATS_OF_FUNCTIONS.get(kind(expression))
-            if format_ is not None:
-                _require_known(expression, format_)
-
-
-def _require_known(expression: Any, format_: str) -> None:
-    names = expression.options().keySet().toSeq()
-    given = {str(names.apply(index)): "" for index in range(names.size())}
-    option = unknown_option(given, FUNCTION_OPTIONS[format_])
-    if option is not None:
-        raise QueryError(
-            f'{expression.prettyName()} takes no option "{option}" in a query, as some of those '
-            "that Spark knows read files or load classes"
-        )

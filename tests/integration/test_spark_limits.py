@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.streams.sql.file_options import FILE_OPTIONS, FUNCTION_OPTIONS
-from kafka_pipeline.streams.sql.query_session import (
+from kafka_pipeline.streams.sql.forbidden_functions import (
     CALLS_JAVA,
     OF_FILES,
     TABLE_FUNCTIONS,

@@ -145,12 +145,12 @@ REFUSED = {
     ),
     "different values among updates": (
         f"SELECT DISTINCT n FROM ({HOURS}) hours",
-        '"Final" would take each update of "Final.hours" as one more row: let "Final.hours" give '
-        "each result once, by a window and emit: on_close",
+        '"Final": it reads updates of "Final.hours", and SELECT DISTINCT would give a result for '
+        'each of them, which nothing takes back. Let "Final.hours" give each result once',
     ),
     "a join of updates": (
         f"SELECT h.n FROM source s JOIN ({HOURS}) h ON s.key = h.key AND s.timestamp = h.timestamp",
-        '"Final" would take each update of "Final.h" as one more row',
+        '"Final": it reads updates of "Final.h", and a join of two inputs would give',
     ),
     "a table that is not there": (
         "SELECT n AS key, count(*) AS c FROM (SELECT DISTINCT n FROM inputs) GROUP BY n",

@@ -78,7 +78,7 @@ def test_queries_without_frames_of_records(query: str) -> None:
         (
             "SELECT key, sum(x) FROM (SELECT key, lag(n) OVER (PARTITION BY key ORDER BY "
             "timestamp) AS x FROM input) GROUP BY key",
-            "GROUP BY and DISTINCT cannot be in one query with OVER (…)",
+            "GROUP BY and DISTINCT cannot be in one SELECT with OVER (…)",
         ),
     ],
 )
