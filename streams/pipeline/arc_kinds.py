@@ -282,7 +282,7 @@ def _is_by_record(spec: SqlSpec) -> bool:
 def _problem(spec: SqlSpec, *, deletes: bool) -> str:
     from kafka_pipeline.streams.sql.result_key import upsert_problem
 
-    return upsert_problem(spec.query, _tables(spec), deletes=deletes)
+    return upsert_problem(spec.query, _tables(spec), deletes=deletes, is_inner=spec.is_inner)
 
 
 def _tables(spec: SqlSpec) -> list[str]:

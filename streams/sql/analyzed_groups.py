@@ -36,6 +36,7 @@ from kafka_pipeline.streams.sql.plan import (
 from kafka_pipeline.streams.sql.ranked_rows import over_ranks
 from kafka_pipeline.streams.sql.retraction import CHANGE_TIME, retracting
 from kafka_pipeline.streams.sql.spec import NO_NUMBERED_SESSIONS, QueryError
+from kafka_pipeline.streams.sql.stage_rows import WRITING
 from kafka_pipeline.streams.sql.window_plan import (
     is_session,
     require_one_window,
@@ -45,6 +46,7 @@ from kafka_pipeline.streams.sql.window_plan import (
     with_periods,
 )
 
+KEY = "key"
 TIME = "timestamp"
 LAST_TIME = "__last_time"
 """A column with the time of the last record of a group, where `timestamp` is another time."""
@@ -159,13 +161,15 @@ def grouped_query(
     *,
     keeps_distinct: bool = False,
     is_changelog: bool = False,
+    is_inner: bool = False,
 ) -> GroupedQuery:
     """Return an analyzed query, with the time of the last record of a group if it gives no time.
 
     It gives an error for a group with more than `max_collected` values in a collection. Over a
-    changelog, it takes rows out again. Raises `QueryError` with the reason if no state can be kept
-    for the query. See `groups_of` for the `calendar` and `least_best`, and `QuerySpec` for
-    `keeps_distinct`.
+    changelog, it takes rows out again. If it `is_inner` and gives no key, the grouping columns are
+    the key of its results, so that these are upserts. Raises `QueryError` with the reason if no
+    state can be kept for the query. See `groups_of` for the `calendar` and `least_best`, and
+    `QuerySpec` for `keeps_distinct`.
     """
     groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
     window, is_distinct, above = groups.window, groups.is_distinct, groups.above
@@ -174,7 +178,11 @@ def grouped_query(
         aggregate, above = retracting(aggregate, above, rdd_id, make)
     elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
-    has_time = any(column.name().lower() == TIME for column in items(analyzed.output()))
+    given = {column.name().lower() for column in items(analyzed.output())}
+    has_time, added = TIME in given, list[Any]()
+    if is_inner and KEY not in given and groups.best is None and not is_distinct:
+        aggregate, column = _with_key(aggregate, make)
+        added.append(column)
     if isinstance(window, SessionSpec):
         aggregate = with_order(aggregate, rdd_id, make)
     elif window is not None:
@@ -198,7 +206,7 @@ def grouped_query(
     aggregate, arguments = with_arguments(aggregate, make)
     return GroupedQuery(
         groups=groups,
-        plan=_over(above, aggregate, times, make),
+        plan=_over(above, aggregate, [*added, *times], make),
         time_id=id_of(times[0]) if times else None,
         added=[LAST_TIME for column in times if column.name() == LAST_TIME],
         arguments=arguments,
@@ -304,6 +312,16 @@ def _with_time(
     groups, columns = items(aggregate.groupingExpressions()), aggregate.aggregateExpressions()
     with_time = make.aggregate(groups, [*items(columns), time], child, aggregate.hint())
     return with_time, time.toAttribute()
+
+
+def _with_key(aggregate: Any, make: Catalyst) -> tuple[Any, Any]:
+    """Return an aggregate with the grouping columns of each group as JSON, and that column."""
+    groups, columns = items(aggregate.groupingExpressions()), aggregate.aggregateExpressions()
+    options = make.jvm.PythonUtils.toScalaMap(dict(WRITING))
+    text = make.expressions.StructsToJson(options, make.struct(groups), make.some("UTC"))
+    key = make.alias(text, KEY)
+    with_key = make.aggregate(groups, [*items(columns), key], aggregate.child(), aggregate.hint())
+    return with_key, key.toAttribute()
 
 
 def _over(above: list[PlanStep], aggregate: Any, added: list[Any], make: Catalyst) -> Any:

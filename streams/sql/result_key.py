@@ -27,12 +27,15 @@ _NO_KEY = "gives no column key"
 _MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline)
 
 
-def upsert_problem(query: str, tables: Collection[str], *, deletes: bool) -> str:
+def upsert_problem(
+    query: str, tables: Collection[str], *, deletes: bool, is_inner: bool = False
+) -> str:
     """Return why the results of a query are not upserts by their key; "" if they are.
 
     The words follow the name of the query. Its input has upserts, if it has no groups. Where it
     `deletes` results whose groups are gone, the key must tell all groups apart: a deletion could
     otherwise be that of another group. Without deletions, two groups that have one key are one row.
+    One that `is_inner`, and gives no key, gets one of all its grouping columns.
     """
     try:
         with quiet():
@@ -43,11 +46,11 @@ def upsert_problem(query: str, tables: Collection[str], *, deletes: bool) -> str
             if tree.find(exp.Rank, exp.DenseRank):
                 return "ranks rows, of which several may have one key"
             grouped = next((each for each in scopes if _group(each) or _numbering(each)), None)
-            return (
-                _problem_of_records(scopes[-1])
-                if grouped is None
-                else _problem_of_groups(scopes[-1], grouped, deletes=deletes)
-            )
+            if grouped is None:
+                return _problem_of_records(scopes[-1])
+            if is_inner and _gets_key(scopes[-1], grouped):
+                return ""
+            return _problem_of_groups(scopes[-1], grouped, deletes=deletes)
     except (SqlglotError, RecursionError, QueryError):
         return "has a text that cannot be read"
 
@@ -68,6 +71,12 @@ def _problem_of_records(root: Scope) -> str:
         return _NO_KEY
     key = given[0].unalias() if given else exp.column(_KEY)
     return "" if is_column_of_records(key, _KEY, root) else "gives another key"
+
+
+def _gets_key(root: Scope, grouped: Scope) -> bool:
+    """Whether the engine makes the key of the results of the grouping columns."""
+    is_given = any(each.is_star or each.alias_or_name == _KEY for each in _selects(root))
+    return not is_given and _group(grouped) and None not in _parts(grouped)
 
 
 def _problem_of_groups(root: Scope, grouped: Scope, *, deletes: bool) -> str:

@@ -140,6 +140,7 @@ class RunningAggregation(Running[_Plan]):
             spec.least_best,
             keeps_distinct=spec.keeps_distinct,
             is_changelog=spec.changelog,
+            is_inner=spec.is_inner,
         )
         require_keyed_joins(found.plan, rdd_id, found.tables)
         if not work.is_reusable(found.plan):

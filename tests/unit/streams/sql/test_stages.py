@@ -81,6 +81,45 @@ def test_windows_of_windows_give_each_result_once(tmp_path: Path) -> None:
     ]
 
 
+OF_GROUPS = {
+    "groups by their size": (
+        "SELECT n AS key, count(*) AS c FROM (SELECT a, count(*) AS n FROM input GROUP BY a) t "
+        "GROUP BY n",
+        {"1": 1, "2": 1, "3": 1},
+    ),
+    "groups by the number of groups of their size": (
+        "SELECT m AS key, count(*) AS c FROM (SELECT n, count(*) AS m FROM (SELECT a, count(*) AS "
+        "n FROM input GROUP BY a) t GROUP BY n) u GROUP BY m",
+        {"1": 3},
+    ),
+    "groups that HAVING leaves out at last": (
+        "SELECT s % 2 AS key, count(*) AS c FROM (SELECT a, sum(n) AS s FROM input GROUP BY a "
+        "HAVING sum(n) > 0) t GROUP BY s % 2",
+        {"0": 1, "1": 1},
+    ),
+    "groups by two columns, of which one is null": (
+        "SELECT a AS key, count(*) AS c FROM (SELECT a, nullif(n, -9) AS n, sum(n) AS s FROM input "
+        "GROUP BY a, nullif(n, -9)) t GROUP BY a",
+        {"x": 2, "y": 1, "z": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "expected"), OF_GROUPS.values(), ids=OF_GROUPS)
+def test_groups_of_groups_are_those_of_the_last_results(
+    query: str, expected: dict[str, int], tmp_path: Path
+) -> None:
+    given = [("x", 1), ("y", 2), ("x", 4), ("z", 9), ("z", -9), ("z", -7)]
+    records: list[tuple[object, int]] = [
+        ({"a": name, "n": number}, at) for at, (name, number) in enumerate(given)
+    ]
+    found: dict[object, object] = {}
+    for key, value, _ in results(tmp_path, pipeline(query), records):
+        assert value is None or isinstance(value, dict)
+        found[key] = None if value is None else value["c"]
+    assert {key: count for key, count in found.items() if count is not None} == expected
+
+
 VALUES = {
     "DECIMAL(38, 18)": "CAST('12345678901234567890.123456789012345678' AS DECIMAL(38, 18))",
     "TIMESTAMP": "TIMESTAMP '2024-02-29 12:34:56.789012'",
