@@ -77,7 +77,6 @@ QUERIES: Mapping[str, Query] = {
             title="average price for a category",
             topics=(BID, AUCTION),
             is_table=True,
-            needs_order=True,
         ),
         Query(name="q5", title="hot items", is_table=True, reading=for_each_auction),
         Query(

@@ -20,7 +20,7 @@ from tests.unit.benchmarks.nexmark_runs import (
 pytestmark = pytest.mark.integration
 
 # q9 has a table of a topic and best rows; the others have less, or are slower.
-NAMES = ["q9", "q0", "q1", "q2", "q7", "q11", "q13", "q14", "q15", "q16", "q17", "q18", "q19"]
+NAMES = ["q9", "q0", "q1", "q2", "q4", "q7", "q11", "q13", "q14", "q15", "q16", "q17", "q18", "q19"]
 NAMES += ["q20", "q21", "q22"]
 
 
@@ -31,7 +31,7 @@ def test_query_in_sql_has_the_results_of_the_oracle(name: str, tmp_path: Path) -
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["q7", "q11", "q18", "q20"])
+@pytest.mark.parametrize("name", ["q4", "q7", "q11", "q18", "q20"])
 def test_query_in_sql_takes_events_out_of_order(name: str, tmp_path: Path) -> None:
     assert require_right_results(QUERIES[name], OUT_OF_ORDER, tmp_path) > 0
 

@@ -187,8 +187,8 @@ def test_disorder_is_refused_for_queries_that_need_order(
 ) -> None:
     assert parse(["--disorder", "100", "--query", "q5"]).disorder == 100
     with pytest.raises(SystemExit):
-        parse(["--disorder", "100", "--query", "q4", "--query", "q5"])
-    assert "q4 look" in capsys.readouterr().err
+        parse(["--disorder", "100", "--query", "q6", "--query", "q5"])
+    assert "q6 look" in capsys.readouterr().err
 
 
 def test_peers_are_not_killed(capsys: pytest.CaptureFixture[str]) -> None:
