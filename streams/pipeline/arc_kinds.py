@@ -119,7 +119,7 @@ class ArcKinds:
         if spec.grouping is not None:
             return self._of_groups(entry, spec)
         if isinstance(spec, SqlSpec) and (spec.join is not None or spec.over is not None):
-            return Arc(ArcKind.UPSERT, entry.id, entry.id) if _takes_back(spec) else _APPEND
+            return self._of_join(entry, spec) if _takes_back(spec) else _APPEND
         read = self.read(entry)
         if read.kind is ArcKind.APPEND:
             return _APPEND
@@ -130,6 +130,17 @@ class ArcKinds:
             problem = _problem(spec, deletes=False)
         kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
         return replace(read, kind=kind, changed=entry.id, problem=problem, query=None)
+
+    def _of_join(self, entry: Entry, spec: SqlSpec) -> Arc:
+        """Return what a join gives that takes results back.
+
+        A key that two of its rows have would make them one row of a table. In a processor, the key
+        is chosen to be that of a row; in a part of a query, all rows count.
+        """
+        if not spec.is_inner:
+            return Arc(ArcKind.UPSERT, entry.id, entry.id)
+        problem = "takes back what a row without a partner gave, and two rows may have one key"
+        return Arc(ArcKind.UPDATE, entry.id, entry.id, problem)
 
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
         if not isinstance(spec, SqlSpec) or spec.grouping is None:
@@ -206,7 +217,12 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     from kafka_pipeline.streams.sql.result_key import numbers_rows
 
     once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
-    if arc.kind is ArcKind.UPDATE:
+    if arc.kind is ArcKind.UPDATE and arc.origin in spec.stages and arc.origin == arc.changed:
+        reason = (
+            f': "{arc.changed}" {arc.problem}. Put that part of the query into a processor of its '
+            "own, with a key that identifies its rows, such as all grouping columns"
+        )
+    elif arc.kind is ArcKind.UPDATE:
         reason = (
             f', and nothing tells which former one each of them replaces: "{arc.changed}" '
             f'{arc.problem}. Let "{arc.origin}" give a key that is made of its grouping columns, '

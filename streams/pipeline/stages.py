@@ -170,7 +170,7 @@ class _Cutting:
         A wrong name in the query explains an input that is not read.
         """
         for spec in self._specs.values():
-            kept = spec.join or spec.grouping
+            kept = spec.join or spec.over or spec.grouping
             if kept is not None and kept.late_to is not None:
                 require_sink_of_its_own(self._entry, kept.late_to, self._problems)
         for name in self._inputs:
@@ -190,6 +190,7 @@ def _result(spec: SqlSpec) -> SqlSpec:
         spec,
         grouping=None,
         join=None,
+        over=None,
         topic_tables=tables,
         max_task_idle_ms=0,
         max_process_time_ms=DEFAULT_MAX_PROCESS_TIME_MS,

@@ -27,8 +27,10 @@ _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _LAST_STATE = re.compile(r"\sSQLSTATE: ([0-9A-Z]{5})\s*(?:\n==.*)?\Z", re.DOTALL)
 _ON_PURPOSE = "USER_RAISED_EXCEPTION"
 """The condition of `raise_error`, whose words the query chose."""
-_FULL_GROUP = re.compile(r"(.+? has more than \d+ values in )the group ")
-"""Its words where `distinct_plan` has it raised, up to the keys of the group."""
+_FULL_GROUP = re.compile(
+    r"(.+? (?:has more than \d+ values in|keeps more than \d+ rows of) )the group "
+)
+"""Its words where `distinct_plan` and `ranked_plan` have it raised, up to the keys of the group."""
 _PYTHON_FRAME = re.compile(r'^\s*File "([^"\n]+)", line (\d+), in (\S+)')
 _PLACE = re.compile(r";?\s*\(?line (\d+),? pos (\d+)\)?;?")
 _CLASS = re.compile(r"^[\w.$]+(?:Exception|Error): ")

@@ -152,6 +152,12 @@ REFUSED = {
         f"SELECT h.n FROM source s JOIN ({HOURS}) h ON s.key = h.key AND s.timestamp = h.timestamp",
         '"Final": it reads updates of "Final.h", and a join of two inputs would give',
     ),
+    "groups of a join that takes results back": (
+        "SELECT n AS key, count(*) AS c FROM (SELECT l.key, l.n FROM source l LEFT JOIN source r "
+        "ON l.n = r.a) j GROUP BY n",
+        '"Final": its records are updates of "Final.j": "Final.j" takes back what a row without a '
+        "partner gave, and two rows may have one key",
+    ),
     "a table that is not there": (
         "SELECT n AS key, count(*) AS c FROM (SELECT DISTINCT n FROM inputs) GROUP BY n",
         '"Final": the query reads "inputs", which is neither an input nor a table: the inputs are '
@@ -162,8 +168,18 @@ REFUSED = {
 
 @pytest.mark.parametrize(("query", "reason"), REFUSED.values(), ids=REFUSED)
 def test_query_with_stages_is_refused(query: str, reason: str) -> None:
-    (problem,) = problems_in(pipeline(query))
+    (problem,) = problems_in(pipeline(query, "ttl: none" if "LEFT JOIN" in query else ""))
     assert problem.startswith("4:7: " + reason)
+
+
+def test_late_records_of_a_stage_do_not_go_where_the_results_go() -> None:
+    query = (
+        "SELECT s AS key, count(*) AS c FROM (SELECT a, sum(n) OVER (PARTITION BY key ORDER BY "
+        "timestamp ROWS 2 PRECEDING) AS s FROM input) sums GROUP BY s"
+    )
+    more = "grace: 1 min\n  late_to: out"
+    text = pipeline(query, more, "sinks: {out: out}").replace("[sink]", "[out]")
+    assert any("late_to" in each for each in problems_in(text))
 
 
 @pytest.mark.parametrize(

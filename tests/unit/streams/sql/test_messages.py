@@ -137,6 +137,13 @@ Order: {CARD}'
             ),
             "collect_list(…) has more than 2 values in a group: see max_collected",
         ),
+        (
+            PySparkException(
+                "[USER_RAISED_EXCEPTION] rank() keeps more than 2 rows of the group "
+                f"{{{CARD}, 1}}: see max_collected SQLSTATE: P0001"
+            ),
+            "rank() keeps more than 2 rows of a group: see max_collected",
+        ),
         (AnalysisException("[UNRESOLVED_COLUMN] no column x SQLSTATE: 42703"), "no column x"),
         (ValueError(f"{CARD} is odd"), "ValueError"),
     ],
