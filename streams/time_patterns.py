@@ -16,7 +16,7 @@ _MONTHS = {
         ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1
     )
 }
-_OFFSET = r"(?P<offset>Z|[+-][01]\d:?[0-5]\d)"
+_OFFSET = r"(?P<offset>Z|[+-][01]\d(?::?[0-5]\d)?)"
 _LETTERS = {
     "yyyy": r"(?P<year>\d{4})",
     "MM": r"(?P<month>\d\d)",
@@ -39,10 +39,10 @@ class TimePattern:
     """How times are written: the letters yyyy, MM, M, MMM, dd, d, HH, H, mm, ss, S, X and Z.
 
     MMM is the English name of a month, such as Nov. S, once for each digit, is the fraction of a
-    second. Z, or X once to three times, is an offset such as +01:00, +0100 or Z. Text is in single
-    quotes; other characters are as they are. Times without an offset are those of the zone: where
-    clocks go back, the first of two such times. Raises ValueError, with a message for the user, for
-    a pattern or a zone that is not possible.
+    second. Z, or X once to three times, is an offset such as +01:00, +0100, +01 or Z. Text is in
+    single quotes; other characters are as they are. Times without an offset are those of the zone:
+    where clocks go back, the first of two such times. Raises ValueError, with a message for the
+    user, for a pattern or a zone that is not possible.
     """
 
     pattern: str
@@ -86,7 +86,7 @@ class TimePattern:
 def _offset(text: str) -> timedelta:
     if text == "Z":
         return timedelta()
-    hours, minutes = int(text[1:3]), int(text[-2:])
+    hours, minutes = int(text[1:3]), int(text[3:].lstrip(":") or 0)
     return timedelta(hours=hours, minutes=minutes) * (-1 if text[0] == "-" else 1)
 
 

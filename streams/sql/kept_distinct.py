@@ -26,7 +26,10 @@ _Indexes = npt.NDArray[np.int64]
 _Bits = npt.NDArray[np.int64]
 
 MOST_VALUES = 2_000
-"""How many values of a set a row may have that goes through a topic, so that it fits a record."""
+"""How many values of a set a row may have that goes through a topic."""
+
+_MOST_BYTES = 500_000
+"""How many bytes of values a row may have there, by their mean, so that it fits a record."""
 
 
 class KeptDistinct(ABC):
@@ -134,14 +137,16 @@ class DistinctOfWindows(KeptDistinct):
 def in_parts(rows: pa.Table, shape: StateShape) -> tuple[pa.Table, _Indexes]:
     """Return rows with at most `MOST_VALUES` values of each set, and their indexes in `rows`.
 
-    A row with more becomes several. Only the first one has its buffers, and the others have those
-    of a group without records.
+    They have fewer if values are long. A row with more becomes several. Only the first one has its
+    buffers, and the others have those of a group without records.
     """
     columns = {name: rows[name].combine_chunks() for name in shape.values.names}
     lengths = {name: np.asarray(column.value_lengths()) for name, column in columns.items()}
+    means = (each.nbytes / max(len(each.flatten()), 1) for each in columns.values())
+    most = min(MOST_VALUES, max(1, int(_MOST_BYTES / max(sum(means), 1))))
     parts = np.ones(len(rows), np.int64)
     for each in lengths.values():
-        parts = np.maximum(parts, -(-each // MOST_VALUES))
+        parts = np.maximum(parts, -(-each // most))
     of_row = np.repeat(np.arange(len(rows)), parts)
     part = np.arange(len(of_row)) - np.repeat(np.cumsum(parts) - parts, parts)
     buffers = pa.concat_tables([rows.select(shape.buffers.names), shape.empty])
@@ -149,7 +154,7 @@ def in_parts(rows: pa.Table, shape: StateShape) -> tuple[pa.Table, _Indexes]:
     made = {name: rows[name].take(pa.array(of_row)) for name in shape.groups.names}
     made |= dict(zip(shape.buffers.names, buffers.columns, strict=True))
     for name, column in columns.items():
-        sizes = np.clip(lengths[name][of_row] - part * MOST_VALUES, 0, MOST_VALUES)
+        sizes = np.clip(lengths[name][of_row] - part * most, 0, most)
         offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
         made[name] = pa.ListArray.from_arrays(pa.array(offsets), column.flatten(), column.type)
     return pa.table(made, schema=shape.rows), of_row

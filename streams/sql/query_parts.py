@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
 
+from kafka_pipeline.streams.sql.table_functions import NAMES
+
 _CLAUSES = {
     TokenType.SELECT: False,
     TokenType.FROM: True,
@@ -124,8 +126,15 @@ class QueryReader:
         query = self.query(at + 1, self._closing[at], known)
         return Cte(name, (head, end), query, has_columns)
 
-    def _read_clauses(self, found: Query, at: int, end: int, known: Mapping[str, Cte]) -> None:
-        lists_tables, before = False, TokenType.SEMICOLON
+    def _read_clauses(
+        self,
+        found: Query,
+        at: int,
+        end: int,
+        known: Mapping[str, Cte],
+        before: TokenType = TokenType.SEMICOLON,
+    ) -> None:
+        lists_tables = before in _READING
         while at < end:
             type_, start = self.tokens[at].token_type, at
             if type_ == TokenType.FROM and before == TokenType.DISTINCT:
@@ -160,11 +169,25 @@ class QueryReader:
                 query = self.query(at + 1, closing, known)
                 found.reads.append(Subquery(self._alias(closing + 1), at, closing, query))
                 return closing
-            return self._read_inside(found, at, known)
+            self._read_clauses(found, at + 1, closing, known, before=TokenType.FROM)
+            return closing
+        if self._is(at + 1, TokenType.L_PAREN) and at + 1 in self._closing:
+            if token.token_type == TokenType.TABLE:
+                self._read_source(found, at + 2, known)
+            elif token.text.lower() in NAMES:
+                self._read_data(found, at + 1, known)
+            return self._closing[at + 1]
         if token.token_type in _NAMES and not self._is(at + 1, TokenType.L_PAREN, TokenType.DOT):
             cte = known.get(token.text.lower())
             found.reads.append(Reference(at, bool(self._alias(at + 1)), cte))
         return at
+
+    def _read_data(self, found: Query, opening: int, known: Mapping[str, Cte]) -> None:
+        """Add what a table function reads: `TABLE a`, or `TABLE (SELECT …)`."""
+        places = range(opening + 1, self._closing[opening])
+        table = next((at for at in places if self._is(at, TokenType.TABLE)), None)
+        if table is not None:
+            self._read_source(found, table + 1, known)
 
     def _alias(self, at: int) -> str:
         """Return the alias at a place; "" if there is none."""

@@ -24,6 +24,7 @@ _WINDOWS = {"window": "window", CALENDAR_WINDOW: "window", "session_window": "se
 """The columns that functions give, by the names of these."""
 
 _NO_KEY = "gives no column key"
+_OWN_KEY = "gives a key, which two of its groups may have: leave it out"
 _MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline)
 
 
@@ -48,8 +49,13 @@ def upsert_problem(
             grouped = next((each for each in scopes if _group(each) or _numbering(each)), None)
             if grouped is None:
                 return _problem_of_records(scopes[-1])
-            if is_inner and _gets_key(scopes[-1], grouped):
-                return ""
+            if is_inner and _group(grouped) and None not in _parts(grouped):
+                has_key = any(
+                    each.is_star or each.alias_or_name == _KEY for each in _selects(scopes[-1])
+                )
+                return (
+                    "gives a key, which two of its groups may have: leave it out" if has_key else ""
+                )
             return _problem_of_groups(scopes[-1], grouped, deletes=deletes)
     except (SqlglotError, RecursionError, QueryError):
         return "has a text that cannot be read"
@@ -71,12 +77,6 @@ def _problem_of_records(root: Scope) -> str:
         return _NO_KEY
     key = given[0].unalias() if given else exp.column(_KEY)
     return "" if is_column_of_records(key, _KEY, root) else "gives another key"
-
-
-def _gets_key(root: Scope, grouped: Scope) -> bool:
-    """Whether the engine makes the key of the results of the grouping columns."""
-    is_given = any(each.is_star or each.alias_or_name == _KEY for each in _selects(root))
-    return not is_given and _group(grouped) and None not in _parts(grouped)
 
 
 def _problem_of_groups(root: Scope, grouped: Scope, *, deletes: bool) -> str:

@@ -40,6 +40,9 @@ _ARGUMENTS = {
 }
 """The arguments of each function in their order. All but the offset are required."""
 
+NAMES = frozenset(_ARGUMENTS)
+"""The names of the functions, in small letters."""
+
 _INTERVAL = re.compile(
     r"interval\s+'?\s*([+-]?\d+)\s*'?\s*((?:millisecond|second|minute|hour|day|week)s?)\s*'?",
     re.IGNORECASE,

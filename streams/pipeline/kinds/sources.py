@@ -119,6 +119,13 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
     is_wrong = isinstance(given, Map) and spec.value not in (None, *serdes.JSON_NAMES)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
         problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
+    time = spec.timestamp
+    if spec.changelog and isinstance(time, FieldTime) and time.on_invalid != "partition_time":
+        problems.add(
+            fields.at(TIMESTAMP.name),
+            "with changelog, a null value deletes a key, and has no field with a time: say "
+            "on_invalid: partition_time",
+        )
     return spec
 
 

@@ -64,7 +64,13 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
 )
 from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
-from kafka_pipeline.streams.sql.query_text import read_groups, read_join, read_over, read_stages
+from kafka_pipeline.streams.sql.query_text import (
+    read_groups,
+    read_join,
+    read_over,
+    read_stages,
+    tables_of,
+)
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.stage import Stage
 from kafka_pipeline.streams.sql.state_stores import changelog_store, join_stores, over_stores
@@ -119,9 +125,13 @@ class Sql(Spark[SqlSpec]):
             query, names = stage.query, tables.names
             join = _read_joining(own, query, names, problems)
             over = None if join else _read_over(own, query, names, problems)
+            grouping = None if join or over else grouping_of_query(own, query, names, problems)
+            if grouping is not None and _reads_stage(stage, stages, fields.text(ID)):
+                # A null in what an earlier stage calls key is a group like others.
+                grouping = structs.replace(grouping, stage="groups")
             specs[stage.name] = SqlSpec(
                 query=query,
-                grouping=None if join or over else grouping_of_query(own, query, names, problems),
+                grouping=grouping,
                 join=join,
                 over=over,
                 format=format_,
@@ -372,6 +382,12 @@ def _of_regular_join(
 def _right_topic(unit: Unit, join: JoinSpec) -> str:
     names = [name.lower() for name in unit.from_]
     return unit.in_topics[names.index(join.right)]
+
+
+def _reads_stage(stage: Stage, stages: Sequence[Stage], id_: str) -> bool:
+    """Whether a stage of the processor with an id reads another one."""
+    inner = {f"{id_}.{each.name}".lower() for each in stages if each.name}
+    return bool(inner) and not inner.isdisjoint(tables_of(stage.query))
 
 
 def _read_schemas(fields: Fields, problems: Problems) -> dict[str, str]:

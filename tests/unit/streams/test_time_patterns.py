@@ -23,6 +23,7 @@ from kafka_pipeline.streams.time_patterns import TimePattern
             "2026-11-21T07:13:01.250Z",
             "2026-11-21T07:13:01.25Z",
         ),
+        ("yyyy-MM-dd HH:mm:ssX", "UTC", "2026-11-21 07:13:01+02", "2026-11-21T05:13:01Z"),
         ("yyyyMMddHHmmssSSSSSS", "UTC", "20261121071301250999", "2026-11-21T07:13:01.25Z"),
         (
             "yyyy-MM-dd HH:mm:ss.SXX",

@@ -463,3 +463,11 @@ def test_topics_of_the_user_that_collide_are_refused(text: str, problem: str) ->
 )
 def test_a_processor_cannot_have_one_topic_as_two_inputs(from_: str, problem: str) -> None:
     assert problems_in("sources: {a: t, b: t, c: in}\n" + reading(from_)) == [problem]
+
+
+def test_upserts_with_times_in_a_field_need_a_time_for_deletions() -> None:
+    source = "{topic: t, changelog: true, timestamp: {field: at}}"
+    (problem,) = problems_in(with_source(source))
+    assert "a null value deletes a key, and has no field with a time" in problem
+    good = source.replace("at}", "at, on_invalid: partition_time}")
+    assert len(load(with_source(good)).processors) == 2

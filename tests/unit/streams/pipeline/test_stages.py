@@ -158,6 +158,12 @@ REFUSED = {
         '"Final": its records are updates of "Final.j": "Final.j" takes back what a row without a '
         "partner gave, and two rows may have one key",
     ),
+    "groups of results with a key of their own": (
+        "SELECT n AS key, count(*) AS c FROM (SELECT customer AS key, count(*) AS n FROM input "
+        "GROUP BY customer) t GROUP BY n",
+        '"Final": its records are updates of "Final.t": "Final.t" gives a key, which two of its '
+        "groups may have: leave it out",
+    ),
     "a table that is not there": (
         "SELECT n AS key, count(*) AS c FROM (SELECT DISTINCT n FROM inputs) GROUP BY n",
         '"Final": the query reads "inputs", which is neither an input nor a table: the inputs are '

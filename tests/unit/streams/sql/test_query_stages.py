@@ -195,3 +195,29 @@ def test_query_takes_its_stages_and_their_tables_to_the_driver() -> None:
     last = QuerySpec(query="SELECT 3", stages={"P.b": middle}, tables={"b": {"format": "csv"}})
     assert QuerySpec.from_json(last.to_json()) == last
     assert last.all_tables == {"a": {"format": "csv"}, "b": {"format": "csv"}}
+
+
+HOUR = "DESCRIPTOR(timestamp), INTERVAL '1' HOUR"
+
+
+def test_table_functions_read_ctes_and_stages() -> None:
+    query = (
+        "WITH a AS (SELECT x, timestamp FROM input), "
+        f"b AS (SELECT x, count(*) AS n FROM TUMBLE(TABLE a, {HOUR}) GROUP BY x, window_start, "
+        f"window_end) SELECT sum(n) FROM TABLE(TUMBLE(TABLE b, {HOUR})) GROUP BY window_start, "
+        "window_end"
+    )
+    assert cut(query) == {
+        "b": f"WITH a AS (SELECT x, timestamp FROM input) SELECT x, count(*) AS n FROM "
+        f"TUMBLE(TABLE a, {HOUR}) GROUP BY x, window_start, window_end",
+        "": f"SELECT sum(n) FROM TABLE(TUMBLE(TABLE `P.b` AS b, {HOUR})) GROUP BY window_start, "
+        "window_end",
+    }
+
+
+def test_parentheses_around_what_is_read_change_nothing() -> None:
+    query = "SELECT n, count(*) FROM ((SELECT x, count(*) AS n FROM input GROUP BY x)) g GROUP BY n"
+    assert cut(query) == {
+        "1": "SELECT x, count(*) AS n FROM input GROUP BY x",
+        "": "SELECT n, count(*) FROM (`P.1`) g GROUP BY n",
+    }

@@ -120,6 +120,19 @@ def test_groups_of_groups_are_those_of_the_last_results(
     assert {key: count for key, count in found.items() if count is not None} == expected
 
 
+def test_null_in_what_a_stage_calls_key_is_a_group(tmp_path: Path) -> None:
+    query = (
+        "SELECT coalesce(key, 'none') AS key, count(*) AS c FROM (SELECT DISTINCT nullif(a, 'x') "
+        "AS key, n FROM input) v GROUP BY key"
+    )
+    records: list[tuple[object, int]] = [
+        ({"a": name, "n": number}, at)
+        for at, (name, number) in enumerate([("x", 1), ("x", 2), ("y", 1), ("x", 1)])
+    ]
+    found = {key: value for key, value, _ in results(tmp_path, pipeline(query), records)}
+    assert found == {"none": {"c": 2}, "y": {"c": 1}}
+
+
 VALUES = {
     "DECIMAL(38, 18)": "CAST('12345678901234567890.123456789012345678' AS DECIMAL(38, 18))",
     "TIMESTAMP": "TIMESTAMP '2024-02-29 12:34:56.789012'",
