@@ -92,7 +92,7 @@ class JoinShape:
             values["is_checked"],
             tuple(values["columns"]),
             unpacked(values["equal"]),
-            values["equal_columns"],
+            tuple(values["equal_columns"]),
         )
 
 

@@ -41,6 +41,7 @@ from kafka_pipeline.streams.sql.messages import (
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
+    all_nodes,
     items,
     kind,
     reads_input,
@@ -355,7 +356,8 @@ class QuerySession:
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
-        node = self._prepared(self._scanning(plan, made))
+        joins = any(kind(each) == HASH_JOIN for each in all_nodes(plan))
+        node = self._prepared(self._scanning(plan, made, joins=joins))
         input_id = ids.pop(INPUT)
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
@@ -381,22 +383,33 @@ class QuerySession:
         plans no shuffle for what needs those of a group.
         """
         one = getattr(self.make.catalyst.plans.physical, "SinglePartition$")
-        others = getattr(one, "MODULE$"), like.outputOrdering(), like.stream()
+        return self._scan(rdd, like, columns, getattr(one, "MODULE$"))
+
+    def _scan(self, rdd: Any, like: Any, columns: Sequence[Any], partitioning: Any) -> Any:
+        others = partitioning, like.outputOrdering(), like.stream()
         scanned = self.make.seq(columns)
         return self.make.spark.execution.RDDScanExec(scanned, rdd, like.name(), *others)
 
-    def _scanning(self, node: Any, leaves: Mapping[int, Leaf]) -> Any:
-        """Return a physical plan that scans these leaves in place of the RDDs with their ids."""
+    def _scanning(self, node: Any, leaves: Mapping[int, Leaf], *, joins: bool) -> Any:
+        """Return a physical plan that scans these leaves in place of the RDDs with their ids.
+
+        A plan that `joins` leaves has nothing else that needs the rows of a group, and a join that
+        is `joined_in_place` has no known partitions.
+        """
         if kind(node) == "RDDScanExec":
             leaf = leaves.get(int(node.rdd().id()))
-            return node if leaf is None else self.scan(leaf.rdd, node, items(node.output()))
+            if leaf is None:
+                return node
+            if joins:
+                return self._scan(leaf.rdd, node, items(node.output()), node.outputPartitioning())
+            return self.scan(leaf.rdd, node, items(node.output()))
         children = items(node.children())
         if not children:
             return node
         is_of_leaves = kind(node) == HASH_JOIN and all(
             any(reads_input(child, rdd_id) for rdd_id in leaves) for child in children
         )
-        made = [self._scanning(child, leaves) for child in children]
+        made = [self._scanning(child, leaves, joins=joins) for child in children]
         node = self.make.with_children(node, made)
         return joined_in_place(node, self.make) if is_of_leaves else node
 

@@ -21,7 +21,13 @@ from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams.sql.join_tree import find_join
 from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
-from kafka_pipeline.streams.sql.query_tree import find_groups, parsed, quiet
+from kafka_pipeline.streams.sql.query_tree import (
+    find_groups,
+    is_grouped,
+    parsed,
+    quiet,
+    reading_scopes,
+)
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.stage import Stage
 
@@ -160,8 +166,8 @@ class _Cutting:
                 or find_groups(query, self._tables) is not None
                 or find_over(query, self._tables) is not None
             )
-        except QueryError:
-            return True  # the stage with this text is refused with the reason
+        except QueryError:  # the stage with this text is refused with the reason
+            return any(map(is_grouped, reading_scopes(parsed(query, self._tables))))
 
     def _cut_cte(self, cte: Cte) -> str:
         """Make a stage of a CTE, once; return the table that has its rows."""

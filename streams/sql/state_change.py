@@ -56,6 +56,8 @@ def state_change(kept: str, wanted: str) -> StateChange:
     before, now = json.loads(kept), json.loads(wanted)
     sources = _sources(before, now)
     changed = [name for name in _MEANINGS if name != "functions" and _differs(name, before, now)]
+    if wrong := _of_sets(before, now):
+        return StateChange(wrong)
     if changed or sources is None:
         names = changed if sources is not None else [*changed, "functions"]
         return StateChange(
@@ -227,6 +229,25 @@ def _sources(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[int | No
     return [found.get(at) for at in range(len(wanted))]
 
 
+def _of_sets(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Say why values that were kept as one set for each group cannot be used; "" if there are none.
+
+    `collect_set` keeps such sets too, but of other values than structs of arguments.
+    """
+    wanted = [
+        _functions(now)[at]
+        for at, type_ in enumerate(now.get("functions") or [])
+        if f"({DISTINCT}" in type_
+    ]
+    kept = before.get("functions") or []
+    if not wanted or not any(type_.startswith(_AS_SETS) for type_ in kept):
+        return ""
+    return (
+        f"the values that {', '.join(wanted)} has seen were kept by an earlier version of the "
+        "engine, as one set for each group, and now each has an entry of its own"
+    )
+
+
 def _of_distinct(
     before: Mapping[str, Any], now: Mapping[str, Any], sources: Sequence[int | None]
 ) -> str:
@@ -244,11 +265,6 @@ def _of_distinct(
     )
     if not wanted:
         return ""
-    if any(type_.startswith(_AS_SETS) for type_ in before.get("functions") or []):
-        return (
-            f"the values that {new_names} has seen were kept by an earlier version of the engine, "
-            "as one set for each group, and now each has an entry of its own"
-        )
     if HAD_DISTINCT in before:
         return (
             f"{new_names} cannot begin again: the state still has the values that functions with "

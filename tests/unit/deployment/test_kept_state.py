@@ -409,7 +409,7 @@ def test_join_is_compared_by_its_columns_and_its_kind(
     assert set(effects(same).values()) == {StateEffect.KEPT}
     outer = joined("LEFT ", "5 s")
     kind = planned(monkeypatch, tmp_path, joined(), outer, kept, Spark())
-    assert "the kind of the join (INNER, LEFT, RIGHT or FULL) was another" in kind.impossible["P"]
+    assert "the kind of the join (INNER, LEFT, RIGHT, FULL, SEMI or ANTI)" in kind.impossible["P"]
     wider = [
         json.dumps({"left": ["key string", f"n decimal({size},2)"], "right": [], "keeps": []})
         for size in (20, 10)

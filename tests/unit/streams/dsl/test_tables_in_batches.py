@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -80,12 +81,28 @@ def results(group: NodeGroup, parts: Sequence[Part], size: int) -> dict[str, Any
     return {**sent, "rejected": rejected, "stores": stores}
 
 
-def check(group: NodeGroup, parts: Sequence[Part]) -> dict[str, Any]:
+def check(group: NodeGroup, parts: Sequence[Part], history: int | None = None) -> dict[str, Any]:
     """Check that batches of all sizes have the same results, and return them."""
     expected = results(group, parts, 1)
     for size in (6, 100):
-        assert results(group, parts, size) == expected
+        assert unexpired(results(group, parts, size), history) == unexpired(expected, history)
     return expected
+
+
+def unexpired(found: dict[str, Any], history: int | None) -> dict[str, Any]:
+    """Return results without versions of the table that no read finds: when these go is open."""
+    if history is None:
+        return found
+    stores = dict(found["stores"])
+    name = next(name for name in ("Left", "Rows") if name in stores)
+    versions = sorted(stores[name].items())
+    newest = max((int.from_bytes(key[-8:]) for key, _ in versions), default=0)
+    stores[name] = {
+        key: value
+        for (key, value), (after, _) in pairwise([*versions, (b"", b"")])
+        if after[:-8] != key[:-8] or int.from_bytes(after[-8:]) > newest - history
+    }
+    return {**found, "stores": stores}
 
 
 @pytest.mark.parametrize("name", [None, "Joined"])
@@ -109,7 +126,7 @@ def test_joins_of_tables(
     table.to_stream().to("out")
     if old:
         show_old(table)
-    check(group_of(built, "left"), parts)
+    check(group_of(built, "left"), parts, history)
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["", "old"])
@@ -129,7 +146,7 @@ def test_aggregates_of_tables(old: bool, rows: list[Row], history: int | None) -
     if old:
         show_old(lists)
     moved = "ByText-repartition"
-    changes = check(group_of(built, "in"), [("in", rows)]).get(moved)
+    changes = check(group_of(built, "in"), [("in", rows)], history).get(moved)
     if changes:
         check(group_of(built, moved), [(moved, changes)])
 
@@ -164,7 +181,7 @@ def test_suppressed_tables(
     shown.to("out")
     if old:
         show_old(suppressed)
-    check(group_of(built, "in"), [("in", rows)])
+    check(group_of(built, "in"), [("in", rows)], history)
 
 
 def test_what_waits_is_read_again_after_a_record_was_rejected() -> None:

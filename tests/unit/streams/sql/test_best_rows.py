@@ -288,7 +288,7 @@ def test_content_changes_with_what_is_kept(local: LocalQueries, changed: str, fo
         (
             best("customer AS key, m", source="(SELECT *, map(n, n) AS m FROM input)"),
             "m is of the type map<int,int>, which cannot be kept with the best rows, as its values "
-            "cannot be compared: make text or an array of it below row_number(), such as "
+            "cannot be compared: make text or an array of it below the numbering, such as "
             "to_json(m) or map_entries(m)",
         ),
         (
