@@ -30,7 +30,10 @@ from kafka_pipeline.streams.sql.over_shape import (
 from kafka_pipeline.streams.sql.over_state import OverState
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
+
+_NO_RECORDS = Batch([], [], [])
 
 
 class OverProcessor(MixedProcessor, FollowsTime):
@@ -59,6 +62,7 @@ class OverProcessor(MixedProcessor, FollowsTime):
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
         require_over_as_planned(self._query.shape, self._over)
+        self._lookup = TopicTableLookup(self._spec, self._query, context)
         self._state = OverState(self._query.shape, self._over, context)
         self._late = LateRecords(self._over.late_to, context)
 
@@ -80,6 +84,7 @@ class OverProcessor(MixedProcessor, FollowsTime):
         )
         stop = int(chosen[len(table)]) if wrong else len(batch)
         if stop:
+            self._lookup.rows(batch.head(stop))
             self._process(table, int(times[:stop].max()))
             for index in np.flatnonzero(is_late[:stop]).tolist():
                 self._take_late(batch, index, int(late_by[index]))
@@ -95,6 +100,7 @@ class OverProcessor(MixedProcessor, FollowsTime):
     def time_passed(self, time: int) -> None:
         now = self._state.time.after_hold(time)
         if now > self._state.time.now:
+            self._lookup.rows(_NO_RECORDS)
             self._forward(self._state.pass_time(now), is_alone=True)
 
     def _process(self, table: pa.Table, time: int) -> None:
