@@ -156,3 +156,13 @@ def test_longer_grace_period_gives_no_result_twice_and_loses_no_record_in_silenc
     other = f"SELECT key, lag(customer) OVER ({WINDOW}) AS c FROM input"
     with pytest.raises(QueryError, match="and now key string, key string, customer string"):
         Job(pipeline(other), shared, job.stores)
+
+
+def test_constants_in_partition_by_make_no_difference(shared: OpenedOnce) -> None:
+    job = Job(pipeline(SUMS.replace("PARTITION BY key", "PARTITION BY key, 1, 'x'")), shared)
+    job.send([row(1, 0), row(2, 5), row(3, 30)])
+    assert [each.value for each in job.take()] == [
+        {"n": 1, "before": None, "three": 1, "hourly": 1},
+        {"n": 2, "before": 1, "three": 3, "hourly": 2},
+    ]
+    job.close()
