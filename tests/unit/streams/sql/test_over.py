@@ -166,3 +166,20 @@ def test_constants_in_partition_by_make_no_difference(shared: OpenedOnce) -> Non
         {"n": 2, "before": 1, "three": 3, "hourly": 2},
     ]
     job.close()
+
+
+def test_longer_frame_by_time_forgets_no_row_of_the_former_frames(shared: OpenedOnce) -> None:
+    former = f"SELECT key, n, lag(n) OVER ({WINDOW}) AS before FROM input"
+    job = Job(pipeline(former, "grace: 30 s"), shared)
+    # Within a minute, so that the segments of the former store and of the new one are the same.
+    job.send([row(1, 0), row(2, 0.1), row(3, 0.9)])
+    assert [each.value["n"] for each in job.take()] == [1, 2]
+    job.close()
+    hourly = former.replace(" FROM", f", count(*) OVER ({HOUR}) AS hourly FROM")
+    job = Job(pipeline(hourly, "grace: 30 s"), shared, job.stores)
+    job.send([row(4, 2), row(5, 50)])
+    assert [each.value for each in job.take()] == [
+        {"n": 3, "before": 2, "hourly": 2},
+        {"n": 4, "before": 3, "hourly": 3},
+    ]
+    job.close()
