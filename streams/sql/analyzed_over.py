@@ -35,8 +35,8 @@ from kafka_pipeline.streams.sql.spec import QueryError
 class OverQuery:
     """An analyzed query with one Window; `above` are the operators from the result down to it.
 
-    `partitions` are the columns of PARTITION BY, and `kept` those of a row that the query uses.
-    Frames reach `rows_before` rows and `range_ms` back.
+    `partitions` are the columns of PARTITION BY, without constants, and `kept` those of a row that
+    the query uses. Frames reach `rows_before` rows and `range_ms` back.
     """
 
     above: list[PlanStep]
@@ -104,7 +104,7 @@ def over_query(analyzed: Any, rdd_id: int) -> OverQuery:
     child = window.child()
     require_narrow(child, rdd_id)
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", "timestamp"))
-    partitions = items(window.partitionSpec())
+    partitions = [column for column in items(window.partitionSpec()) if not column.foldable()]
     if not any(is_column(column, key, child, rdd_id) for column in partitions):
         raise QueryError(
             "PARTITION BY of OVER (…) has a column key that is not the key of the records: give it "

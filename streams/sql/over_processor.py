@@ -15,12 +15,12 @@ from kafka_pipeline.common.pipelines.specs import OverSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
-from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.late_records import LateRecords
+from kafka_pipeline.streams.sql.over_failures import possible_results
 from kafka_pipeline.streams.sql.over_shape import (
     ORIGIN,
     PLACE,
@@ -29,8 +29,14 @@ from kafka_pipeline.streams.sql.over_shape import (
 )
 from kafka_pipeline.streams.sql.over_state import OverState
 from kafka_pipeline.streams.sql.processor import run_carefully
-from kafka_pipeline.streams.sql.spec import QuerySpec
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
+
+RESULT_FAILED = "result failed"
+"""The reason by which rows are counted whose results cannot be computed."""
+
+_NO_RECORDS = Batch([], [], [])
 
 
 class OverProcessor(MixedProcessor, FollowsTime):
@@ -46,12 +52,19 @@ class OverProcessor(MixedProcessor, FollowsTime):
         over: OverSpec,
         results: Sequence[str],
         open_query: Callable[[QuerySpec], PreparedOver],
+        *,
+        leaves_out: bool,
     ) -> None:
-        """`results` are the children that get results, if another one gets late records."""
+        """`results` are the children that get results, if another one gets late records.
+
+        A row without a possible result is counted if the processor `leaves_out` such rows.
+        Otherwise, it rejects the record that moves time on.
+        """
         self._spec = spec
         self._over = over
         self._results = results if over.late_to is not None else (None,)
         self._open = open_query
+        self._leaves_out = leaves_out
 
     def init(self, context: ProcessorContext) -> None:
         """Prepare the query. Raises `QueryError` if it cannot be run."""
@@ -59,6 +72,7 @@ class OverProcessor(MixedProcessor, FollowsTime):
         self._partition = TaskId.parse(context.task_id).partition
         self._query = self._open(self._spec)
         require_over_as_planned(self._query.shape, self._over)
+        self._lookup = TopicTableLookup(self._spec, self._query, context)
         self._state = OverState(self._query.shape, self._over, context)
         self._late = LateRecords(self._over.late_to, context)
 
@@ -80,7 +94,8 @@ class OverProcessor(MixedProcessor, FollowsTime):
         )
         stop = int(chosen[len(table)]) if wrong else len(batch)
         if stop:
-            self._process(table, int(times[:stop].max()))
+            self._lookup.rows(batch.head(stop))
+            self._process(table, int(times[:stop].max()), is_alone=stop == 1)
             for index in np.flatnonzero(is_late[:stop]).tolist():
                 self._take_late(batch, index, int(late_by[index]))
             for _ in range(int((~is_late & ~has_key)[:stop].sum())):
@@ -95,10 +110,10 @@ class OverProcessor(MixedProcessor, FollowsTime):
     def time_passed(self, time: int) -> None:
         now = self._state.time.after_hold(time)
         if now > self._state.time.now:
+            self._lookup.rows(_NO_RECORDS)
             self._forward(self._state.pass_time(now), is_alone=True)
 
-    def _process(self, table: pa.Table, time: int) -> None:
-        is_alone = len(table) == 1
+    def _process(self, table: pa.Table, time: int, *, is_alone: bool) -> None:
         rows = run_carefully(self._query.rows, table, is_alone=is_alone)
         origins = rows.select(ORIGIN)
         milliseconds = origins["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
@@ -114,11 +129,20 @@ class OverProcessor(MixedProcessor, FollowsTime):
         """Forward the results of rows that are due, in order."""
         if not len(rows):
             return
-        results = run_carefully(self._query.results, rows, is_alone=is_alone)
-        if results["timestamp"].null_count:
-            raise StreamsError("the query gives a record whose timestamp is null")
+        if is_alone and self._leaves_out:
+            results, failed = possible_results(self._results_of, rows, self._query.shape)
+            for _ in range(failed):
+                self.context.drop(RESULT_FAILED)
+        else:
+            results = run_carefully(self._results_of, rows, is_alone=is_alone)
         order = np.argsort(np.asarray(results[PLACE]), kind="stable")
         found = batch_of(results.take(pa.array(order)).drop_columns([PLACE]))
         if len(found):
             for child in self._results:
                 self.context.forward(found, child)
+
+    def _results_of(self, rows: pa.Table) -> pa.Table:
+        results = self._query.results(rows)
+        if results["timestamp"].null_count:
+            raise QueryError("the query gives a record whose timestamp is null")
+        return results

@@ -139,8 +139,9 @@ class OverState:
             kept = self._rows.fetch_list(group, since, until - 1) if since < until else ()
             by_time = sorted(Row.of(data) for _, data in kept)
             before = [Row.of(each) for each in unpack(former.get(group, b"")) if each is not None]
-            # Those since then are in both.
-            found[group] = [*(row for row in before if row.time < since), *by_time]
+            # Some are in both, but not all since then if the frame by time was shorter before.
+            known = {row.data for row in by_time}
+            found[group] = sorted([*(row for row in before if row.data not in known), *by_time])
         return found
 
     def _keep_former(

@@ -15,7 +15,7 @@ from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
-from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
     JOIN_TOPIC,
     JoinSpec,
@@ -473,7 +473,14 @@ def _of_frames(unit: Unit, query: QuerySpec, over: OverSpec, queries: Queries) -
 
     results = tuple(target for target in unit.to if target != over.late_to)
     named = replace(query, processor=unit.name)
-    return partial(OverProcessor, named, over, results, queries.open_over)
+    return partial(
+        OverProcessor,
+        named,
+        over,
+        results,
+        queries.open_over,
+        leaves_out=unit.on_error is not OnError.FAIL,
+    )
 
 
 def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:

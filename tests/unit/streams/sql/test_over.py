@@ -156,3 +156,30 @@ def test_longer_grace_period_gives_no_result_twice_and_loses_no_record_in_silenc
     other = f"SELECT key, lag(customer) OVER ({WINDOW}) AS c FROM input"
     with pytest.raises(QueryError, match="and now key string, key string, customer string"):
         Job(pipeline(other), shared, job.stores)
+
+
+def test_constants_in_partition_by_make_no_difference(shared: OpenedOnce) -> None:
+    job = Job(pipeline(SUMS.replace("PARTITION BY key", "PARTITION BY key, 1, 'x'")), shared)
+    job.send([row(1, 0), row(2, 5), row(3, 30)])
+    assert [each.value for each in job.take()] == [
+        {"n": 1, "before": None, "three": 1, "hourly": 1},
+        {"n": 2, "before": 1, "three": 3, "hourly": 2},
+    ]
+    job.close()
+
+
+def test_longer_frame_by_time_forgets_no_row_of_the_former_frames(shared: OpenedOnce) -> None:
+    former = f"SELECT key, n, lag(n) OVER ({WINDOW}) AS before FROM input"
+    job = Job(pipeline(former, "grace: 30 s"), shared)
+    # Within a minute, so that the segments of the former store and of the new one are the same.
+    job.send([row(1, 0), row(2, 0.1), row(3, 0.9)])
+    assert [each.value["n"] for each in job.take()] == [1, 2]
+    job.close()
+    hourly = former.replace(" FROM", f", count(*) OVER ({HOUR}) AS hourly FROM")
+    job = Job(pipeline(hourly, "grace: 30 s"), shared, job.stores)
+    job.send([row(4, 2), row(5, 50)])
+    assert [each.value for each in job.take()] == [
+        {"n": 3, "before": 2, "hourly": 2},
+        {"n": 4, "before": 3, "hourly": 3},
+    ]
+    job.close()
