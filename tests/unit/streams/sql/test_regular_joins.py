@@ -151,6 +151,23 @@ def test_result_that_could_not_be_deleted_rejects_its_record() -> None:
     job.close()
 
 
+@pytest.mark.parametrize("is_together", [False, True])
+def test_what_is_rejected_does_not_depend_on_batches(is_together: bool) -> None:
+    """A payment has no key unless there is an order when it comes."""
+    job = job_of(BY_LEFT.replace("o.n = p.n", "o.key = p.key").format("FULL"))
+    payments, orders = [row("p1", 10), row("p2", 12)], [row("o1", 11)]
+    if is_together:
+        job.send_together({"orders": orders, "payments": payments})
+    else:
+        job.send(payments[:1], topic="payments")
+        job.send(orders, topic="orders")
+        job.send(payments[1:], topic="payments")
+    assert job.skipped == 1
+    assert folded(job.take()) == {"o1": {"x": 0, "y": 0}}
+    assert len([*job.stores["P_0"]["right"].scan(b"", None)]) == 1
+    job.close()
+
+
 def test_input_joined_with_itself() -> None:
     query = query_of("LEFT", "columns").replace("payments p", "orders p")
     text = pipeline(query, "ttl: none", SCHEMA).replace("[orders, payments]", "[orders]")
