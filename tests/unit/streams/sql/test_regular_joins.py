@@ -15,8 +15,8 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.join_shape import join_change
-from kafka_pipeline.streams.sql.spec import QueryError
-from tests.unit.streams.sql.fake_join import FakeJoins
+from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
+from tests.unit.streams.sql.fake_join import FakeJoin, FakeJoins
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 from tests.unit.streams.sql.regular_join_model import KINDS, SCHEMA, folded, query_of
@@ -174,6 +174,21 @@ def test_input_joined_with_itself() -> None:
     job = Job(text.replace(", payments: payments}", "}"), FakeJoins())
     job.send([row("o1", 10), row("o2", 11), row("o3", 12, None)], topic="orders")
     assert {*folded(job.take())} == {"o1-o1", "o1-o2", "o2-o1", "o2-o2", "o3"}
+    job.close()
+
+
+def test_failing_spark_rejects_no_record_of_an_input_joined_with_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: FakeJoin, pairs: object) -> object:
+        raise QueryError("it has no memory")
+
+    query = query_of("LEFT", "key").replace("payments p", "orders p")
+    text = pipeline(query, "ttl: none", SCHEMA).replace("[orders, payments]", "[orders]")
+    job = Job(text.replace(", payments: payments}", "}"), FakeJoins())
+    monkeypatch.setattr(FakeJoin, "results", fail)
+    with pytest.raises(SparkLostError, match="it has no memory"):
+        job.send([row("o1", 10)], topic="orders")
     job.close()
 
 
