@@ -131,6 +131,17 @@ def test_time_of_all_writers_decides_how_long_rows_are_kept() -> None:
     job.close()
 
 
+def test_row_that_is_late_after_idleness_is_counted_as_such() -> None:
+    text = pipeline(query_of("", "columns"), "ttl: 5 min", SCHEMA)
+    job = Job(text, FakeJoins(), writers=2, sources=["orders", "payments"])
+    job.send([row("o1", 10)], topic="orders")
+    job.learn(30)
+    job.send([row("p1", 12)], topic="payments")
+    assert job.take() == []
+    assert job.dropped == {"expired after idle": 1}
+    job.close()
+
+
 def test_failing_result_rejects_its_record_and_leaves_no_trace() -> None:
     job = job_of(query_of("LEFT", "columns"))
     job.send([row("o1", 10, x=-1), row("o2", 10), {**row("o3", 10), "raw": b"{"}], topic="orders")
