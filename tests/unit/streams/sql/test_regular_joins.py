@@ -142,6 +142,22 @@ def test_row_that_is_late_after_idleness_is_counted_as_such() -> None:
     job.close()
 
 
+def test_row_of_a_semi_join_comes_once_though_it_is_kept_for_longer() -> None:
+    """Its first partner is in a batch after which it is too old to be kept."""
+    before, after = (
+        pipeline(query_of("LEFT SEMI", "key"), f"ttl: {ttl}", SCHEMA) for ttl in ("1 min", "2 min")
+    )
+    job = Job(before, FakeJoins())
+    job.send([row("o1", 10)], topic="orders")
+    job.send([row("p1", 10.5), row("p2", 11.2, 2)], topic="payments")
+    job.close()
+    assert [each.key for each in job.take()] == ["o1"]
+    longer = Job(after, FakeJoins(), job.stores)
+    longer.send([row("p3", 11.5)], topic="payments")
+    assert longer.take() == []
+    longer.close()
+
+
 def test_failing_result_rejects_its_record_and_leaves_no_trace() -> None:
     job = job_of(query_of("LEFT", "columns"))
     job.send([row("o1", 10, x=-1), row("o2", 10), {**row("o3", 10), "raw": b"{"}], topic="orders")
