@@ -93,7 +93,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     if on is not None:
         has_key = _has_keys(on, scope, join.alias_or_name)
     else:
-        has_key = _uses_keys([each.name for each in using], scope, join.alias_or_name)
+        has_key = _uses_keys([each.name for each in using or ()], scope, join.alias_or_name)
     if bounds is None or not has_key:
         regular = RegularJoinSpec(only=only, stage="whole" if has_key else "pairs")
         return JoinSpec(

@@ -74,9 +74,9 @@ class _Entry:
     @classmethod
     def of_row(cls, row: KeptRow, record: int, time: int) -> _Entry:
         """Return the entry of a row, with the time of a record."""
-        rows = (row, None) if row.side == 0 else (None, row)
+        left, right = (row, None) if row.side == 0 else (None, row)
         is_replaced = row.partner_at is not None and row.partner_at > record
-        return cls(record, max(row.time, time), *rows, is_replaced)
+        return cls(record, max(row.time, time), left, right, is_replaced)
 
     @property
     def alone(self) -> KeptRow | None:
