@@ -45,7 +45,7 @@ class SideTables:
     @property
     def is_one(self) -> bool:
         """Whether one record alone is to blame for a failure of Spark."""
-        return sum(map(len, self.tables)) == 1
+        return len({at for table in self.tables for at in table[RECORD].to_pylist()}) == 1
 
 
 class JoinRecords:

@@ -5,7 +5,7 @@ It is imported late, and only for queries that may join: see `query_tree.py`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from sqlglot import exp
@@ -90,9 +90,10 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
             bounds = bounds_of(_comparisons(on, scope, join.alias_or_name))
     except QueryError as error:
         raise QueryError(f"{said}: {error}") from error
-    has_key = any(each.name == "key" for each in using or ()) or (
-        on is not None and _has_keys(on, scope, join.alias_or_name)
-    )
+    if on is not None:
+        has_key = _has_keys(on, scope, join.alias_or_name)
+    else:
+        has_key = _uses_keys([each.name for each in using or ()], scope, join.alias_or_name)
     if bounds is None or not has_key:
         regular = RegularJoinSpec(only=only, stage="whole" if has_key else "pairs")
         return JoinSpec(
@@ -138,6 +139,19 @@ def _has_keys(condition: exp.Expr, scope: Scope, right: str) -> bool:
             }
             return sides == {False, True}
     return False
+
+
+def _uses_keys(using: Sequence[str], scope: Scope, right: str) -> bool:
+    """Whether `USING` demands that the keys of both records are equal."""
+    names = [*sources_of(scope)]
+    left = names[: names.index(right)]
+
+    def is_key(source: str, name: str) -> bool:
+        return is_column_of_records(exp.column(name, table=source), "key", scope)
+
+    return any(
+        is_key(right, name) and any(is_key(source, name) for source in left) for name in using
+    )
 
 
 def _comparisons(condition: exp.Expr, scope: Scope, right: str) -> Iterator[TimeComparison]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import Times
-from kafka_pipeline.streams.dsl.stateless import NULL_KEY
+from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.errors import StreamsError
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
@@ -51,7 +52,7 @@ from kafka_pipeline.streams.windowed import Window
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What has results: a pair, or a row whose partner does not matter or has not come.
+    """What has results: a pair, or a row that had no partner when it came, or got its first one.
 
     `record` is the index of the record with which they come, and `time` the later time of the two
     rows that have met.
@@ -61,6 +62,8 @@ class _Entry:
     time: int
     left: KeptRow | None
     right: KeptRow | None
+    is_replaced: bool = False
+    """Whether its results are not sent, as a later record of the batch brings a partner."""
 
     @classmethod
     def of_pair(cls, pair: Candidate) -> _Entry:
@@ -71,8 +74,9 @@ class _Entry:
     @classmethod
     def of_row(cls, row: KeptRow, record: int, time: int) -> _Entry:
         """Return the entry of a row, with the time of a record."""
-        rows = (row, None) if row.side == 0 else (None, row)
-        return cls(record, max(row.time, time), *rows)
+        left, right = (row, None) if row.side == 0 else (None, row)
+        is_replaced = row.partner_at is not None and row.partner_at > record
+        return cls(record, max(row.time, time), left, right, is_replaced)
 
     @property
     def alone(self) -> KeptRow | None:
@@ -231,7 +235,11 @@ class JoinsRows(RegularJoin, FollowsTime):
         matched: Sequence[KeptRow],
         times: Sequence[int],
     ) -> list[_Entry]:
-        """Return what has results, in the order of records."""
+        """Return what has results, in the order of records.
+
+        A row has its result without a partner computed even if its partner comes in the same batch:
+        otherwise, whether it is rejected would depend on how batches are cut.
+        """
         assert self.join.regular is not None
         only, found = self.join.regular.only, list[_Entry]()
         if only is None:
@@ -246,7 +254,7 @@ class JoinsRows(RegularJoin, FollowsTime):
             found += [
                 _Entry.of_row(row, row.record, row.time)
                 for row in meeting.rows
-                if row.record is not None and row.sent is not None and row.partner_at is None
+                if row.record is not None and row.sent is not None and row.partner_at != row.record
             ]
         found.sort(key=lambda entry: entry.record)
         return found
@@ -288,24 +296,22 @@ class JoinsRows(RegularJoin, FollowsTime):
         Records in rows without a partner which keys were sent. `times` are those of all records.
         """
         if results is None:
-            found, numbers = Batch([], [], []), list[int]()
+            found, given = Batch([], [], []), list[_Entry]()
         else:
-            found, numbers = batch_of(results.drop_columns([PAIR])), results[PAIR].to_pylist()
+            found = batch_of(results.drop_columns([PAIR]))
+            given = [entries[number] for number in results[PAIR].to_pylist()]
         if not self.join.keeps:
             return found
+        for entry, key in zip(given, found.keys, strict=True):
+            _require_key(entry, key)
+        is_sent = [not entry.is_replaced for entry in given]
+        found, given = selected(found, is_sent), [*compress(given, is_sent)]
         new_keys = set[tuple[int, bytes | None]]()
-        for key, number in zip(found.keys, numbers, strict=True):
-            entry = entries[number]
+        for entry, key in zip(given, found.keys, strict=True):
             new_keys.add((entry.record, key))
             row = entry.alone
             if row is None or row.key is None:
                 continue
-            if key is None:
-                raise StreamsError(
-                    "the query gives a row without a partner no key, so its result could not be "
-                    "deleted once a partner comes: let it give a key that is never null, such as "
-                    "coalesce(o.key, p.key) AS key"
-                )
             assert row.sent is not None, "its side has results without a partner"
             if key not in row.sent:
                 row.sent.append(key)
@@ -316,7 +322,7 @@ class JoinsRows(RegularJoin, FollowsTime):
             for key in row.sent or ()
             if (row.partner_at, key) not in new_keys
         }
-        return _with_deleted(deleted, found, [entries[number].record for number in numbers])
+        return _with_deleted(deleted, found, [entry.record for entry in given])
 
 
 class RegularJoinProcessor(JoinsRows):
@@ -337,6 +343,17 @@ class RegularJoinProcessor(JoinsRows):
                 is_alone=taken.is_one,
             )
         taken.reject(batch)
+
+
+def _require_key(entry: _Entry, key: bytes | None) -> None:
+    """Raise `StreamsError` if a result may have to be deleted later and has no key."""
+    row = entry.alone
+    if key is None and row is not None and row.key is not None:
+        raise StreamsError(
+            "the query gives a row without a partner no key, so its result could not be "
+            "deleted once a partner comes: let it give a key that is never null, such as "
+            "coalesce(o.key, p.key) AS key"
+        )
 
 
 def _with_deleted(

@@ -148,7 +148,8 @@ class RegularJoinState:
         changes: tuple[Changes, Changes] = ({}, {})
         new = [row for row in meeting.rows if row.key is not None]
         for row in (*new, *(row for row in matched if row.record is None)):
-            if row.time < oldest:
+            if row.record is not None and row.time < oldest:
+                # A stored one is written: it is read again if rows are kept for longer later.
                 continue
             assert row.key is not None, "it has met another row"
             is_done = self._only is not None and row.partner_at is not None

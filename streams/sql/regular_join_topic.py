@@ -18,7 +18,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import JOIN_TOPIC
 from kafka_pipeline.streams.clocks import Times, late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY
-from kafka_pipeline.streams.event_time.step_time import EXPIRED, NO_TIME
+from kafka_pipeline.streams.event_time.step_time import NO_TIME, late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.join_records import Mask, Row
@@ -150,8 +150,12 @@ class JoinedRowsProcessor(JoinsRows):
             advice = "process them with the former query, or give the processor another id"
             raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
         is_late = self.is_late(batch, self.state.late_by(batch))
-        for _ in range(int(is_late.sum())):
-            self.context.drop(EXPIRED)
+        for index in np.flatnonzero(is_late).tolist():
+            assert self.ttl_ms is not None, "rows are not kept forever"
+            own = (batch.clocks or batch.timestamps)[index]
+            follows_records = self.context.task_time.follows_records
+            closes_at = batch.timestamps[index] + self.ttl_ms + 1
+            self.context.drop(late_reason(own, closes_at, follows_records=follows_records))
         in_time = [row for row in rows if not is_late[row.record]]
         self.lookup.rows(batch)
         self.join_rows(batch, in_time, keys, is_alone=len(batch) == 1)

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 MIN_SEGMENT_MS = 60_000
 
+_FEW_SEGMENTS = 4
+"""So many are read one by one: to look for those that have entries takes longer."""
+
 
 def segment_ms(retention_ms: int) -> int:
     """Return the length of a segment: up to four of them are live, as in Kafka Streams."""
@@ -133,6 +136,27 @@ class SegmentedStore(Expiring, Generic[K, V]):
             return store.range(segment + low, segment + high)
         segments = map(pack_time, range(first, last + 1))
         return [entry for each in segments for entry in store.range(each + low, each + high)]
+
+    def _live_entries_of_key(self, key: bytes) -> Iterator[Entry]:
+        """Yield the entries of one key, and maybe of others, that have not expired.
+
+        Segments without entries are skipped: there are any number of them while the step that the
+        store follows is behind, or does not know its time yet.
+        """
+        live_from, last = self.live_from, self._store.max_timestamp
+        number, last_number = live_from // self._segment_ms, last // self._segment_ms
+        low, high = key + pack_time(live_from), key + pack_time(last + 1)
+        is_short = last_number - number < _FEW_SEGMENTS
+        while number <= last_number:
+            if not is_short:
+                with self._store.scan(pack_time(number), pack_time(last_number + 1)) as entries:
+                    first = next(entries, None)
+                if first is None:
+                    return
+                number = int.from_bytes(first[0][:SEGMENT_BYTES], "big")
+            segment = pack_time(number)
+            yield from self._store.range(segment + low, segment + high)
+            number += 1
 
     def _key_bounds(self, key_from: K | None, key_to: K | None) -> tuple[bytes, bytes | None]:
         low = b"" if key_from is None else self._write_key(key_from)

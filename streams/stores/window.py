@@ -161,14 +161,11 @@ class WindowStore(SegmentedStore[K, V]):
 
     def fetch_numbered(self, key: bytes) -> list[tuple[int, int, bytes]]:
         """Return start, number and value of all duplicates of a key; for the built-in types."""
-        last = self._store.max_timestamp
-        if self.live_from > last:
-            return []
         key_end = len(key) + SEGMENT_BYTES
         size = key_end + WINDOW_BYTES
         return [
             (int.from_bytes(stored[key_end:-4], "big"), int.from_bytes(stored[-4:], "big"), value)
-            for stored, value in self._entries_of_key(key, self.live_from, last)
+            for stored, value in self._live_entries_of_key(key)
             if len(stored) == size and stored[SEGMENT_BYTES:key_end] == key
         ]
 

@@ -70,6 +70,25 @@ def test_kinds_of_joins(how: str, keeps: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("left", "using", "stage"),
+    [
+        ("orders", "key", "whole"),
+        ("orders", "n, key", "whole"),
+        ("orders", "n", "pairs"),
+        ("(SELECT * FROM orders)", "key", "whole"),
+        ("(SELECT n AS key, timestamp FROM orders)", "key", "pairs"),
+    ],
+)
+def test_columns_of_using_are_keys_only_if_they_are_those_of_records(
+    left: str, using: str, stage: str
+) -> None:
+    found = read_join(f"SELECT p.n FROM {left} o JOIN payments p USING ({using})")
+    assert found is not None
+    assert found.regular is not None
+    assert found.regular.stage == stage
+
+
+@pytest.mark.parametrize(
     ("query", "left", "right"),
     [
         (f"SELECT * FROM Orders o JOIN `pay.m-1` p {ON}", "orders", "pay.m-1"),

@@ -15,8 +15,8 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import JoinSpec, RegularJoinSpec
 from kafka_pipeline.streams.partitioning import default_partition
 from kafka_pipeline.streams.sql.join_shape import join_change
-from kafka_pipeline.streams.sql.spec import QueryError
-from tests.unit.streams.sql.fake_join import FakeJoins
+from kafka_pipeline.streams.sql.spec import QueryError, SparkLostError
+from tests.unit.streams.sql.fake_join import FakeJoin, FakeJoins
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 from tests.unit.streams.sql.regular_join_model import KINDS, SCHEMA, folded, query_of
@@ -131,6 +131,33 @@ def test_time_of_all_writers_decides_how_long_rows_are_kept() -> None:
     job.close()
 
 
+def test_row_that_is_late_after_idleness_is_counted_as_such() -> None:
+    text = pipeline(query_of("", "columns"), "ttl: 5 min", SCHEMA)
+    job = Job(text, FakeJoins(), writers=2, sources=["orders", "payments"])
+    job.send([row("o1", 10)], topic="orders")
+    job.learn(30)
+    job.send([row("p1", 12)], topic="payments")
+    assert job.take() == []
+    assert job.dropped == {"expired after idle": 1}
+    job.close()
+
+
+def test_row_of_a_semi_join_comes_once_though_it_is_kept_for_longer() -> None:
+    """Its first partner is in a batch after which it is too old to be kept."""
+    before, after = (
+        pipeline(query_of("LEFT SEMI", "key"), f"ttl: {ttl}", SCHEMA) for ttl in ("1 min", "2 min")
+    )
+    job = Job(before, FakeJoins())
+    job.send([row("o1", 10)], topic="orders")
+    job.send([row("p1", 10.5), row("p2", 11.2, 2)], topic="payments")
+    job.close()
+    assert [each.key for each in job.take()] == ["o1"]
+    longer = Job(after, FakeJoins(), job.stores)
+    longer.send([row("p3", 11.5)], topic="payments")
+    assert longer.take() == []
+    longer.close()
+
+
 def test_failing_result_rejects_its_record_and_leaves_no_trace() -> None:
     job = job_of(query_of("LEFT", "columns"))
     job.send([row("o1", 10, x=-1), row("o2", 10), {**row("o3", 10), "raw": b"{"}], topic="orders")
@@ -151,12 +178,44 @@ def test_result_that_could_not_be_deleted_rejects_its_record() -> None:
     job.close()
 
 
+@pytest.mark.parametrize("is_together", [False, True])
+def test_what_is_rejected_does_not_depend_on_batches(is_together: bool) -> None:
+    """A payment has no key unless there is an order when it comes."""
+    job = job_of(BY_LEFT.replace("o.n = p.n", "o.key = p.key").format("FULL"))
+    payments, orders = [row("p1", 10), row("p2", 12)], [row("o1", 11)]
+    if is_together:
+        job.send_together({"orders": orders, "payments": payments})
+    else:
+        job.send(payments[:1], topic="payments")
+        job.send(orders, topic="orders")
+        job.send(payments[1:], topic="payments")
+    assert job.skipped == 1
+    assert folded(job.take()) == {"o1": {"x": 0, "y": 0}}
+    assert len([*job.stores["P_0"]["right"].scan(b"", None)]) == 1
+    job.close()
+
+
 def test_input_joined_with_itself() -> None:
     query = query_of("LEFT", "columns").replace("payments p", "orders p")
     text = pipeline(query, "ttl: none", SCHEMA).replace("[orders, payments]", "[orders]")
     job = Job(text.replace(", payments: payments}", "}"), FakeJoins())
     job.send([row("o1", 10), row("o2", 11), row("o3", 12, None)], topic="orders")
     assert {*folded(job.take())} == {"o1-o1", "o1-o2", "o2-o1", "o2-o2", "o3"}
+    job.close()
+
+
+def test_failing_spark_rejects_no_record_of_an_input_joined_with_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: FakeJoin, pairs: object) -> object:
+        raise QueryError("it has no memory")
+
+    query = query_of("LEFT", "key").replace("payments p", "orders p")
+    text = pipeline(query, "ttl: none", SCHEMA).replace("[orders, payments]", "[orders]")
+    job = Job(text.replace(", payments: payments}", "}"), FakeJoins())
+    monkeypatch.setattr(FakeJoin, "results", fail)
+    with pytest.raises(SparkLostError, match="it has no memory"):
+        job.send([row("o1", 10)], topic="orders")
     job.close()
 
 

@@ -346,6 +346,36 @@ def test_duplicates_after_a_restart_and_a_rollback_replace_nothing(backend: Back
     assert [value for _, value in again.fetch(1, 0, MAX)] == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_duplicates_are_read_without_the_empty_segments_before_them(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    """A store that follows a step has all segments since 1970 until the step knows its time."""
+    store = backend.build(DUPLICATES)
+    store.follow(-1)
+    key, now = serdes.int32.serialize(1), 1_767_225_600_000
+    assert store.fetch_numbered(key) == []
+    store.put(1, "a", now)
+    store.put(2, "other", now + 10 * RETENTION)
+    store.put(1, "b", now)
+    store.put(1, "c", now + 20 * RETENTION)
+    if is_committed:
+        backend.store.commit(1)
+    reads, read = [], backend.store.range
+
+    def counted(low: bytes, high: bytes) -> list[tuple[bytes, bytes]]:
+        reads.append(low)
+        assert len(reads) <= 3, "it reads empty segments"
+        return read(low, high)
+
+    monkeypatch.setattr(backend.store, "range", counted)
+    assert store.fetch_numbered(key) == [
+        (now, 0, b"a"),
+        (now, 1, b"b"),
+        (now + 20 * RETENTION, 0, b"c"),
+    ]
+
+
 @pytest.mark.parametrize(
     "use",
     [
