@@ -58,6 +58,12 @@ AS_TABLES = {
         "SELECT price AS key, sum(n) AS n FROM input GROUP BY 1",
     ),
     "best rows": (TOP, MEAN),
+    "the best row": (
+        TOP.replace("concat(category, place)", "category").replace(
+            "place <= 3", "place = 1 AND category > 'a'"
+        ),
+        MEAN,
+    ),
 }
 
 
@@ -97,6 +103,24 @@ REFUSED = {
         TOP.replace("concat(category, place)", "category"),
         MEAN,
         "gives several rows for one key",
+    ),
+    "best rows with a key of the rows": (
+        TOP.replace("concat(category, place)", "concat(category, auction)"),
+        MEAN,
+        "gives a key that is made of columns of the rows",
+    ),
+    "one of some best rows": (
+        TOP.replace("concat(category, place)", "category").replace(
+            "place <= 3", "place <= 3 AND (place = 1 OR price > 5)"
+        ),
+        MEAN,
+        "gives several rows for one key",
+    ),
+    "a condition above the groups": (
+        "SELECT auction AS key, category, price FROM (SELECT auction, category, max(price) AS "
+        "price FROM input GROUP BY auction, category) WHERE price < 3",
+        MEAN,
+        "groups by category, which its key does not have",
     ),
     "grouping sets": (
         HIGHEST.replace("GROUP BY auction, category", "GROUP BY CUBE(auction, category)"),
