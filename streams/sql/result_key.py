@@ -25,7 +25,8 @@ _WINDOWS = {"window": "window", CALENDAR_WINDOW: "window", "session_window": "se
 
 _NO_KEY = "gives no column key"
 _OWN_KEY = "gives a key, which two of its groups may have: leave it out"
-_MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline)
+_MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline, exp.Explode, exp.Pivot)
+_INLINE_OUTER = "inline_outer"
 
 
 def upsert_problem(
@@ -69,7 +70,8 @@ def numbers_rows(query: str, tables: Collection[str]) -> bool:
 
 def _problem_of_records(root: Scope) -> str:
     """See `upsert_problem`, for a query without groups."""
-    if root.expression.find(*_MAKING_ROWS) or root.expression.find(exp.Explode):
+    calls = (each.name.lower() for each in root.expression.find_all(exp.Anonymous))
+    if root.expression.find(*_MAKING_ROWS) or _INLINE_OUTER in calls:
         return "gives several rows for one key"
     given = [each for each in _selects(root) if each.alias_or_name == _KEY]
     stars = [each for each in _selects(root) if each.is_star]
