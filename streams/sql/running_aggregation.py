@@ -352,10 +352,14 @@ def _is_last_time(function: Any, time_id: int) -> bool:
 
 
 def _place_of(parts: AggregateParts, column_id: int, is_wanted: Callable[[Any, int], bool]) -> int:
-    """Return the index of the first buffer of a wanted function of a column of records."""
+    """Return the index of the first buffer of a wanted function of a column of all records.
+
+    The query may have the same function with `FILTER`, which sees some records only.
+    """
     place = 0
-    for function in parts.functions:
-        if is_wanted(function, column_id):
+    for each in items(parts.partial.aggregateExpressions()):
+        function = each.aggregateFunction()
+        if each.filter().isEmpty() and is_wanted(function, column_id):
             return place
         place += int(function.aggBufferAttributes().size())
     raise QueryError("Spark's plan does not keep what the engine has added to the query")
