@@ -13,7 +13,7 @@ from enum import Enum
 from msgspec import structs
 
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.pipelines.specs import ForwardSpec, SparkSpec, SqlSpec
+from kafka_pipeline.common.pipelines.specs import ForwardSpec, SessionSpec, SparkSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 
@@ -31,7 +31,7 @@ class Arc:
 
     `origin` is the entry, or the source, whose results these are, and `problem` says why they are
     not upserts, after the name of the one that `changed` them last. `query` is the query that gave
-    them, if nothing in between has changed them.
+    them, if nothing in between has changed them, and none of them is a deletion.
     """
 
     kind: ArcKind = ArcKind.APPEND
@@ -55,14 +55,23 @@ class ArcKinds:
         self._file = file
         self._entries = {entry.id: entry for entry in file.entries}
         self._gives: dict[str, Arc] = {}
+        self._assumed: dict[str, Arc] = {}
 
     def given(self, entry: Entry) -> Arc:
         """Return what an entry gives."""
-        if entry.id not in self._gives:
-            # Arcs form no cycle, but topics may; what comes back by one is taken for records.
-            self._gives[entry.id] = _APPEND
-            self._gives[entry.id] = self._given(entry)
-        return self._gives[entry.id]
+        if entry.id in self._gives:
+            return self._gives[entry.id]
+        if entry.id in self._assumed:
+            return self._assumed[entry.id]
+        # Arcs form no cycle, but topics may; what comes back by one is taken for records. That may
+        # be wrong for the other entries of the cycle, so only the first answer is kept.
+        is_first = not self._assumed
+        self._assumed[entry.id] = _APPEND
+        found = self._assumed[entry.id] = self._given(entry)
+        if is_first:
+            self._gives[entry.id] = found
+            self._assumed.clear()
+        return found
 
     def read(self, entry: Entry) -> Arc:
         """Return what an entry reads; several inputs are upserts only if all are one arc."""
@@ -152,6 +161,8 @@ class ArcKinds:
         deletes = self.reads_changelog(entry)
         problem = _problem(spec, deletes=deletes)
         kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
+        # A session that grows gets another key, and its former result is deleted.
+        deletes |= isinstance(spec.grouping.window, SessionSpec)
         return Arc(kind, entry.id, entry.id, problem, None if deletes else spec)
 
     def _of_input(self, name: str) -> list[Arc]:
@@ -255,10 +266,19 @@ def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
     another result than that of the query.
     """
     spec = entry.spec
-    if not isinstance(spec, SqlSpec):
+    if not isinstance(spec, SparkSpec):
         return
     arc = kinds.read(entry)
     if arc.kind is ArcKind.APPEND:
+        return
+    if not isinstance(spec, SqlSpec):
+        if spec.grouping is not None:
+            problems.add(
+                entry.at,
+                f'"{entry.id}": it reads updates of "{arc.origin}", and group_by of a function '
+                "would count each of them as one more record. Group them in a query of type: sql, "
+                f'or let "{arc.origin}" give each result once, by a window and emit: on_close',
+            )
         return
     if spec.join is not None:
         what = "a join of two inputs"

@@ -216,10 +216,12 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def _read(self, batch: Batch, *, as_fields: bool = True) -> tuple[pa.Table, str]:
         """Return records as `table_of` does; unless `as_fields`, Spark is to read their JSON."""
+        # A table without columns would have no rows.
+        columns = [name for name in self._query.columns if name not in _HIDDEN] or ["timestamp"]
         return table_of(
             batch,
             self._partition,
-            [name for name in self._query.columns if name not in _HIDDEN],
+            columns,
             self._spec.format,
             self._query.fields if as_fields else None,
             is_lenient=self._spec.is_lenient,

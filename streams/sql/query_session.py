@@ -220,6 +220,11 @@ class QuerySession:
         versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
         return Analyzed(analyzed, rdd_id, records, tables, versioned, inputs)
 
+    @property
+    def types_of_stages(self) -> dict[str, str]:
+        """The types of the inputs that are stages, as JSON; known after `analyzed`."""
+        return {name: result.json() for name, result in self._results.items()}
+
     def result(self, rows: Rows) -> StructType:
         """Return the types of the query's result; `rows` has the tables that Spark reads."""
         with_globals = GlobalRows(self._session, self.spec).with_others(rows)

@@ -25,7 +25,8 @@ _WINDOWS = {"window": "window", CALENDAR_WINDOW: "window", "session_window": "se
 
 _NO_KEY = "gives no column key"
 _OWN_KEY = "gives a key, which two of its groups may have: leave it out"
-_MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline)
+_MAKING_ROWS = (exp.UDTF, exp.Lateral, exp.Inline, exp.Explode, exp.Pivot)
+_INLINE_OUTER = "inline_outer"
 
 
 def upsert_problem(
@@ -69,7 +70,8 @@ def numbers_rows(query: str, tables: Collection[str]) -> bool:
 
 def _problem_of_records(root: Scope) -> str:
     """See `upsert_problem`, for a query without groups."""
-    if root.expression.find(*_MAKING_ROWS) or root.expression.find(exp.Explode):
+    calls = (each.name.lower() for each in root.expression.find_all(exp.Anonymous))
+    if root.expression.find(*_MAKING_ROWS) or _INLINE_OUTER in calls:
         return "gives several rows for one key"
     given = [each for each in _selects(root) if each.alias_or_name == _KEY]
     stars = [each for each in _selects(root) if each.is_star]
@@ -86,18 +88,23 @@ def _problem_of_groups(root: Scope, grouped: Scope, *, deletes: bool) -> str:
         return _NO_KEY
     if key.has_aggregates:
         return "gives a key that is made of aggregates, which changes when they do"
-    parts = [*_parts(grouped)]
-    if any(part is None for part in parts):
+    parts = [part for part in _parts(grouped) if part is not None]
+    if len(parts) < len([*_parts(grouped)]):
         return "groups by sets of columns, so its key may be null"
-    having = grouped.expression.args.get("having") is not None
+    is_numbered = _numbering(grouped) is not None
+    may_lose_groups = deletes or is_numbered or _leaves_out_groups(root, grouped)
     for part in parts:
-        assert part is not None
         if part.names <= key.names or part.alias in key.names:
             continue
-        if part.is_always_needed or deletes or having:
+        if part.is_always_needed or may_lose_groups:
             return f"groups by {part.text}, which its key does not have"
-    is_one = _numbering(grouped) is None or _keeps_one(root, grouped)
-    return "" if is_one or _PLACE in key.names else "gives several rows for one key"
+    if not is_numbered:
+        return ""
+    known = {_PLACE}.union(*({*part.names, part.alias} for part in parts))
+    if not key.names <= known:
+        return "gives a key that is made of columns of the rows, so other rows have other keys"
+    is_one = _PLACE in key.names or _keeps_one(root, grouped)
+    return "" if is_one else "gives several rows for one key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,16 +237,48 @@ def _partition(scope: Scope) -> list[exp.Expr]:
     return list(window.args.get("partition_by") or ())
 
 
+def _above(scope: Scope, grouped: Scope) -> Iterator[Scope]:
+    """Yield a scope and those that it reads, down to the one that groups, without that."""
+    if scope is grouped:
+        return
+    yield scope
+    for _, source in scope.selected_sources.values():
+        if isinstance(source, Scope):
+            yield from _above(source, grouped)
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yield the conditions that AND joins."""
+    plain = condition.unnest()
+    if isinstance(plain, exp.And):
+        yield from _conjuncts(plain.left)
+        yield from _conjuncts(plain.right)
+    else:
+        yield plain
+
+
+def _leaves_out_groups(root: Scope, grouped: Scope) -> bool:
+    """Whether a group may lose its result: by HAVING, or by WHERE or a join above the groups."""
+    return grouped.expression.args.get("having") is not None or any(
+        scope.expression.args.get(name)
+        for scope in _above(root, grouped)
+        for name in ("where", "joins")
+    )
+
+
 def _keeps_one(root: Scope, grouped: Scope) -> bool:
     """Whether a condition such as `place = 1` keeps one row of each group."""
     call = _numbering(grouped)
     assert call is not None, "its rows are numbered"
     place = call.parent.alias if isinstance(call.parent, exp.Alias) else ""
     limits: tuple[tuple[type[exp.Expr], str], ...] = ((exp.EQ, "1"), (exp.LTE, "1"), (exp.LT, "2"))
+    wheres = (scope.expression.args.get("where") for scope in _above(root, grouped))
+    conditions = [each for where in wheres if where for each in _conjuncts(where.this)]
     return any(
-        isinstance(each.this, exp.Column)
+        isinstance(each, kind)
+        and isinstance(each.this, exp.Column)
         and each.this.name == place
         and each.expression.name == most
         for kind, most in limits
-        for each in root.expression.find_all(kind)
+        for each in conditions
     )

@@ -135,7 +135,9 @@ class _Signed:
         if type_.startswith("decimal("):
             total = self._total(self._signed(value), condition)
         elif type_ in _WHOLE:
-            total = self._total(self._signed(self._cast(value, "double")), condition)
+            # A double would lose the small values next to a large one that is taken out later.
+            whole = self._cast(value, "decimal(20,0)")
+            total = self._cast(self._total(self._signed(whole), condition), "double")
         elif type_ in _FLOATS:
             total = self._sum_of_floats(value, condition)
         else:

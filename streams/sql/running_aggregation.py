@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType, _parse_datatype_json_string
 
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
+from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.columns import MOMENT
@@ -199,12 +200,19 @@ class RunningAggregation(Running[_Plan]):
     ) -> StateShape:
         """Return what a query over a changelog keeps.
 
-        A row is taken out as the query computes it then. So a query with another text, or another
-        schema, cannot go on with the state.
+        A row is taken out as the query computes it then. So a query with another text, another
+        schema, other types of what a stage gives, or another zone cannot go on with the state.
         """
         spec, rdd_id = self.work.spec, found.rdd_id
         place = _place_of(parts, id_of(input_column(found.plan, CHANGE, rdd_id)), counts_rows)
-        text = [" ".join(spec.query.split()), spec.format, spec.schema, spec.is_lenient]
+        text = [
+            " ".join(spec.query.split()),
+            spec.format,
+            spec.schema,
+            spec.is_lenient,
+            self.work.types_of_stages,
+            str(self._session.conf.get(TIME_ZONE)),
+        ]
         content = {**json.loads(shape.content), "changelog": text}
         return replace(
             shape,
@@ -352,10 +360,14 @@ def _is_last_time(function: Any, time_id: int) -> bool:
 
 
 def _place_of(parts: AggregateParts, column_id: int, is_wanted: Callable[[Any, int], bool]) -> int:
-    """Return the index of the first buffer of a wanted function of a column of records."""
+    """Return the index of the first buffer of a wanted function of a column of all records.
+
+    The query may have the same function with `FILTER`, which sees some records only.
+    """
     place = 0
-    for function in parts.functions:
-        if is_wanted(function, column_id):
+    for each in items(parts.partial.aggregateExpressions()):
+        function = each.aggregateFunction()
+        if each.filter().isEmpty() and is_wanted(function, column_id):
             return place
         place += int(function.aggBufferAttributes().size())
     raise QueryError("Spark's plan does not keep what the engine has added to the query")

@@ -178,8 +178,9 @@ def _of_changelog(was_one: bool, is_one: bool) -> str:
     """Say what is another where a query reads a changelog, or has read one."""
     if was_one and is_one:
         return (
-            "over updates, the text of the query and the schema must stay: rows that were counted "
-            "under the former ones could not be taken out again"
+            "over updates, the text of the query, the schema, the types of a stage and the time "
+            "zone must stay: rows that were counted under the former ones could not be taken out "
+            "again"
         )
     forms = ("each record as one more row", "the newest record of each key")
     return f"it was kept for a query that read {forms[was_one]}, which now reads {forms[is_one]}"

@@ -47,6 +47,11 @@ AS_TABLES = {
         HOURLY.replace("auction AS key", "concat(auction, category, window.start) AS key"),
         MEAN,
     ),
+    "the highest of sessions, which are deleted when they grow": (
+        HIGHEST.replace("auction AS key", "concat(auction, category, session_window.start) AS key")
+        + ", session_window(timestamp, '1 minute')",
+        MEAN.replace("avg", "max"),
+    ),
     "the lowest of highest prices": (HIGHEST, MEAN.replace("avg", "min")),
     "what a condition may take back": (
         HIGHEST.replace("auction AS key", "concat_ws('|', auction, category) AS key")
@@ -58,6 +63,12 @@ AS_TABLES = {
         "SELECT price AS key, sum(n) AS n FROM input GROUP BY 1",
     ),
     "best rows": (TOP, MEAN),
+    "the best row": (
+        TOP.replace("concat(category, place)", "category").replace(
+            "place <= 3", "place = 1 AND category > 'a'"
+        ),
+        MEAN,
+    ),
 }
 
 
@@ -97,6 +108,24 @@ REFUSED = {
         TOP.replace("concat(category, place)", "category"),
         MEAN,
         "gives several rows for one key",
+    ),
+    "best rows with a key of the rows": (
+        TOP.replace("concat(category, place)", "concat(category, auction)"),
+        MEAN,
+        "gives a key that is made of columns of the rows",
+    ),
+    "one of some best rows": (
+        TOP.replace("concat(category, place)", "category").replace(
+            "place <= 3", "place <= 3 AND (place = 1 OR price > 5)"
+        ),
+        MEAN,
+        "gives several rows for one key",
+    ),
+    "a condition above the groups": (
+        "SELECT auction AS key, category, price FROM (SELECT auction, category, max(price) AS "
+        "price FROM input GROUP BY auction, category) WHERE price < 3",
+        MEAN,
+        "groups by category, which its key does not have",
     ),
     "grouping sets": (
         HIGHEST.replace("GROUP BY auction, category", "GROUP BY CUBE(auction, category)"),
@@ -178,6 +207,11 @@ def test_updates_pass_through_what_has_no_groups(between: str, found: list[str])
             "SELECT key, explode(split(value, ',')) AS value FROM input",
             "gives several rows for one key",
         ),
+        ("SELECT key, inline_outer(value) FROM input", "gives several rows for one key"),
+        (
+            "SELECT key, v FROM input UNPIVOT (v FOR c IN (price, n))",
+            "gives several rows for one key",
+        ),
     ],
 )
 def test_what_has_no_groups_must_keep_the_key(query: str, reason: str) -> None:
@@ -217,6 +251,20 @@ processors:
     assert changelogs(load(text)) == ["Second-rows"]
 
 
+def test_updates_that_come_back_by_a_topic_are_updates_for_all_who_read_them() -> None:
+    text = f"""
+sources: {{read: {{topic: prices, feedback: true}}}}
+sinks: {{written: prices}}
+processors:
+- {{id: Second, type: sql, query: "{MEAN}", {SCHEMA}, to: [sink]}}
+- {{id: Back, type: forward, from: [read, source], to: [First, Third]}}
+- {{id: First, type: sql, query: "{HIGHEST}", {SCHEMA}, to: [written, Second]}}
+- {{id: Third, type: sql, query: "{MEAN}", {SCHEMA}, to: [sink]}}
+"""
+    (problem,) = problems_in(text)
+    assert '"Third": its records are updates of "First"' in problem
+
+
 def test_a_source_says_that_it_has_upserts() -> None:
     text = f"""
 sources: {{prices: {{topic: prices, changelog: true}}, others: other_prices}}
@@ -227,6 +275,19 @@ processors:
     assert changelogs(load(text.replace(", changelog: true", ""))) == []
     (problem,) = problems_in(text.replace("from: [prices]", "from: [prices, others]"))
     assert '"Second" reads more than one input' in problem
+
+
+def test_groups_of_a_dataframe_over_updates_are_refused() -> None:
+    text = f"""
+processors:
+- {{id: First, type: sql, query: "{HIGHEST}", {SCHEMA}, to: [Second]}}
+- {{id: Second, type: dataframe, function: "shop:f", group_by: {{}}, {SCHEMA},
+   to: [sink]}}
+"""
+    (problem,) = problems_in(text)
+    assert 'it reads updates of "First", and group_by of a function would count each of them' in (
+        problem
+    )
 
 
 def test_a_join_of_updates_is_refused() -> None:

@@ -26,6 +26,10 @@ TOTALS = (
     "count_if(price > 5) AS i, sum(price) FILTER (WHERE price > 5) AS f, bool_or(price > 8) AS o, "
     "bool_and(price > 1) AS b FROM input GROUP BY category"
 )
+FILTERED = (
+    "SELECT category AS key, count(*) FILTER (WHERE price > 5) AS high, count(*) AS c FROM input "
+    "GROUP BY category"
+)
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -72,6 +76,10 @@ def by_key(rows: Rows) -> dict[str | None, Any]:
     return {key: {"s": row["price"]} for key, row in rows.items()}
 
 
+def filtered(rows: Rows) -> dict[str | None, Any]:
+    return {key: {"high": row["i"], "c": row["c"]} for key, row in totals(rows).items()}
+
+
 def query(text: str) -> str:
     return (
         f'{SOURCES}\n- {{id: T, type: sql, query: "{text}", {SCHEMA}, from: [prices], to: [sink]}}'
@@ -82,6 +90,7 @@ LOW = TOTALS.replace("GROUP", "WHERE coalesce(price, 0) < 7 GROUP")
 BETWEEN = "SELECT key, category, 2 * price AS price FROM input WHERE price IS NOT NULL"
 PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "all functions": (query(TOTALS), totals),
+    "a count of some rows first": (query(FILTERED), filtered),
     "having": (query(TOTALS + " HAVING count(*) > 2"), frequent),
     "where": (query(LOW), low),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),

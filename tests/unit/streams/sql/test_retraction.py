@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -135,6 +136,32 @@ def test_a_deletion_passes_through_a_query_without_groups(shared: OpenedOnce) ->
     assert passed == [-1, None, -2, None, -3]
     assert [each.value["n"] for each in found if each.topic == "out"][-1] == -3
     job.close()
+
+
+def test_rows_are_counted_by_a_query_that_reads_no_column(shared: OpenedOnce) -> None:
+    job = Job(
+        "sources: {prices: {topic: in, changelog: true}}\n"
+        "processors:\n"
+        "- {id: T, type: sql, from: [prices], to: [sink], format: json, schema: n INT,\n"
+        "   query: \"SELECT 'all' AS key, count(*) AS n FROM input GROUP BY 'all'\"}\n",
+        shared,
+    )
+    job.send([{"key": "a", "at": 1, "n": 1}, {"key": "b", "at": 1, "n": 2}])
+    job.send([{"key": "a", "at": 2, "raw": None}])
+    assert job.latest() == {"all": {"n": 1}}
+    job.close()
+
+
+def test_a_mean_is_exact_after_a_large_value_is_taken_out(local: LocalQueries) -> None:
+    query = spec("SELECT c AS key, avg(n) AS n FROM input GROUP BY c")
+    signed = local.open_aggregation(replace(query, schema="c STRING, n BIGINT"))
+    large, small = ({"c": "a", "n": n} for n in (2**60, 1))
+    kept = signed.shape.rows.empty_table()
+    for changes in ([(1, large), (1, small)], [(-1, large)]):
+        merged = signed.merge(pa.concat_tables([kept, signed.partial(table(changes))]))
+        kept = merged.select(kept.column_names)
+    assert json.loads(merged["value"][0].as_py()) == {"n": 1.0}
+    signed.close()
 
 
 def test_a_state_is_not_used_with_another_text(local: LocalQueries) -> None:
