@@ -25,7 +25,12 @@ from kafka_pipeline.common.names import NAME_PATTERN, name_problem
 from kafka_pipeline.common.pipelines.processors import SINK, SOURCE
 from kafka_pipeline.streams.pipeline.entries import ENTRIES_SCHEMA, read_entries
 from kafka_pipeline.streams.pipeline.kinds.entry import PipelineFile
-from kafka_pipeline.streams.pipeline.kinds.sources import SOURCE_KEYS, TOPIC, read_source
+from kafka_pipeline.streams.pipeline.kinds.sources import (
+    SOURCE_KEYS,
+    SOURCE_RULE,
+    TOPIC,
+    read_source,
+)
 from kafka_pipeline.streams.pipeline.stages import with_stages
 
 _TOPIC_SCHEMA = TOPIC.schema()
@@ -41,7 +46,9 @@ SOURCES = Free(
     of={
         "type": "object",
         "propertyNames": _named(SOURCE),
-        "additionalProperties": {"anyOf": [_TOPIC_SCHEMA, map_schema(SOURCE_KEYS)]},
+        "additionalProperties": {
+            "anyOf": [_TOPIC_SCHEMA, {**map_schema(SOURCE_KEYS), "allOf": [SOURCE_RULE]}]
+        },
     },
     says="map",
 )

@@ -172,6 +172,12 @@ class _Rewriting:
                 f"{name}(DISTINCT …) cannot be computed from the distinct values of a group: use "
                 "another function, or collect_set(…)"
             )
+        types = [str(each.dataType().catalogString()) for each in items(function.children())]
+        if any("map<" in each for each in types):
+            raise QueryError(
+                f"{name}(DISTINCT …): its argument can't be a MAP, whose values cannot be "
+                "compared: use map_entries(…)"
+            )
         if any("collat" in str(each.dataType().json()) for each in items(function.children())):
             raise QueryError(
                 f"{name}(DISTINCT …): different bytes are equal under the collation of its "

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.config.keys import Choice, Flag, Free, Section, Text
+from kafka_pipeline.common.config.keys import Choice, Flag, Free, Schema, Section, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, Scalar, describe
 from kafka_pipeline.common.names import NAME_PATTERN
 from kafka_pipeline.common.pipelines.specs import (
@@ -102,6 +102,21 @@ _CHANGELOG = Flag(
     default=False,
 )
 SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG)
+SOURCE_RULE: Schema = {
+    "if": {
+        "properties": {_CHANGELOG.name: {"const": True}, TIMESTAMP.name: {"type": "object"}},
+        "required": [_CHANGELOG.name, TIMESTAMP.name],
+    },
+    "then": {
+        "properties": {
+            TIMESTAMP.name: {
+                "properties": {"on_invalid": {"const": "partition_time"}},
+                "required": ["on_invalid"],
+            }
+        }
+    },
+}
+"""Deletions of a changelog have no field with a time."""
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
