@@ -19,8 +19,9 @@ from kafka_pipeline.streams.dsl.aggregate_functions import (
 from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.stores import Window, WindowStore
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.caches import ENTRY_BYTES, StoreCache
+from kafka_pipeline.streams.stores.caches import ENTRY_BYTES
 from kafka_pipeline.streams.stores.layout import TIME_BYTES, pack_signed_time, signed_time
+from kafka_pipeline.streams.stores.remembered_keys import RememberedKeys
 
 _WINDOW_BYTES = 100
 """About how much a window takes in addition to the bytes of its aggregate."""
@@ -63,11 +64,10 @@ class _KeyHops:
         """Whether the key has no aggregate in later windows."""
 
 
-class RecentHops(StoreCache):
+class RecentHops(RememberedKeys[_KeyHops]):
     """Adds records to the aggregates of hopping windows, which it remembers for each key.
 
-    It shares the memory that caches of stores may take. What others write to the store, or the
-    engine sets back, is noticed when the next records are added.
+    A use of the store is a call of `add`.
     """
 
     def __init__(
@@ -80,21 +80,16 @@ class RecentHops(StoreCache):
         sends_old: bool,
     ) -> None:
         """Remember nothing at first. A window begins each `advance_ms`."""
-        super().__init__(store.cache_budget)
-        self._store = store
+        super().__init__(store)
         self._functions = functions
         self._write, self._read = value_serde.serialize, value_serde.deserialize
         self._reused = same_when_read(value_serde)
         self._advance_ms = advance_ms
         self._sends_old = sends_old
-        self._keys: dict[bytes, _KeyHops] = {}
         self._changes: Changes = {}
         """What the records of this call have changed so far."""
         self._newest = 0
         """The largest start of a window that was ever written."""
-        self._as_of: tuple[int, int] | None = None
-        """The state of the store that is remembered; `None` while that changes."""
-        self._is_too_large = False
 
     def add(
         self, keys: Sequence[bytes], records: Iterable[tuple[Any, Any, int]], hops: Sequence[Hops]
@@ -156,25 +151,14 @@ class RecentHops(StoreCache):
         self._end(grown)
         return Updates(news, olds if sends_old else [None] * len(news), times)
 
-    def clear(self) -> None:
-        """Have the thread of the store forget everything when it next adds records."""
-        self._is_too_large, self.size = True, 0
-
-    def measure(self) -> int:
-        """Return about how many bytes the windows take; needs about 1 µs per key."""
-        found = list(self._keys.items())
-        return sum(_size(key, each.stored) for key, each in found)
-
-    def _state(self) -> tuple[int, int]:
-        return self._store.generation, self._store.writes
+    def _size_of(self, key: bytes, known: _KeyHops) -> int:
+        data = sum(map(len, filter(None, known.stored)))
+        return ENTRY_BYTES + len(key) + _WINDOW_BYTES * len(known.stored) + data
 
     def _begin(self, keys: Sequence[bytes], hops: Sequence[Hops]) -> None:
         """Read the windows of keys that are not known yet."""
-        if self._is_too_large or self._as_of != self._state():
-            self._is_too_large = False
-            self._keys, self.size = {}, 0
-        # If a record fails, what is remembered is not what the store has.
-        self._as_of, self._changes = None, {}
+        self._begin_use()
+        self._changes = {}
         self._newest = self._store.stream_time
         known = self._keys
         if known.keys() >= set(keys):
@@ -185,7 +169,7 @@ class RecentHops(StoreCache):
         found = iter(self._store.get_all_serialized(places))
         for key, span in unknown.items():
             known[key] = self._made(span, list(islice(found, len(span.places))))
-            self.grow(_size(key, known[key].stored))
+            self.grow(self._size_of(key, known[key]))
 
     def _moved(self, key: bytes, former: _KeyHops, span: Hops) -> _KeyHops:
         """Return the windows of a record that are not those of the last one with its key."""
@@ -227,10 +211,5 @@ class RecentHops(StoreCache):
     def _end(self, grown: int) -> None:
         """Write what has changed."""
         self._store.put_serialized(self._changes, self._newest)
-        self._as_of = self._state()
+        self._as_of = self._store.generation, self._store.writes
         self.grow(grown)
-
-
-def _size(key: bytes, stored: Sequence[bytes | None]) -> int:
-    data = sum(map(len, filter(None, stored)))
-    return ENTRY_BYTES + len(key) + _WINDOW_BYTES * len(stored) + data

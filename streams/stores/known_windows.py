@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.caches import ENTRY_BYTES, StoreCache
+from kafka_pipeline.streams.stores.caches import ENTRY_BYTES
 from kafka_pipeline.streams.stores.layout import MAX_TIME, pack_window
+from kafka_pipeline.streams.stores.remembered_keys import RememberedKeys
 
 if TYPE_CHECKING:
     from kafka_pipeline.streams.stores.window import WindowStore
@@ -95,7 +96,7 @@ class KeyWindows:
         return place if place < len(self.starts) and self.starts[place] == start else None
 
 
-class KnownWindows(StoreCache):
+class KnownWindows(RememberedKeys[KeyWindows]):
     """Does what `fetch_serialized` and `put` of the store do, with fewer reads and writes.
 
     It keeps the windows of each key in memory, within the budget that the stores of the process
@@ -111,14 +112,9 @@ class KnownWindows(StoreCache):
 
     def __init__(self, store: WindowStore[Any, Any]) -> None:
         """Show a store without duplicates."""
-        super().__init__(store.cache_budget)
-        self._store = store
-        self._keys: dict[bytes, KeyWindows] = {}
+        super().__init__(store)
         self.changes: Changes = {}
         """What `KeyWindows` have put since the last `write`."""
-        self._as_of: tuple[int, int] | None = None
-        """The state of the store between `end` and `begin`: in between, it is not remembered."""
-        self._is_too_large = False
         self.live_from = 0
         """The first start of a window that has not expired."""
         self.stream_time = 0
@@ -126,12 +122,8 @@ class KnownWindows(StoreCache):
 
     def begin(self) -> None:
         """Take in what others have done to the store since `end`, or the engine has undone."""
-        store = self._store
-        if self._is_too_large or self._as_of != (store.generation, store.writes):
-            self._is_too_large = False
-            self._keys, self.size = {}, 0
-        # If a record fails, what is remembered is not what the store has.
-        self._as_of, self.changes = None, {}
+        self._begin_use()
+        store, self.changes = self._store, {}
         self._writes = store.writes
         store.expire()
         self.stream_time = store.stream_time
@@ -176,11 +168,5 @@ class KnownWindows(StoreCache):
         self.write()
         self._as_of = self._store.generation, self._writes
 
-    def clear(self) -> None:
-        """Have the thread of the store forget everything at the next `begin`."""
-        self._is_too_large, self.size = True, 0
-
-    def measure(self) -> int:
-        """Return about how many bytes the windows take; needs about 1 µs per key."""
-        found = list(self._keys.items())
-        return sum(ENTRY_BYTES + len(key) + each.measure() for key, each in found)
+    def _size_of(self, key: bytes, known: KeyWindows) -> int:
+        return ENTRY_BYTES + len(key) + known.measure()
