@@ -52,11 +52,8 @@ class OverQuery:
         plan = self.window.child()
         for name in ORIGIN:
             plan = with_column(plan, name, self.rdd_id, make)
-        # Doubles that are equal may have several forms, and rows are found by their bytes.
-        rules = make.catalyst.optimizer
-        normalized = getattr(getattr(rules, "NormalizeFloatingNumbers$"), "MODULE$").normalize
         named = [
-            make.alias(normalized(column), f"partition{at}")
+            make.alias(make.normalized(column), f"partition{at}")
             for at, column in enumerate(self.partitions)
         ]
         named += [make.alias(column, f"column{at}") for at, column in enumerate(self.kept)]

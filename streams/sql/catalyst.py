@@ -48,9 +48,22 @@ class Catalyst:
         """Return a constant of a type in Spark's DDL."""
         return self.expressions.Literal.create(value, self.type(type_))
 
+    def only_if(self, condition: Any, value: Any) -> Any:
+        """Return a value, or null if a condition does not hold."""
+        nothing = self.expressions.Literal.create(None, value.dataType())
+        return self.expressions.If(condition, value, nothing)
+
+    def cast(self, value: Any, type_: Any) -> Any:
+        """Return a value as another type of Spark's."""
+        return self.expressions.Cast(value, type_, self.none)
+
+    def normalized(self, value: Any) -> Any:
+        """Return a value with the same bytes for all that are equal: NaN and -0.0 have several."""
+        return scala_object(self.catalyst.optimizer, "NormalizeFloatingNumbers").normalize(value)
+
     def whole(self, number: int) -> Any:
         """Return a constant BIGINT; Py4J would make an INT of a small number."""
-        parser = getattr(getattr(self.catalyst.parser, "CatalystSqlParser$"), "MODULE$")
+        parser = scala_object(self.catalyst.parser, "CatalystSqlParser")
         return parser.parseExpression(f"{number}L")
 
     def zero(self, type_: str) -> Any:
@@ -98,6 +111,11 @@ class Catalyst:
     def with_children(self, node: Any, children: Sequence[Any]) -> Any:
         """Return an operator or an expression with other children."""
         return node.withNewChildren(self.seq(children))
+
+
+def scala_object(package: Any, name: str) -> Any:
+    """Return an object of Scala, which is the one instance of a class of Java."""
+    return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
 def replaced(expression: Any, change: Callable[[Any], Any | None], make: Catalyst) -> Any:

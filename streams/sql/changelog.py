@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.streams.clocks import clocks_by_time
@@ -124,5 +123,5 @@ class PassingProcessor(SparkProcessor):
 
 
 def _with_changes(table: pa.Table, change: int, times: pa.Array) -> pa.Table:
-    changes = pc.fill_null(pa.nulls(len(table), pa.int64()), change)
+    changes = pa.repeat(pa.scalar(change, pa.int64()), len(table))
     return table.append_column(CHANGE, changes).append_column(CHANGE_TIME, times)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 from kafka_pipeline.streams.sql.spec import QueryError
 
@@ -108,7 +108,7 @@ class _ArgumentColumns:
             return None
         function, condition = expression.aggregateFunction(), expression.filter()
         children = items(function.children())
-        values = normalized(children, self._make)
+        values = map(self._make.normalized, children)
         found = [self._column(*pair) for pair in zip(values, children, strict=True)]
         self.arguments.update(map(id_of, found))
         if condition.isDefined():
@@ -120,20 +120,13 @@ class _ArgumentColumns:
         for known, column in zip(self.values, self.columns, strict=True):
             if known.semanticEquals(value):
                 return column
-        pretty = getattr(getattr(self._make.catalyst.util, "package$"), "MODULE$").toPrettySQL
+        pretty = scala_object(self._make.catalyst.util, "package").toPrettySQL
         made = self._make.alias(value, str(pretty(shown, True))).toAttribute()
         # Spark would replace count(x) by count(1) if x were never null.
         column = made.withNullability(True)
         self.values.append(value)
         self.columns.append(column)
         return column
-
-
-def normalized(values: Sequence[Any], make: Catalyst) -> list[Any]:
-    """Return values of which equal ones have the same bytes: NaN and -0.0 have several forms."""
-    rules = make.catalyst.optimizer
-    rule = getattr(getattr(rules, "NormalizeFloatingNumbers$"), "MODULE$")
-    return [rule.normalize(each) for each in values]
 
 
 class _Rewriting:
@@ -190,7 +183,7 @@ class _Rewriting:
 
     def _of_set(self, function: Any, condition: Any, name: str) -> Any:
         """Return a function of the distinct values of its arguments."""
-        values = self._make.struct(normalized(items(function.children()), self._make))
+        values = self._make.struct([*map(self._make.normalized, items(function.children()))])
         found = self._make.aggregates.CollectSet(values).toAggregateExpression(False, condition)
         return self._folded(function, self._bounded(found, name), values.dataType())
 
@@ -231,19 +224,16 @@ class _Rewriting:
         make, expressions = self._make, self._expressions
         parts = [
             make.literal(f"{name} has more than {self._max} values in the group ", "string"),
-            self._cast(make.struct(self._grouping), make.type("string")),
+            self._make.cast(make.struct(self._grouping), make.type("string")),
             make.literal(": see max_collected", "string"),
         ]
         error = expressions.RaiseError(expressions.Concat(make.seq(parts)))
         size = expressions.Size(collection, False)
         return expressions.If(
             expressions.GreaterThan(size, make.literal(self._max, "int")),
-            self._cast(error, collection.dataType()),
+            self._make.cast(error, collection.dataType()),
             collection,
         )
-
-    def _cast(self, value: Any, type_: Any) -> Any:
-        return self._expressions.Cast(value, type_, self._make.none)
 
 
 def variable(name: str, type_: Any, make: Catalyst) -> Any:

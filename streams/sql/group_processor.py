@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
-from kafka_pipeline.streams.event_time.step_time import NO_TIME, FollowsTime, StepTime
+from kafka_pipeline.streams.event_time.step_time import FollowsTime, StepTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.punctuation import PunctuationType
 from kafka_pipeline.streams.record import Batch, items_of
@@ -34,8 +33,8 @@ from kafka_pipeline.streams.sql.kept_distinct import in_parts
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
-from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows
-from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows, committed_time
+from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.state_shape import (
@@ -169,8 +168,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
         """The time of the step before the batch."""
         if self.windowed is not None:
             return self.windowed.time.now
-        # It is committed with the offsets, so no store is needed.
-        return self.context.stream_time if self.context.task_time.follows_records else NO_TIME
+        return committed_time(self.context)
 
     def late_by(self, batch: Batch) -> Times:
         """Return the time by which each record of a batch may be late."""
@@ -238,11 +236,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
             )
             return self.codec.decode(groups), groups
         except ValueError as error:
-            wrong = (
-                f"the topic {GROUPS_TOPIC} of the processor has other rows than those of its query"
-            )
-            advice = "process them with the former query, or give the processor another id"
-            raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
+            raise other_rows(GROUPS_TOPIC, error) from error
 
     def _close_when_idle(self, now_ms: int) -> None:
         idle_ms, kept = self.grouping.close_after_idle_ms, self.windowed

@@ -20,6 +20,7 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.streams.sql.state_stores import DISTINCT
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
+from kafka_pipeline.streams.stores.bytes_store import Changes
 from kafka_pipeline.streams.stores.layout import window_key
 
 _Indexes = npt.NDArray[np.int64]
@@ -35,6 +36,8 @@ _MOST_BYTES = 500_000
 class KeptDistinct(ABC):
     """The values that the groups of a task have seen. One thread at a time."""
 
+    _store: KeyValueStore[bytes, bytes] | WindowStore[bytes, bytes]
+
     def __init__(self, shape: StateShape) -> None:
         self._names = shape.values.names
         structs = [list(field.type.value_type) for field in shape.values]
@@ -43,10 +46,6 @@ class KeptDistinct(ABC):
     @abstractmethod
     def _stored(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         """Return the entries with these keys."""
-
-    @abstractmethod
-    def _store_all(self, changes: dict[bytes, bytes]) -> None:
-        """Put entries."""
 
     @abstractmethod
     def _ends(self, groups: Groups) -> Sequence[bytes]:
@@ -91,12 +90,11 @@ class KeptDistinct(ABC):
             if found := wanted & ~before:
                 changes[key] = seen[key] = before | found
             new.append(found)
-        self._store_all(
-            {
-                key: each.to_bytes((each.bit_length() + 7) // 8, "little")
-                for key, each in changes.items()
-            }
-        )
+        written: Changes = {
+            key: each.to_bytes((each.bit_length() + 7) // 8, "little")
+            for key, each in changes.items()
+        }
+        self._store.put_serialized(written)
         return np.array(new, np.int64)
 
 
@@ -109,9 +107,6 @@ class DistinctOfTable(KeptDistinct):
 
     def _stored(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         return self._store.get_all(keys)
-
-    def _store_all(self, changes: dict[bytes, bytes]) -> None:
-        self._store.put_serialized({**changes})
 
     def _ends(self, groups: Groups) -> Sequence[bytes]:
         return [b""] * len(groups.keys)
@@ -126,9 +121,6 @@ class DistinctOfWindows(KeptDistinct):
 
     def _stored(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
         return self._store.get_all_serialized(keys)
-
-    def _store_all(self, changes: dict[bytes, bytes]) -> None:
-        self._store.put_serialized({**changes})
 
     def _ends(self, groups: Groups) -> Sequence[bytes]:
         return [window_key(b"", start) for start in groups.starts]

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
 
@@ -90,7 +90,7 @@ def collecting_plan(
 
     `partial` is Spark's partial aggregate. Functions with DISTINCT see nothing in it.
     """
-    mode = getattr(getattr(make.aggregates, "Partial$"), "MODULE$")
+    mode = scala_object(make.aggregates, "Partial")
     never = make.some(make.literal(False, "boolean"))
     blind = {at for each in sets for at in each.functions}
     functions = [
@@ -130,7 +130,7 @@ def _as_lists(
     make: Catalyst,
 ) -> Any:
     """Make lists of collected values, which are bytes of Spark's so far; groups have one row."""
-    mode = getattr(getattr(make.aggregates, "Final$"), "MODULE$")
+    mode = scala_object(make.aggregates, "Final")
     finals = [_copied(each.collector, mode, make.none, make) for each in sets]
     firsts = [make.aggregates.First(each, False).toAggregateExpression() for each in buffers]
     passed = [

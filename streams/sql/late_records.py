@@ -9,7 +9,7 @@ from kafka_pipeline.common.pipelines.specs import GroupingSpec, WindowSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.dsl.window_aggregates import late_headers
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
-from kafka_pipeline.streams.event_time.step_time import SENT_ON, late_reason
+from kafka_pipeline.streams.event_time.step_time import NO_TIME, SENT_ON, late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, Record
 from kafka_pipeline.streams.sql.columns import MOMENT
@@ -17,6 +17,11 @@ from kafka_pipeline.streams.sql.group_codec import Times, spans
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, PERIOD
 from kafka_pipeline.streams.sql.state_stores import windows_of
 from kafka_pipeline.streams.windowed import Window
+
+
+def committed_time(context: ProcessorContext) -> int:
+    """Return the time of a step that has no store: it is committed with the offsets."""
+    return context.stream_time if context.task_time.follows_records else NO_TIME
 
 
 class LateRecords:

@@ -176,6 +176,15 @@ def require_given(plan: Any) -> None:
             )
 
 
+def with_time(plan: Any, rdd_id: int, make: Catalyst) -> Any:
+    """Return a narrow plan with the time of the records, if it gives no `timestamp` of its own.
+
+    Raises as `with_column` does.
+    """
+    names = {str(column.name()).lower() for column in items(plan.output())}
+    return plan if "timestamp" in names else with_column(plan, "timestamp", rdd_id, make)
+
+
 def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
     """Return a narrow plan that passes a column of the records on to its output.
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.streams.clocks import clocks_by_time
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
@@ -21,6 +22,13 @@ from kafka_pipeline.streams.sql.spec import (
     SparkQuery,
 )
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
+
+
+def other_rows(topic: str, problem: ValueError) -> ConfigError:
+    """Return the error for rows of another query in an internal topic."""
+    wrong = f"the topic {topic} of the processor has other rows than those of its query"
+    advice = "process them with the former query, or give the processor another id"
+    return ConfigError(f"{wrong} ({problem}): {advice}", shown=f"{wrong}: {advice}")
 
 
 class SparkProcessor(MixedProcessor):

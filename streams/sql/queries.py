@@ -26,10 +26,10 @@ from kafka_pipeline.streams.sql.declared_groups import undeclared
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
-    items,
     require_all_inputs,
     require_narrow,
     with_column,
+    with_time,
 )
 from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.running import Running
@@ -151,8 +151,7 @@ class RunningQuery(Running[_Plan]):
         require_narrow(analyzed, rdd_id)
         require_keyed_joins(analyzed, rdd_id, query.tables)
         analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)
-        if not any(a.name().lower() == "timestamp" for a in items(analyzed.output())):
-            analyzed = with_column(analyzed, "timestamp", rdd_id, work.make)
+        analyzed = with_time(analyzed, rdd_id, work.make)
         hidden = [field.name for field in self.hidden]
         for name in hidden:
             analyzed = with_column(analyzed, name, rdd_id, work.make)

@@ -27,7 +27,7 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.code.user_frames import place_of
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.streams.spark.zone import new_session
-from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
 from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
@@ -334,6 +334,18 @@ class QuerySession:
             and _TIME_IN_WORDS.search(self.spec.query) is None
         )
 
+    def require_reusable(self, analyzed: Any, what: str) -> None:
+        """Raise `QueryError` if a plan may give another output for the same records.
+
+        `what` is what would depend on when a batch runs.
+        """
+        if not self.is_reusable(analyzed):
+            raise QueryError(
+                f"random numbers and the current time would make {what} depend on when a batch "
+                "ran: use timestamp, or compute them in a processor before or after this one. For "
+                "the time at which records are read, the source says timestamp: wall_clock"
+            )
+
     def frame(self, plan: Any) -> DataFrame:
         """Return an analyzed plan as a DataFrame."""
         dataset = self.make.spark.classic.Dataset
@@ -387,8 +399,8 @@ class QuerySession:
         It has the name and the order of another one. Since all rows are in one partition, Spark
         plans no shuffle for what needs those of a group.
         """
-        one = getattr(self.make.catalyst.plans.physical, "SinglePartition$")
-        return self._scan(rdd, like, columns, getattr(one, "MODULE$"))
+        one = scala_object(self.make.catalyst.plans.physical, "SinglePartition")
+        return self._scan(rdd, like, columns, one)
 
     def _scan(self, rdd: Any, like: Any, columns: Sequence[Any], partitioning: Any) -> Any:
         others = partitioning, like.outputOrdering(), like.stream()

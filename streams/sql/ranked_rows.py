@@ -56,11 +56,9 @@ def collected(
     row = make.struct([by, *ties, *kept], names)
     is_kept, place = make.literal(False, "boolean"), _place(ranking)
     version = make.struct([is_kept, place, row], [KEPT, NUMBER, ROW])
-    expressions = make.expressions
-    is_within = expressions.LessThanOrEqual(place, make.literal(ranking.size, "int"))
-    nothing = expressions.Literal.create(None, version.dataType())
+    is_within = make.expressions.LessThanOrEqual(place, make.literal(ranking.size, "int"))
     # Nulls are left out. All rows count for the time of the group.
-    within = expressions.If(is_within, version, nothing)
+    within = make.only_if(is_within, version)
     found = make.aggregates.CollectList(within).toAggregateExpression()
     return make.aggregate(groups, [*groups, make.alias(found, "__ranked")], child)
 

@@ -14,15 +14,16 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import JOIN_TOPIC
 from kafka_pipeline.streams.clocks import Times, late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY
-from kafka_pipeline.streams.event_time.step_time import NO_TIME, late_reason
+from kafka_pipeline.streams.event_time.step_time import late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.join_records import Mask, Row
 from kafka_pipeline.streams.sql.join_shape import RECORD, SIDES, JoinShape
+from kafka_pipeline.streams.sql.late_records import committed_time
+from kafka_pipeline.streams.sql.processor import other_rows
 from kafka_pipeline.streams.sql.regular_join import JoinsRows, RegularJoin
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 
@@ -101,9 +102,7 @@ class JoinRowsProcessor(RegularJoin):
         if self.ttl_ms is None:
             return None
         follows_records = self.context.task_time.follows_records
-        # It is committed with the offsets, so no store is needed.
-        now = self.context.stream_time if follows_records else NO_TIME
-        times = items_of(batch.timestamps)
+        times, now = items_of(batch.timestamps), committed_time(self.context)
         return late_by(times, batch.clocks, now, follows_records=follows_records)
 
     def _send(self, batch: Batch, sides: Sequence[pa.Table]) -> None:
@@ -144,11 +143,7 @@ class JoinedRowsProcessor(JoinsRows):
         try:
             rows, keys = self._codec.rows(batch.keys, batch.values)
         except ValueError as error:
-            wrong = (
-                f"the topic {JOIN_TOPIC} of the processor has other rows than those of its query"
-            )
-            advice = "process them with the former query, or give the processor another id"
-            raise ConfigError(f"{wrong} ({error}): {advice}", shown=f"{wrong}: {advice}") from error
+            raise other_rows(JOIN_TOPIC, error) from error
         is_late = self.is_late(batch, self.state.late_by(batch))
         for index in np.flatnonzero(is_late).tolist():
             assert self.ttl_ms is not None, "rows are not kept forever"

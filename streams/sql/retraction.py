@@ -184,14 +184,13 @@ class _Signed:
         return self._make.aggregates.Sum(value).toAggregateExpression(False, condition)
 
     def _if_any(self, count: Any, value: Any) -> Any:
-        nothing = self._expressions.Literal.create(None, value.dataType())
-        return self._expressions.If(self._is_positive(count), value, nothing)
+        return self._make.only_if(self._is_positive(count), value)
 
     def _is_positive(self, count: Any) -> Any:
         return self._expressions.GreaterThan(count, self._zero)
 
     def _cast(self, value: Any, type_: str) -> Any:
-        return self._expressions.Cast(value, self._make.type(type_), self._make.none)
+        return self._make.cast(value, self._make.type(type_))
 
 
 def _type_of(expression: Any) -> str:

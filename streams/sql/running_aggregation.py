@@ -20,7 +20,7 @@ from pyspark.sql.types import StructField, StructType, _parse_datatype_json_stri
 from kafka_pipeline.common.pipelines.specs import CalendarSpec, SessionSpec, WindowSpec
 from kafka_pipeline.streams.spark.zone import TIME_ZONE
 from kafka_pipeline.streams.sql.analyzed_groups import GroupedQuery, grouped_query
-from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.json_fields import JsonFields
@@ -144,12 +144,7 @@ class RunningAggregation(Running[_Plan]):
             is_inner=spec.is_inner,
         )
         require_keyed_joins(found.plan, rdd_id, found.tables)
-        if not work.is_reusable(found.plan):
-            raise QueryError(
-                "random numbers and the current time would make state depend on when a batch ran: "
-                "use timestamp, or compute them in a processor before or after this one. For the "
-                "time at which records are read, the source says timestamp: wall_clock"
-            )
+        work.require_reusable(found.plan, "state")
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec, query.added)
         planned = frame._jdf.queryExecution().sparkPlan()
@@ -324,7 +319,7 @@ def _described(parts: AggregateParts) -> list[str]:
 
 def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:
     """Return the functions as a query would write them; all differ."""
-    shown = getattr(getattr(make.catalyst.util, "package$"), "MODULE$").toPrettySQL
+    shown = scala_object(make.catalyst.util, "package").toPrettySQL
     found, distinct = dict[str, None](), _sets_of(parts)
     for at, each in enumerate(items(parts.partial.aggregateExpressions())):
         function = each.aggregateFunction()

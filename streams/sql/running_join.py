@@ -17,7 +17,7 @@ from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
-from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column
+from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column, with_time
 from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
@@ -93,11 +93,7 @@ class RunningJoin(Running[_Plan]):
         # A query of one input joins it with itself.
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])
         query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by)
-        if not work.is_reusable(found.plan):
-            raise QueryError(
-                "random numbers and the current time would make what is kept depend on when a "
-                "batch ran: use timestamp, or compute them in a processor before or after this one"
-            )
+        work.require_reusable(found.plan, "what is kept")
         left, right = (self._side(query, found, side) for side in (0, 1))
         shape = JoinShape(
             (_rows_of(left), _rows_of(right)),
@@ -122,9 +118,7 @@ class RunningJoin(Running[_Plan]):
                 "query give a key, such as coalesce(o.key, p.key) AS key, or join with bounds of "
                 f"time, as in {EXAMPLE}"
             )
-        if "timestamp" not in names:
-            top = with_column(top, "timestamp", rdd_id, work.make)
-        top = with_column(top, PAIR, rdd_id, work.make)
+        top = with_column(with_time(top, rdd_id, work.make), PAIR, rdd_id, work.make)
         results = shaped(work.frame(top), work.spec, [PAIR])
         return _Plan(
             shape,

@@ -14,7 +14,7 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.over_shape import ORIGIN, PLACE, OverShape
-from kafka_pipeline.streams.sql.plan import items, require_all_inputs, with_column
+from kafka_pipeline.streams.sql.plan import items, require_all_inputs, with_column, with_time
 from kafka_pipeline.streams.sql.ranked_plan import SORTING
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.running import Running
@@ -73,11 +73,7 @@ class RunningOver(Running[_Plan]):
         found = work.analyzed(tables)
         require_all_inputs(found.plan, found.inputs)
         query = over_query(found.plan, found.rdd_id)
-        if not work.is_reusable(found.plan):
-            raise QueryError(
-                "random numbers and the current time would make results depend on when a batch "
-                "ran: use timestamp, or compute them in a processor before or after this one"
-            )
+        work.require_reusable(found.plan, "results")
         frame = work.frame(query.rows(work.make))
         rows = work.compiled(
             frame,
@@ -90,9 +86,7 @@ class RunningOver(Running[_Plan]):
         given = empty._jdf.queryExecution().analyzed()
         _require_same_types(query, given)
         rdd_id = int(given.rdd().id())
-        top = query.results(given, work.make)
-        if not any(column.name().lower() == "timestamp" for column in items(top.output())):
-            top = with_column(top, "timestamp", rdd_id, work.make)
+        top = with_time(query.results(given, work.make), rdd_id, work.make)
         top = with_column(top, PLACE, rdd_id, work.make)
         results = shaped(work.frame(top), work.spec, [PLACE])
         return _Plan(

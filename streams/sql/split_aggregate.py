@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
 
-from kafka_pipeline.streams.sql.catalyst import Catalyst
+from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import FOLDED, SAME_WITH_DUPLICATES
 from kafka_pipeline.streams.sql.kept_distinct_plan import (
     DistinctSet,
@@ -236,7 +236,7 @@ class _Merging:
     def _merged(self, leaf: Any) -> Any:
         """Merge the buffers of each group; first and last follow the order of the rows."""
         final, aggregates = self._parts.final, self._make.aggregates
-        mode = getattr(getattr(aggregates, "PartialMerge$"), "MODULE$")
+        mode = scala_object(aggregates, "PartialMerge")
         merging = [
             each.copy(each.aggregateFunction(), mode, False, self._make.none, each.resultId())
             for each in items(final.aggregateExpressions())
@@ -363,7 +363,7 @@ class _Merging:
         own = [self._make.alias(place, PLACE), self._make.alias(hashed_row, MARK)]
         buffers = {id_of(column) for column in self._parts.buffers}
         columns = [
-            self._make.alias(self._only_if(is_first, column), column.name(), column.exprId())
+            self._make.alias(self._make.only_if(is_first, column), column.name(), column.exprId())
             if id_of(column) in buffers
             else column
             for column in items(node.output())
@@ -390,12 +390,8 @@ class _Merging:
     def _guarded(self, column: Any) -> Any:
         if kind(column) != "Alias" or id_of(column) in self._always:
             return column
-        guarded = self._only_if(self._kept, column.child())
+        guarded = self._make.only_if(self._kept, column.child())
         return self._make.with_children(column, [guarded])
-
-    def _only_if(self, condition: Any, value: Any) -> Any:
-        nothing = self._expressions.Literal.create(None, value.dataType())
-        return self._expressions.If(condition, value, nothing)
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from kafka_pipeline.streams.sql.catalyst import scala_object
 from kafka_pipeline.streams.sql.spec import SparkLostError
 
 T = TypeVar("T")
@@ -46,7 +47,7 @@ class TasksInPlace:
         jvm: Any = session._jvm
         spark = jvm.org.apache.spark
         self._memory = _memory_manager(session)
-        self._current = getattr(getattr(spark, "TaskContext$"), "MODULE$")
+        self._current = scala_object(spark, "TaskContext")
         self._new_memory = spark.memory.TaskMemoryManager
         self._java_thread = jvm.java.lang.Thread.currentThread
         self._no_error = jvm.scala.Option.empty()
