@@ -11,15 +11,12 @@ from msgspec import structs
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
-from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
-    JOIN_TOPIC,
     JoinSpec,
-    JoinStage,
     OverSpec,
     SqlSpec,
 )
@@ -43,10 +40,10 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     Unit,
     refuse_config,
 )
+from kafka_pipeline.streams.pipeline.kinds.query_forms import form_of
 from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
     TTL,
     joined_by,
-    kept_rows,
     processors_of_join,
     read_regular_join,
     refuse_ttl,
@@ -73,7 +70,7 @@ from kafka_pipeline.streams.sql.query_text import (
 )
 from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.stage import Stage
-from kafka_pipeline.streams.sql.state_stores import changelog_store, join_stores, over_stores
+from kafka_pipeline.streams.sql.state_stores import changelog_store
 from kafka_pipeline.streams.stores import StoreBuilder
 
 _QUERY = Text(
@@ -200,8 +197,7 @@ class Sql(Spark[SqlSpec]):
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
         """See `Kind`: in joins and frames, the order of time says what is late."""
-        has_time = spec.join is not None or spec.over is not None
-        return not has_time and super().takes_inputs_as_they_come(spec)
+        return form_of(spec) is None and super().takes_inputs_as_they_come(spec)
 
     def input_stores(self, spec: SqlSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         """See `Spark`: over a changelog, groups need the newest record of each key."""
@@ -215,28 +211,18 @@ class Sql(Spark[SqlSpec]):
 
     def stores(self, spec: SqlSpec) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`."""
-        if spec.over is not None:
-            return over_stores(spec.over)
-        return super().stores(spec) if spec.join is None else join_stores(spec.join)
+        form = form_of(spec)
+        return super().stores(spec) if form is None else form.stores()
 
     def keeps(self, spec: SqlSpec) -> Sequence[str]:
         """See `Kind`."""
-        if spec.over is not None:
-            return (_kept_frames(spec.over),)
-        join = spec.join
-        if join is None:
-            return super().keeps(spec)
-        return (_kept_sides(join),) if join.regular is None else kept_rows(join, join.regular)
+        form = form_of(spec)
+        return super().keeps(spec) if form is None else form.keeps()
 
     def holds_ms(self, spec: SqlSpec) -> int:
         """See `Kind`: rows without a partner wait, and rows that are not due."""
-        join = spec.join
-        if spec.over is not None:
-            return spec.over.grace_ms + 1
-        if join is None:
-            return super().holds_ms(spec)
-        reach_ms = max(join.after_ms, join.before_ms, 0)
-        return reach_ms + join.grace_ms + 1 if join.keeps and join.regular is None else 0
+        form = form_of(spec)
+        return super().holds_ms(spec) if form is None else form.holds_ms()
 
     def rows_of_groups(self, spec: SqlSpec) -> str:
         """See `Spark`."""
@@ -247,99 +233,53 @@ class Sql(Spark[SqlSpec]):
 
     def try_out(self, spec: SqlSpec, queries: Queries) -> None:
         """See `Spark`."""
-        if spec.over is not None:
-            from kafka_pipeline.streams.sql.over_shape import require_over_as_planned
-
-            over = queries.open_over(self.query(spec))
-            try:
-                require_over_as_planned(over.shape, spec.over)
-            finally:
-                over.close()
-            return
-        if spec.join is None:
+        form = form_of(spec)
+        if form is None:
             super().try_out(spec, queries)
-            return
-        from kafka_pipeline.streams.sql.join_processor import require_join_as_planned
-
-        join = queries.open_join(self.query(spec))
-        try:
-            require_join_as_planned(join.shape.join, spec.join)
-        finally:
-            join.close()
+        else:
+            form.try_out(self.query(spec), queries)
 
     def kept_for(self, spec: SqlSpec) -> str:
         """See `Spark`: how long rows are kept does not matter."""
-        if spec.over is not None:
-            return f"{self.query(spec).to_json()} over"
-        if spec.join is None:
-            return super().kept_for(spec)
-        if spec.gives_rows:
-            return ""
-        join = structs.replace(spec.join, before_ms=0, after_ms=0, grace_ms=0, late_to=None)
-        if join.regular is not None:
-            join = structs.replace(join, regular=structs.replace(join.regular, ttl_ms=None))
-        return f"{self.query(spec).to_json()} {join!r}"
+        form = form_of(spec)
+        return super().kept_for(spec) if form is None else form.kept_for(self.query(spec))
 
     def declared_difference(self, spec: SqlSpec, kept: str) -> str:
         """See `Spark`."""
-        if spec.over is not None:
-            from kafka_pipeline.streams.sql.over_shape import declared_over_difference
-
-            return declared_over_difference(kept)
-        if spec.join is None:
+        form = form_of(spec)
+        if form is None:
             return super().declared_difference(spec, kept)
-        from kafka_pipeline.streams.sql.join_shape import declared_join_difference
-
-        return declared_join_difference(spec.join, kept)
+        return form.declared_difference(kept)
 
     def content(self, spec: SqlSpec, queries: Queries) -> str:
         """See `Spark`."""
-        if spec.join is None and spec.over is None:
+        form = form_of(spec)
+        if form is None:
             return super().content(spec, queries)
-        open_query = queries.open_join if spec.over is None else queries.open_over
-        opened = open_query(self.query(spec))
-        try:
-            return opened.shape.content
-        finally:
-            opened.close()
+        return form.content(self.query(spec), queries)
 
     def change(self, spec: SqlSpec, kept: str, content: str) -> StateChange:
         """See `Spark`."""
-        if spec.over is not None:
-            from kafka_pipeline.streams.sql.over_shape import over_change
-
-            return over_change(kept, content)
-        if spec.join is None:
+        form = form_of(spec)
+        if form is None:
             return super().change(spec, kept, content)
-        from kafka_pipeline.streams.sql.join_shape import join_change
-
-        return join_change(spec.join, kept, content)
+        return form.change(kept, content)
 
     def supplier(
         self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
     ) -> Supplier:
         """See `Kind`."""
-        join = spec.join
-        if spec.over is not None:
-            assert queries is not None, "only hosts with a Spark run such a processor"
-            return _of_frames(unit, self.query(spec), spec.over, queries)
-        if join is None and spec.grouping is None and spec.changelog:
-            assert queries is not None, "only hosts with a Spark run such a processor"
-            from kafka_pipeline.streams.sql.changelog import PassingProcessor
-
-            query = replace(self.query(spec), processor=unit.name)
-            return partial(PassingProcessor, query, queries.open)
-        if join is None:
+        form, is_passing = form_of(spec), spec.changelog and spec.grouping is None
+        if form is None and not is_passing:
             return super().supplier(unit, spec, code, queries)
         assert queries is not None, "only hosts with a Spark run such a processor"
-        results = tuple(target for target in unit.to if target not in (join.late_to, JOIN_TOPIC))
         query = replace(self.query(spec), processor=unit.name)
-        if join.regular is None:
-            from kafka_pipeline.streams.sql.join_processor import JoinProcessor
+        if form is not None:
+            return form.supplier(unit, query, queries)
+        # Imported late: Arrow takes a while to import, and most tasks do not need it.
+        from kafka_pipeline.streams.sql.changelog import PassingProcessor
 
-            right = _right_topic(unit, join)
-            return partial(JoinProcessor, query, join, right, results, queries.open_join)
-        return _of_regular_join(unit, query, join, join.regular.stage, results, queries)
+        return partial(PassingProcessor, query, queries.open)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""
@@ -357,31 +297,6 @@ class Sql(Spark[SqlSpec]):
     def said(self, entry: Entry, message: str) -> str:
         """See `Spark`: places in a stage become those in the whole query."""
         return entry.stages[0].placed(message) if entry.stages else message
-
-
-def _of_regular_join(
-    unit: Unit,
-    query: QuerySpec,
-    join: JoinSpec,
-    stage: JoinStage,
-    results: Sequence[str],
-    queries: Queries,
-) -> Supplier:
-    """Return what makes the processor of a stage of a join without bounds of time."""
-    # Imported late: Arrow takes a while to import, and most tasks do not need it.
-    from kafka_pipeline.streams.sql.regular_join import RegularJoinProcessor
-    from kafka_pipeline.streams.sql.regular_join_topic import JoinedRowsProcessor, JoinRowsProcessor
-
-    if stage == "pairs":
-        return partial(JoinedRowsProcessor, query, join, None, results, queries.open_join)
-    make = JoinRowsProcessor if stage == "rows" else RegularJoinProcessor
-    right = None if join.left == join.right else _right_topic(unit, join)
-    return partial(make, query, join, right, results, queries.open_join)
-
-
-def _right_topic(unit: Unit, join: JoinSpec) -> str:
-    names = [name.lower() for name in unit.from_]
-    return unit.in_topics[names.index(join.right)]
 
 
 def _reads_stage(stage: Stage, stages: Sequence[Stage], id_: str) -> bool:
@@ -466,23 +381,6 @@ def _read_over(
     )
 
 
-def _of_frames(unit: Unit, query: QuerySpec, over: OverSpec, queries: Queries) -> Supplier:
-    """Return what makes the processor of a query with `OVER (…)`."""
-    # Imported late: Arrow takes a while to import, and most tasks do not need it.
-    from kafka_pipeline.streams.sql.over_processor import OverProcessor
-
-    results = tuple(target for target in unit.to if target != over.late_to)
-    named = replace(query, processor=unit.name)
-    return partial(
-        OverProcessor,
-        named,
-        over,
-        results,
-        queries.open_over,
-        leaves_out=unit.on_error is not OnError.FAIL,
-    )
-
-
 def _check_join(entry: Entry, spec: SqlSpec, file: PipelineFile, problems: Problems) -> None:
     """Report inputs other than the two that are joined, and tables that a join cannot look up."""
     join, inputs = spec.join, file.inputs(entry)
@@ -525,17 +423,5 @@ def _check_tables(entry: Entry, spec: SqlSpec, where: str, problems: Problems) -
             )
 
 
-def _kept_frames(over: OverSpec) -> str:
-    """Return the records that frames need, and for how long, in words."""
-    rows = "the last records of each group, and all records" if over.counts_rows else "the records"
-    return f"{rows} for {spoken(over.range_ms + over.grace_ms)}"
-
-
 def _keeps_changelog(spec: SqlSpec) -> bool:
     return spec.changelog and spec.grouping is not None
-
-
-def _kept_sides(join: JoinSpec) -> str:
-    """Return the records that a join keeps, and for how long, in words."""
-    span_ms = max(join.before_ms + join.after_ms, 0) + join.grace_ms
-    return f"the records of {join.left} and {join.right}, for {spoken(span_ms)}"
