@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,8 +14,10 @@ from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from kafka_pipeline.common.pipelines.specs import GroupingSpec
+from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.group_codec import Groups
-from kafka_pipeline.streams.sql.kept_distinct import KeptDistinct
+from kafka_pipeline.streams.sql.kept_distinct import DistinctOfTable
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.spec import COLUMNS, QuerySpec
@@ -22,8 +25,8 @@ from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     Merged,
     PreparedAggregation,
-    StateShape,
 )
+from kafka_pipeline.streams.sql.state_stores import DISTINCT, state_stores
 
 SCHEMA = "customer STRING, amount DOUBLE, n INT, price DECIMAL(10, 2), tags ARRAY<STRING>"
 MINUTE_US = 60_000_000
@@ -58,21 +61,12 @@ def merged_of(query: PreparedAggregation, rows: pa.Table) -> Merged:
     return Merged.of(query.shape, query.merge(rows))
 
 
-class _Distinct(KeptDistinct):
-    """Distinct values in a dictionary."""
-
-    def __init__(self, shape: StateShape) -> None:
-        super().__init__(shape)
-        self.seen: dict[bytes, bytes] = {}
-
-    def _stored(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
-        return [self.seen.get(key) for key in keys]
-
-    def _store_all(self, changes: dict[bytes, bytes]) -> None:
-        self.seen |= changes
-
-    def _ends(self, groups: Groups) -> Sequence[bytes]:
-        return [b""] * len(groups.keys)
+def _with_distinct_values() -> ProcessorContext:
+    """Return a context that has the store of distinct values, in memory."""
+    stores = state_stores(GroupingSpec(keeps_distinct=True))
+    (builder,) = (each for each in stores if each.name == DISTINCT)
+    store: Any = builder.build(builder.open_in_memory())
+    return cast("ProcessorContext", SimpleNamespace(get_state_store={DISTINCT: store}.__getitem__))
 
 
 class Folding:
@@ -83,7 +77,7 @@ class Folding:
         self._groups = RowCodec(query.shape.groups)
         self._buffers = RowCodec(query.shape.buffers)
         self.state: dict[bytes, bytes] = {}
-        self.distinct = _Distinct(query.shape)
+        self.distinct = DistinctOfTable(query.shape, _with_distinct_values())
 
     def add(self, table: pa.Table) -> Merged:
         """Merge a batch into the state, and return the results of its groups."""
