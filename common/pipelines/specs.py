@@ -311,9 +311,9 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
 class RegularJoinSpec(Strict, frozen=True, kw_only=True):
     """How the rows of a join without bounds of time are kept.
 
-    A row is kept until event time has passed its timestamp by more than `ttl_ms`, or forever if
-    that is `None`. Later records are late. With `only`, the results are the rows of the left side
-    that have a partner (`semi`) or none (`anti`).
+    Rows meet if their times are at most `ttl_ms` apart, whatever these are if that is `None`. A
+    record is late once event time has passed its timestamp by more than that. With `only`, the
+    results are the rows of the left side that have a partner (`semi`) or none (`anti`).
 
     The stage is `whole` if partners have the same key. Otherwise, a processor of stage `rows` sends
     the rows of both sides through the internal topic `JOIN_TOPIC` to one of stage `pairs`, which
@@ -323,6 +323,14 @@ class RegularJoinSpec(Strict, frozen=True, kw_only=True):
     only: Literal["semi", "anti"] | None = None
     ttl_ms: Positive | None = None
     stage: JoinStage = "whole"
+
+    @property
+    def kept_ms(self) -> int | None:
+        """How long rows are kept, by event time; `None` if that is forever.
+
+        A record that is not late yet may meet one that is older by `ttl_ms`.
+        """
+        return None if self.ttl_ms is None else 2 * self.ttl_ms
 
 
 class JoinSpec(Strict, frozen=True, kw_only=True):

@@ -1,18 +1,18 @@
 """The state of a join without bounds of time, and how rows find their partners.
 
 Each side has a store with an entry for each row, by the key under which the rows of both sides
-meet, the time of the row, and a number. All times are in ms. A row whose side has results without a
+meet, the time of the row, and a number. All times are in ms. Rows meet if their times are close
+enough, and are kept until all that may meet them is late. So the pace of the inputs does not
+matter. A row whose side has results without a
 partner keeps, until its first partner comes, the keys of the results that were sent for it.
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-
-import numpy as np
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec
 from kafka_pipeline.streams.clocks import Times
@@ -27,7 +27,7 @@ from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_stores import JOIN, ROWS
 from kafka_pipeline.streams.stores import WindowStore
 from kafka_pipeline.streams.stores.bytes_store import Changes
-from kafka_pipeline.streams.stores.layout import window_key
+from kafka_pipeline.streams.stores.layout import MAX_TIME, window_key
 
 _WAITS, _KNOWS_ENOUGH = b"\1", b"\0"
 """The first byte of a row: whether its first partner changes what was sent for it."""
@@ -83,7 +83,8 @@ class RegularJoinState:
         """Raise `QueryError` if the state was kept for another query."""
         assert join.regular is not None, "it has no bounds of time"
         self.codecs = tuple(RowCodec(rows) for rows in shape.rows)
-        self._ttl_ms = join.regular.ttl_ms
+        self._reach_ms = MAX_TIME if join.regular.ttl_ms is None else join.regular.ttl_ms
+        self._kept_ms = join.regular.kept_ms
         self._only = join.regular.only
         follows = ("left",) if self._only else join.keeps
         self._follows = tuple(side in follows for side in SIDES)
@@ -92,7 +93,7 @@ class RegularJoinState:
         ]
         self._shape = KeptShape(shape.content, partial(join_difference, shape.join), context)
         self._time: StepTime | None = None
-        if self._ttl_ms is not None:
+        if self._kept_ms is not None:
             self._time = StepTime(context, context.get_state_store(times_store_name(JOIN)))
             if not self._time.follows_records:
                 for rows in self._rows:
@@ -120,8 +121,9 @@ class RegularJoinState:
 
         Rows meet by the `keys` of their records; those without one have no partner.
         """
-        opened = _OpenedRows(self._rows, deletes=self._only is not None)
-        oldest = self._oldest(batch)
+        reach_ms = self._reach_ms
+        times = _times_of_keys(rows, keys, batch.timestamps)
+        opened = _OpenedRows(self._rows, times, reach_ms, deletes=self._only is not None)
         meeting = Meeting()
         for record, side, data in rows:
             key, time = keys[record], batch.timestamps[record]
@@ -131,10 +133,9 @@ class RegularJoinState:
             meeting.rows.append(row)
             if key is None:
                 continue
-            for other in opened.of(1 - side, key):
-                if other.time >= oldest[record]:
-                    both = (row, other) if side == 0 else (other, row)
-                    meeting.candidates.append(Candidate(*both, record))
+            for other in opened.near(1 - side, key, time):
+                both = (row, other) if side == 0 else (other, row)
+                meeting.candidates.append(Candidate(*both, record))
             opened.add(row)
         return meeting
 
@@ -144,7 +145,7 @@ class RegularJoinState:
         A semi or anti join needs no row any more whose partner has come.
         """
         self._shape.keep()
-        oldest = self._oldest(batch)[-1]
+        oldest = self._oldest(batch)
         changes: tuple[Changes, Changes] = ({}, {})
         new = [row for row in meeting.rows if row.key is not None]
         for row in (*new, *(row for row in matched if row.record is None)):
@@ -164,33 +165,49 @@ class RegularJoinState:
         if self._time is not None:
             self._time.see(max(batch.timestamps))
 
-    def _oldest(self, batch: Batch) -> Times:
-        """Return the time of the oldest rows that there are for each record of a batch."""
-        if self._time is None or self._ttl_ms is None:
-            return np.zeros(len(batch), np.int64)
-        return np.asarray(self._time.moves(batch), np.int64) - self._ttl_ms
+    def _oldest(self, batch: Batch) -> int:
+        """Return the time of the oldest rows that are kept after a batch."""
+        if self._time is None or self._kept_ms is None:
+            return 0
+        return self._time.moves(batch)[-1] - self._kept_ms
 
 
 class _OpenedRows:
-    """The rows of the keys in a batch, read once."""
+    """The rows of the keys in a batch that its rows may meet, read once."""
 
-    def __init__(self, stores: Sequence[WindowStore[bytes, bytes]], *, deletes: bool) -> None:
-        """`deletes` says that there may be no row with the number 0, but others after it."""
+    def __init__(
+        self,
+        stores: Sequence[WindowStore[bytes, bytes]],
+        times: Mapping[bytes, tuple[int, int]],
+        reach_ms: int,
+        *,
+        deletes: bool,
+    ) -> None:
+        """`times` has the first and the last time of the rows of each key in the batch.
+
+        Rows meet if they are at most `reach_ms` apart. `deletes` says that there may be no row with
+        the number 0, but others after it.
+        """
         self._stores = stores
+        self._times = times
+        self._reach_ms = reach_ms
         self._deletes = deletes
         self._read: dict[tuple[int, bytes], list[KeptRow]] = {}
         self._new: dict[tuple[int, bytes], list[KeptRow]] = {}
         self._numbers: dict[tuple[int, bytes, int], int] = {}
 
-    def of(self, side: int, key: bytes) -> Sequence[KeptRow]:
-        """Return the rows of a side under a key, by time and number."""
+    def near(self, side: int, key: bytes, time: int) -> Sequence[KeptRow]:
+        """Return the rows of a side under a key that are close to a time, by time and number."""
         found = self._read.get((side, key))
         if found is None:
-            stored = self._stores[side].fetch_numbered(key)
+            first, last = self._times[key]
+            bounds = first - self._reach_ms, last + self._reach_ms
+            stored = self._stores[side].fetch_numbered(key, *bounds)
             found = [_kept(side, key, *each) for each in stored]
             found = sorted([*found, *self._new.pop((side, key), ())])
             self._read[side, key] = found
-        return found
+        start = bisect_left(found, time - self._reach_ms, key=_time_of)
+        return found[start : bisect_right(found, time + self._reach_ms, key=_time_of)]
 
     def add(self, row: KeptRow) -> None:
         """Add a new row."""
@@ -211,6 +228,23 @@ class _OpenedRows:
             number = store.next_number(key, time) if may_have else 0
         self._numbers[place] = number + 1
         return number
+
+
+def _times_of_keys(
+    rows: Sequence[Row], keys: Sequence[bytes | None], times: Sequence[int]
+) -> dict[bytes, tuple[int, int]]:
+    """Return the first and the last time of the rows of each key."""
+    found: dict[bytes, tuple[int, int]] = {}
+    for record, _, _ in rows:
+        key, time = keys[record], times[record]
+        if key is not None:
+            first, last = found.get(key, (time, time))
+            found[key] = min(first, time), max(last, time)
+    return found
+
+
+def _time_of(row: KeptRow) -> int:
+    return row.time
 
 
 def _kept(side: int, key: bytes, time: int, number: int, stored: bytes) -> KeptRow:

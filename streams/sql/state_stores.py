@@ -181,8 +181,7 @@ def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:
 def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     """Return the definitions of the stores.
 
-    A row is kept as long as a partner may come: records are late after `grace_ms`, or with a
-    regular join after its `ttl_ms`.
+    A row is kept as long as a partner may come that is not late.
     """
     if join.regular is not None:
         return _regular_join_stores(join.regular)
@@ -206,7 +205,7 @@ def join_stores(join: JoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
 def _regular_join_stores(regular: RegularJoinSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     if regular.stage == "rows":
         return ()
-    retention_ms = _FOREVER_MS if regular.ttl_ms is None else regular.ttl_ms + 1
+    retention_ms = _FOREVER_MS if regular.kept_ms is None else regular.kept_ms + 1
     sides = [
         window(
             name,

@@ -137,23 +137,25 @@ class SegmentedStore(Expiring, Generic[K, V]):
         segments = map(pack_time, range(first, last + 1))
         return [entry for each in segments for entry in store.range(each + low, each + high)]
 
-    def _live_entries_of_key(self, key: bytes) -> Iterator[Entry]:
-        """Yield the entries of one key, and maybe of others, that have not expired.
+    def _live_entries_of_key(self, key: bytes, time_from: int, time_to: int) -> Iterator[Entry]:
+        """Yield the entries of one key, and maybe of others, in a range of times.
 
-        Segments without entries are skipped: there are any number of them while the step that the
-        store follows is behind, or does not know its time yet.
+        None of them has expired. Segments without entries are skipped: there are any number of
+        them while the step that the store follows is behind, or does not know its time yet.
         """
-        live_from, last = self.live_from, self._store.max_timestamp
-        number, last_number = live_from // self._segment_ms, last // self._segment_ms
-        low, high = key + pack_time(live_from), key + pack_time(last + 1)
+        first, last = max(time_from, self.live_from), min(time_to, self._store.max_timestamp)
+        if first > last:
+            return
+        number, last_number = first // self._segment_ms, last // self._segment_ms
+        low, high = key + pack_time(first), key + pack_time(last + 1)
         is_short = last_number - number < _FEW_SEGMENTS
         while number <= last_number:
             if not is_short:
                 with self._store.scan(pack_time(number), pack_time(last_number + 1)) as entries:
-                    first = next(entries, None)
-                if first is None:
+                    found = next(entries, None)
+                if found is None:
                     return
-                number = int.from_bytes(first[0][:SEGMENT_BYTES], "big")
+                number = int.from_bytes(found[0][:SEGMENT_BYTES], "big")
             segment = pack_time(number)
             yield from self._store.range(segment + low, segment + high)
             number += 1

@@ -159,13 +159,18 @@ class WindowStore(SegmentedStore[K, V]):
             if len(stored) == size and stored[SEGMENT_BYTES:key_end] == key
         ]
 
-    def fetch_numbered(self, key: bytes) -> list[tuple[int, int, bytes]]:
-        """Return start, number and value of all duplicates of a key; for the built-in types."""
+    def fetch_numbered(
+        self, key: bytes, time_from: int = 0, time_to: int = MAX_TIME
+    ) -> list[tuple[int, int, bytes]]:
+        """Return start, number and value of the duplicates of a key, within any bounds of time.
+
+        For the built-in types.
+        """
         key_end = len(key) + SEGMENT_BYTES
         size = key_end + WINDOW_BYTES
         return [
             (int.from_bytes(stored[key_end:-4], "big"), int.from_bytes(stored[-4:], "big"), value)
-            for stored, value in self._live_entries_of_key(key)
+            for stored, value in self._live_entries_of_key(key, time_from, time_to)
             if len(stored) == size and stored[SEGMENT_BYTES:key_end] == key
         ]
 

@@ -26,9 +26,9 @@ from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 _FOREVER = "none"
 TTL = Text(
     name="ttl",
-    doc="how long a join without bounds of time keeps the rows of both inputs, by the time of "
-    "records, such as `7 d`; `none` keeps them forever. Required there, and only there",
-    about='how long rows are kept, such as "7 d", or "none" to keep them forever',
+    doc="how far apart in time the rows of a join without bounds of time may be, such as `7 d`; "
+    "`none` for any time, which keeps them forever. Required there, and only there",
+    about='how far apart rows may be, such as "7 d", or "none" for any time',
     pattern=rf"^{_FOREVER}$|{durations.pattern(durations.UNITS, 1)}",
 )
 
@@ -42,9 +42,9 @@ def read_regular_join(
         problems.add(
             fields.at("query"),
             f"the query joins {join.left} with {join.right}, which are inputs, as tables has "
-            "neither. The join does not have the keys of both and bounds of time, so say how long "
-            "rows are kept: ttl: 7 d, or another time, or ttl: none to keep them forever. Or write "
-            f"bounds, as in {EXAMPLE}",
+            "neither. The join does not have the keys of both and bounds of time, so say how far "
+            "apart in time rows may be: ttl: 7 d, or another time, or ttl: none, which keeps them "
+            f"forever. Or write bounds, as in {EXAMPLE}",
         )
     elif ttl != _FOREVER:
         ttl_ms = durations.parsed(ttl, durations.UNITS, 1)
@@ -109,5 +109,5 @@ def kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:
     if regular.stage == "rows":
         return ()
     inputs = " and ".join(dict.fromkeys((join.left, join.right)))
-    long = "forever" if regular.ttl_ms is None else f"for {spoken(regular.ttl_ms)}"
+    long = "forever" if regular.kept_ms is None else f"for {spoken(regular.kept_ms)}"
     return (f"the records of {inputs}, {long}",)

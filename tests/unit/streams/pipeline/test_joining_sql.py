@@ -102,7 +102,7 @@ def test_rows_may_be_kept_forever() -> None:
     spec = made.processor("P").spec
     assert Sql().keeps(spec) == ("the records of orders and payments, forever",)  # type: ignore[arg-type]
     with_time = load(pipeline(REGULAR, "ttl: 90 min")).processor("P").spec
-    assert Sql().keeps(with_time) == ("the records of orders and payments, for 90 min",)  # type: ignore[arg-type]
+    assert Sql().keeps(with_time) == ("the records of orders and payments, for 3 h",)  # type: ignore[arg-type]
 
 
 def test_input_may_be_joined_with_itself() -> None:
@@ -133,7 +133,7 @@ def test_inputs_must_have_as_many_partitions() -> None:
             "",
             "cannot be in the SELECT that joins two inputs",
         ),
-        (INNER.split(" AND ")[0], "", "ttl: 7 d, or another time, or ttl: none to keep them"),
+        (INNER.split(" AND ")[0], "", "ttl: 7 d, or another time, or ttl: none, which keeps them"),
         (
             INNER,
             "ttl: 7 d",

@@ -107,14 +107,13 @@ def _smaller(left: int | None, right: int | None) -> bool:
 class Model:
     """A join by the rule, row by row: rows of both sides, and the results that are valid."""
 
-    def __init__(self, how: str, on: str, ttl_min: float, *, is_checked: bool) -> None:
+    def __init__(self, how: str, ttl_min: float, *, is_checked: bool) -> None:
         """With `is_checked`, the `x` of the left side must be smaller."""
         self.how, self.ttl_min, self.is_checked = how, ttl_min, is_checked
-        self._by_columns = on == "columns"
         self.rows: dict[str, list[dict[str, Any]]] = {topic: [] for topic in SIDES}
         self.results: dict[str, Any] = {}
         self.late = 0
-        self._now = self._met_now = -1.0
+        self._now = -1.0
 
     def add(self, topic: str, row: Row) -> None:
         if row["at"] + self.ttl_min < self._now:
@@ -122,16 +121,12 @@ class Model:
             return
         self._now = max(self._now, row["at"])
         keeps = topic in KEEPS.get(self.how, ())
-        is_filtered = topic == "orders" and (row["x"] or 0) >= 4
-        # Behind the internal topic, time goes on with the rows that come there.
-        if not self._by_columns or not (is_filtered or (row["n"] is None and not keeps)):
-            self._met_now = max(self._met_now, row["at"])
-        if is_filtered:
+        if topic == "orders" and (row["x"] or 0) >= 4:
             return
         new = {**row, "met": False}
         for other in self.rows[next(each for each in SIDES if each != topic)]:
-            in_time = other["at"] + self.ttl_min >= self._met_now
-            if in_time and row["n"] is not None and row["n"] == other["n"]:
+            is_near = abs(other["at"] - row["at"]) <= self.ttl_min
+            if is_near and row["n"] is not None and row["n"] == other["n"]:
                 order, payment = (new, other) if topic == "orders" else (other, new)
                 if not self.is_checked or _smaller(order["x"], payment["x"]):
                     self._pair(order, payment)

@@ -119,15 +119,29 @@ def test_late_records_go_to_their_sink(on: str) -> None:
     job.close()
 
 
-def test_time_of_all_writers_decides_how_long_rows_are_kept() -> None:
-    job = Job(pipeline(query_of("", "key"), "ttl: 5 min", SCHEMA), FakeJoins(), writers=2)
-    job.send([row("o1", 10), row("o2", 30, 2)], topic="orders")
-    job.learn(15)
-    job.send([row("p1", 15)], topic="payments")
-    job.learn(15.5)
-    job.send([row("p2", 16), row("p3", 16, 2)], topic="payments")
-    job.learn(16)
-    assert [key for key, _, _ in taken(job)] == ["o1-p1", "o2-p3"]
+@pytest.mark.parametrize("writers", [0, 2])
+def test_rows_meet_if_they_are_close_in_time_whatever_came_in_between(writers: int) -> None:
+    job = Job(pipeline(query_of("", "key"), "ttl: 5 min", SCHEMA), FakeJoins(), writers=writers)
+    job.send([row("o1", 10), row("o2", 15, 2)], topic="orders")
+    job.send([row("p1", 20, 2)], topic="payments")
+    if writers:
+        job.learn(20)
+    job.restart()
+    job.send([row("p2", 15), row("p3", 15.1), row("p4", 20.1, 2)], topic="payments")
+    assert [key for key, _, _ in taken(job)] == ["o2-p1", "o1-p2"]
+    job.close()
+
+
+def test_rows_are_gone_once_all_that_they_may_meet_is_late() -> None:
+    job = job_of(query_of("", "key"), "ttl: 5 min")
+    job.send([row("o1", 10)], topic="orders")
+    day = 24 * 60
+    for each in (row("o2", day), row("o3", day)):
+        job.send([each], topic="orders")
+    job.send([row("p1", 10)], topic="payments")
+    assert taken(job) == []
+    assert job.dropped == {"expired": 1}
+    assert len([*job.stores["P_0"]["left"].scan(b"", None)]) == 2
     job.close()
 
 

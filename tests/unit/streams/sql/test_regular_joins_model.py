@@ -67,7 +67,7 @@ def test_final_results_are_those_of_the_model(
         chance = random.Random(f"{seed} {text}")
         # Of two rows with one key in the results, one may outlive the other.
         rows = ordered_rows(chance, is_unique=ttl_min is not None)
-        model = Model(how, on, float("inf") if ttl_min is None else ttl_min, is_checked=is_checked)
+        model = Model(how, float("inf") if ttl_min is None else ttl_min, is_checked=is_checked)
         for topic, row in rows:
             model.add(topic, row)
         for size in (1, 5, 30):
