@@ -280,8 +280,10 @@ def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
                 f'or let "{arc.origin}" give each result once, by a window and emit: on_close',
             )
         return
+    instead = "read its topic as a table"
     if spec.join is not None:
         what = "a join of two inputs"
+        instead += ", or join tables in the DSL, with Table.join"
     elif spec.over is not None:
         what = "OVER (…)"
     elif arc.origin in spec.stages and spec.grouping is not None and not _replaces(spec):
@@ -292,7 +294,7 @@ def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
         entry.at,
         f'"{entry.id}": it reads updates of "{arc.origin}", and {what} would give a result for '
         f'each of them, which nothing takes back. Let "{arc.origin}" give each result once, by a '
-        "window and emit: on_close, or read its topic as a table",
+        f"window and emit: on_close, or {instead}",
     )
 
 

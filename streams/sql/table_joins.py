@@ -161,7 +161,8 @@ def _require_by_key(
                 return
     raise QueryError(
         f"input must be joined with {name} by the keys of both, as only records with the same key "
-        f"are in the same partition: write {_example(name)}"
+        f"are in the same partition: write {_example(name)}. To join by another column, say "
+        "global: true, or let a processor in front give that column as key"
     )
 
 

@@ -306,3 +306,4 @@ processors:
 """
     (problem,) = problems_in(text)
     assert 'it reads updates of "First", and a join of two inputs would give a result' in problem
+    assert problem.endswith("or join tables in the DSL, with Table.join")
