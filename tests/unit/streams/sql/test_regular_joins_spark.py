@@ -36,6 +36,8 @@ from tests.unit.streams.sql.regular_join_model import (
 
 pytestmark = pytest.mark.integration
 
+GIVING_LEFT = ("LEFT SEMI", "LEFT ANTI")
+
 
 def spark_rows(query: str, taken: Mapping[str, Sequence[Row]], later: str) -> list[Any]:
     """Return what Spark gives for all rows at once, with the time `later` of each result."""
@@ -69,9 +71,14 @@ def test_all_at_once_gives_the_same(
             for topic, row in in_order(parts):
                 is_keyless = "key" in on.split() and row["key"] is None
                 assert not (is_keyless and "raw" in row)
-                bad += "raw" in row
+                # Of a side that gives no column, rows by key need no value, so none is read.
+                is_unread = topic == "payments" and on == "key" and how in GIVING_LEFT
                 if "raw" not in row:
                     taken[topic].append(row)
+                elif is_unread:
+                    taken[topic].append({"key": row["key"], "at": row["at"]})
+                else:
+                    bad += 1
             job.send_together(parts)
             if chance.random() < 0.1:
                 job.restart()
