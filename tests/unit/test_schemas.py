@@ -75,6 +75,13 @@ CONFIG: Mapping[str, Any] = {
         },
     },
     "secrets": {"variables": ["DB_PASSWORD"], "files": ["/run/secrets"]},
+    "schema_registry": {
+        "url": "https://one:8081,https://two:8081/path",
+        "auth": {"user": "job", "password": "secret"},
+        "ca_file": "ca.pem",
+        "certificate": {"file": "job.pem", "key_file": "job.key", "key_password": "secret"},
+        "timeout_ms": 1000,
+    },
     "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
 }
 COMMON = {"was": "B", "on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}
