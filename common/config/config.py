@@ -83,7 +83,8 @@ class Config:
     are the Python modules and packages with user code; nothing else is ever imported for a
     pipeline. `python_path` are absolute folders that are searched for them first. `tables` limits
     what lookup tables may be read from, and `secrets` what references may read, whatever pipelines
-    and control records say. Serdes with schemas need a `schema_registry`. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
+    and control records say. Serdes with schemas need a
+    `schema_registry`. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
     `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 

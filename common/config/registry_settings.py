@@ -9,6 +9,7 @@ from pathlib import Path
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Number, Section, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
+from kafka_pipeline.common.errors import ConfigError
 
 _MOCK = "mock://"
 _HTTP = r"https?://[^\s,@/?#]+(?:/[^\s,@?#]*)?"
@@ -80,6 +81,15 @@ class RegistrySettings:
     def secret_files(self) -> tuple[Path, ...]:
         """The files that hold a private key, or may."""
         return tuple(filter(None, (self.cert_file, self.key_file)))
+
+
+def require_shared(settings: RegistrySettings | None) -> None:
+    """Raise ConfigError for a registry in memory, of which each process would have another."""
+    if settings is not None and settings.is_mock:
+        raise ConfigError(
+            f"schema_registry: {settings.url} is in the memory of one process, for tests: give "
+            "the address of a registry"
+        )
 
 
 def read_registry_settings(

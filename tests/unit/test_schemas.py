@@ -155,7 +155,12 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "type": "shop.stock:Low",
         **ENDS,
         "config": {"limit": None},
-        "serdes": {"key": "string", "value": "json", "out_key": "int64", "out_value": "bytes"},
+        "serdes": {
+            "key": "avro",
+            "value": {"json_schema": {"subject": "orders", "register": True}},
+            "out_key": {"protobuf": {"message": "shop:Order", "subject": "orders"}},
+            "out_value": "bytes",
+        },
         "stores": [
             {"name": "plain", **STORE, "type": "key_value"},
             {"name": "timed", "type": "timestamped_key_value"},

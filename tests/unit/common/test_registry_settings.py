@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafka_pipeline.common.config.config import load_config
-from kafka_pipeline.common.config.registry_settings import RegistrySettings
+from kafka_pipeline.common.config.registry_settings import RegistrySettings, require_shared
+from kafka_pipeline.common.errors import ConfigError
 from tests.unit.common.config_texts import BASE, load, problems_in
 
 
@@ -50,6 +51,13 @@ def test_registry_in_memory_is_a_mock() -> None:
     found = load(f"{BASE}schema_registry: {{url: 'mock://orders'}}").schema_registry
     assert found is not None
     assert found.is_mock
+
+
+def test_daemons_refuse_a_registry_in_memory() -> None:
+    require_shared(None)
+    require_shared(RegistrySettings("http://registry"))
+    with pytest.raises(ConfigError, match="mock://orders is in the memory of one process"):
+        require_shared(RegistrySettings("mock://orders"))
 
 
 @pytest.mark.parametrize(
