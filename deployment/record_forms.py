@@ -109,7 +109,7 @@ def _written(processor: PipelineProcessor, name: str, part: str) -> Form | None:
     match processor.spec:
         case ClassSpec(serdes=serdes, code=code):
             serde = serdes.out_key if part == "key" else serdes.out_value
-            return Form(serde, code if serde == BYTES else "")
+            return Form(str(serde), code if serde == BYTES else "")
         case TopologySpec(serdes=of_topics):
             return Form(getattr(of_topics[name], part)) if name in of_topics else None
         case SparkSpec() as spec:

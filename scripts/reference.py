@@ -66,7 +66,9 @@ def _pipeline_page() -> str:
     return _page(
         "# Keys of pipeline.yaml",
         "[pipeline.yaml](pipeline.md) explains the file. A serde is "
-        f"{', '.join(f'`{serde}`' for serde in serdes.NAMES[:-1])} or `{serdes.NAMES[-1]}`.",
+        f"{', '.join(f'`{serde}`' for serde in serdes.NAMES[:-1])} or `{serdes.NAMES[-1]}`. "
+        "Those of sources and classes may also be `avro`, `json_schema` or `protobuf`, "
+        "[with schemas](../how-to/use_schemas.md).",
         "## The file",
         "The file is the list of processors alone, or a map:",
         *_table(FILE_KEYS),

@@ -25,16 +25,20 @@ from kafka_pipeline.streams.serdes import Serde
 __all__ = ["SchemaRegistry", "avro", "json_schema", "protobuf"]
 
 
-def avro(registry: SchemaRegistry, subject: str, schema: str) -> Serde[Any]:
+def avro(registry: SchemaRegistry, subject: str, schema: str | None = None) -> Serde[Any]:
     """Return a serde for an Avro schema, given in JSON; records are dicts.
 
     Reading converts data that was written with another version of the schema to this version.
+    Without a schema, the subject's latest one writes, and data is read as it was written.
     """
     return _serde("avro", subject, schema_registry.avro(registry, subject, schema))
 
 
-def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> Serde[Any]:
-    """Return a serde for JSON that is checked against a JSON schema, in both directions."""
+def json_schema(registry: SchemaRegistry, subject: str, schema: str | None = None) -> Serde[Any]:
+    """Return a serde for JSON that is checked against a JSON schema, in both directions.
+
+    Without a schema, the subject's latest one writes, and data is read by the one that wrote it.
+    """
     return _serde("json_schema", subject, schema_registry.json_schema(registry, subject, schema))
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from kafka_pipeline.common.clock import shown_moment
 from kafka_pipeline.common.code.error_words import HOW_TO_SHOW
-from kafka_pipeline.common.errors import ConfigError, OwnError
+from kafka_pipeline.common.errors import ConfigError, OwnError, UnavailableError
 from kafka_pipeline.common.kafka.clients import (
     FencedError,
     NonRetriableError,
@@ -50,6 +50,7 @@ _TRANSIENT = (
     StoreCorruptedError,
     StoreUnavailableError,
     SparkLostError,
+    UnavailableError,
     OSError,
 )
 

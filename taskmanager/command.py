@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.common.config.config import Config, load_config
+from kafka_pipeline.common.config.registry_settings import require_shared
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.monitoring import logs
@@ -39,6 +40,7 @@ def taskmanager(
     """
     signals: StopSignals = context.obj
     settings = load_config(config)
+    require_shared(settings.schema_registry)
     if threads_num < 1:
         raise ConfigError(f"threads_num is {threads_num}: a TaskManager needs 1 thread or more.")
     require_allowed(settings, tm_id)

@@ -119,6 +119,7 @@ class TaskStart(ABC):
                     unit,
                     UserCode.of(self._context.config),
                     queries,
+                    self._context.config.schema_registry,
                 )
         except (ConfigError, StreamsError) as error:
             raise NonRetriableError(str(error)) from error

@@ -11,7 +11,14 @@ from typing import Any
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import BYTES, ClassSpec, Serdes, SparkSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import (
+    BYTES,
+    AnySerde,
+    ClassSpec,
+    Serdes,
+    SparkSpec,
+    TopologySpec,
+)
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.pipeline.units import group_of
@@ -99,9 +106,9 @@ def _serdes(processor: PipelineProcessor) -> Serdes:
     return Serdes()
 
 
-def _known(serde: str) -> str:
+def _known(serde: AnySerde) -> str:
     """Return the serde for a command; bytes, and what is not built in, are shown as text."""
-    return serde if serde in _SAMPLES and serde != BYTES else _TEXT
+    return serde if isinstance(serde, str) and serde in _SAMPLES and serde != BYTES else _TEXT
 
 
 def _sample(key: str) -> Any:

@@ -20,6 +20,10 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.kafka_settings import SettingProblem, read_kafka_settings
 from kafka_pipeline.common.config.keys import Text, names
 from kafka_pipeline.common.config.private_files import kafka_files, referred_files
+from kafka_pipeline.common.config.registry_settings import (
+    RegistrySettings,
+    read_registry_settings,
+)
 from kafka_pipeline.common.config.secret_settings import SecretSettings, read_secret_settings
 from kafka_pipeline.common.config.table_settings import TableSettings, read_table_settings
 from kafka_pipeline.common.config.yaml_positions import (
@@ -79,7 +83,8 @@ class Config:
     are the Python modules and packages with user code; nothing else is ever imported for a
     pipeline. `python_path` are absolute folders that are searched for them first. `tables` limits
     what lookup tables may be read from, and `secrets` what references may read, whatever pipelines
-    and control records say. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
+    and control records say. Serdes with schemas need a
+    `schema_registry`. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
     `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
     """
 
@@ -120,6 +125,7 @@ class Config:
     spark: SparkConfig = field(default_factory=SparkConfig)
     tables: TableSettings = field(default_factory=TableSettings)
     secrets: SecretSettings = field(default_factory=SecretSettings)
+    schema_registry: RegistrySettings | None = None
     kafka: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
 
     @property
@@ -174,6 +180,8 @@ def _private(config: Config, path: Path) -> Iterator[Path]:
             yield kept
     yield from config.secrets.files
     yield from kafka_files(config.kafka)
+    if config.schema_registry is not None:
+        yield from config.schema_registry.secret_files
 
 
 def read_python_path(path: Path) -> tuple[Path, ...]:
@@ -278,6 +286,7 @@ def _read(
         spark=_spark(fields, problems),
         tables=read_table_settings(fields, folder, problems),
         secrets=read_secret_settings(fields, folder, problems),
+        schema_registry=read_registry_settings(fields, folder, problems),
         kafka=read_kafka_settings(fields.pairs(keys.KAFKA), problems, wrong_kafka_setting),
     )
     if config.commit_interval_ms >= config.transaction_timeout_ms:

@@ -20,6 +20,7 @@ from kafka_pipeline.common.config.keys import (
     Texts,
     map_schema,
 )
+from kafka_pipeline.common.config.registry_settings import SCHEMA_REGISTRY
 from kafka_pipeline.common.config.secret_settings import SECRETS
 from kafka_pipeline.common.config.table_settings import TABLES
 from kafka_pipeline.common.names import NAME_PATTERN
@@ -299,6 +300,7 @@ CONFIG_KEYS: tuple[ConfigKey, ...] = (
     SPARK,
     TABLES,
     SECRETS,
+    SCHEMA_REGISTRY,
     KAFKA,
 )
 """All keys of config.yaml."""

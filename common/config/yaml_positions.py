@@ -86,6 +86,11 @@ class Problems:
         self._file = str(file)
         self._found: list[Problem] = []
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return Path(self._file).parent
+
     def add(self, at: Located, message: str) -> None:
         """Add a mistake at the place of `at`."""
         problem = Problem(self._file, at.line, at.column, message)

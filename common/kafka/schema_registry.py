@@ -14,11 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 
 _EXTRA = "kafka-pipeline[schemaregistry]"
 _CLIENT = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 100, "retries.max.wait.ms": 1000}
 _PASSING = {408, 425, 429}
+_MOCK = "mock://"
+_mocks: dict[str, Any] = {}
+"""The registries in the memory of this process, by URL, as in Confluent's Java clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,23 @@ class SchemaRegistry:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     register: bool = True
 
+    @classmethod
+    def of(cls, settings: RegistrySettings, *, register: bool) -> SchemaRegistry:
+        """Return the registry of a config.yaml. One in memory registers every schema."""
+        found: dict[str, Any] = {"timeout": settings.timeout_ms / 1000}
+        if settings.user:
+            found["basic.auth.user.info"] = f"{settings.user}:{settings.password}"
+        for name, file in (
+            ("ssl.ca.location", settings.ca_file),
+            ("ssl.certificate.location", settings.cert_file),
+            ("ssl.key.location", settings.key_file),
+        ):
+            if file is not None:
+                found[name] = str(file)
+        if settings.key_password:
+            found["ssl.key.password"] = settings.key_password
+        return cls(settings.url, found, register or settings.is_mock)
+
 
 class SerdeFunctions(NamedTuple):
     """Functions for both directions; neither accepts `None`.
@@ -47,33 +68,40 @@ class SerdeFunctions(NamedTuple):
     deserialize: Callable[[bytes], Any]
 
 
-def avro(registry: SchemaRegistry, subject: str, schema: str) -> SerdeFunctions:
+def avro(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFunctions:
     """Write dicts and other values by an Avro schema, given in JSON; read data of any version.
 
-    Reading converts data that another version of the schema has written to this one.
+    Reading converts data that another version of the schema has written to this one. Without a
+    schema, the subject's latest one writes, and data is read as it was written.
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     client = _client(registry)
     with _schema_of(subject, "Avro"):
-        writer = AvroSerializer(client, schema, conf=_writing(registry, subject))
+        writer = AvroSerializer(client, schema, conf=_writing(registry, subject, schema))
         reader = AvroDeserializer(client, schema, conf=_reading(subject))
     return _guarded(registry, subject, writer, reader)
 
 
-def json_schema(registry: SchemaRegistry, subject: str, schema: str) -> SerdeFunctions:
-    """Write dicts and other values as JSON that a JSON schema allows; read such JSON."""
+def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFunctions:
+    """Write dicts and other values as JSON that a JSON schema allows; read such JSON.
+
+    Without a schema, the subject's latest one writes, and data is read by the one that wrote it.
+    """
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
     client = _client(registry)
     with _schema_of(subject, "JSON"):
-        writer = JSONSerializer(schema, client, conf=_writing(registry, subject))
+        writer = JSONSerializer(schema, client, conf=_writing(registry, subject, schema))
         reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
     return _guarded(registry, subject, writer, reader)
 
 
 def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> SerdeFunctions:
-    """Write and read messages of a class that protoc generated."""
+    """Write and read messages of a class that protoc generated.
+
+    Its schema is registered if the registry says so; otherwise the subject's latest one is used.
+    """
     with _extra_needed():
         from confluent_kafka.schema_registry.protobuf import (
             ProtobufDeserializer,
@@ -81,7 +109,8 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
         )
     client = _client(registry)
     with _schema_of(subject, "Protobuf"):
-        writer = ProtobufSerializer(message_type, client, _writing(registry, subject))
+        schema = "of the class" if registry.register else None
+        writer = ProtobufSerializer(message_type, client, _writing(registry, subject, schema))
         reader = ProtobufDeserializer(message_type, _reading(subject), client)
     return _guarded(registry, subject, writer, reader)
 
@@ -109,14 +138,25 @@ def _schema_of(subject: str, language: str) -> Iterator[None]:
 def _client(registry: SchemaRegistry) -> Any:
     with _extra_needed():
         from confluent_kafka.schema_registry import SchemaRegistryClient
+    if registry.url in _mocks:
+        return _mocks[registry.url]
     try:
-        return SchemaRegistryClient({"url": registry.url, **_CLIENT, **registry.settings})
-    except (TypeError, ValueError) as error:
+        settings = {"url": registry.url, **_CLIENT, **registry.settings}
+        client = SchemaRegistryClient.new_client(settings)
+        if registry.url.startswith(_MOCK):
+            return _mocks.setdefault(registry.url, client)
+        return client
+    except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
 
 
-def _writing(registry: SchemaRegistry, subject: str) -> dict[str, Any]:
-    return {"auto.register.schemas": registry.register, **_reading(subject)}
+def _writing(registry: SchemaRegistry, subject: str, schema: str | None) -> dict[str, Any]:
+    uses_latest = schema is None
+    return {
+        "auto.register.schemas": registry.register and not uses_latest,
+        "use.latest.version": uses_latest,
+        **_reading(subject),
+    }
 
 
 def _reading(subject: str) -> dict[str, Any]:

@@ -39,6 +39,7 @@ OnInvalid = Literal["fail", "skip", "partition_time"]
 StoreType = Literal[
     "key_value", "timestamped_key_value", "window", "session", "versioned_key_value"
 ]
+SchemaKind = Literal["avro", "json_schema", "protobuf"]
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
@@ -60,6 +61,30 @@ class FieldTime(Strict, frozen=True, kw_only=True):
     zone: str = "UTC"
 
 
+class SchemaSerde(Strict, frozen=True, kw_only=True):
+    """A serde whose schemas are in the schema registry.
+
+    Without a `subject`, it is that of the topic, `<topic>-key` or `<topic>-value`. Without a
+    `schema`, its text, records are written by the subject's latest one and read by their own.
+    `message` is a reference to the class of protobuf messages. Schemas are registered only if
+    `register` says so.
+    """
+
+    kind: SchemaKind
+    subject: str = ""
+    schema: str = ""
+    message: str = ""
+    register: bool = False
+
+    def __str__(self) -> str:
+        """Return the name for messages."""
+        return f"{self.kind} of {self.subject}" if self.subject else self.kind
+
+
+AnySerde = str | SchemaSerde
+"""The name of a serde of the engine, or a serde with schemas."""
+
+
 class SourceSpec(Strict, frozen=True, kw_only=True):
     """How to read a source; a serde of `None` means the processor's.
 
@@ -67,8 +92,8 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     that each record replaces the former one with its key, and that a null value deletes it.
     """
 
-    key: str | None = None
-    value: str | None = None
+    key: AnySerde | None = None
+    value: AnySerde | None = None
     timestamp: Literal["wall_clock"] | FieldTime | None = None
     auto_offset_reset: OffsetReset = "earliest"
     feedback: bool = False
@@ -76,12 +101,12 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
 
 
 class Serdes(Strict, frozen=True, kw_only=True):
-    """The names of the serdes of input and output records."""
+    """The serdes of input and output records."""
 
-    key: str = BYTES
-    value: str = BYTES
-    out_key: str = BYTES
-    out_value: str = BYTES
+    key: AnySerde = BYTES
+    value: AnySerde = BYTES
+    out_key: AnySerde = BYTES
+    out_value: AnySerde = BYTES
 
 
 class RecordSerdes(Strict, frozen=True, kw_only=True):

@@ -111,7 +111,9 @@ class StageTask:
 
     def work_with(self, workspace: Workspace, queries: Queries | None) -> Done:
         """Do the same with `queries`, which runs the queries of Spark processors."""
-        group = group_of(self.replica, UserCode.of(self.config), queries)
+        group = group_of(
+            self.replica, UserCode.of(self.config), queries, self.config.schema_registry
+        )
         stores: dict[str, BytesStore] = {}
         followers: dict[str, GlobalTask] = {}
         folder = workspace.path / "stores"

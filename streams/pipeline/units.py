@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.references import References, with_values
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -15,14 +16,20 @@ from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.sql.spec import Queries
 
 
-def group_of(unit: Unit, code: UserCode, queries: Queries | None = None) -> NodeGroup:
+def group_of(
+    unit: Unit,
+    code: UserCode,
+    queries: Queries | None = None,
+    registry: RegistrySettings | None = None,
+) -> NodeGroup:
     """Return the nodes of a processor, with the topics that it reads and writes in Kafka.
 
     A built-in type or a user's class is one node between sources and sinks; the sinks have the
-    names of the targets in `to`. `queries` runs the processors that are Spark's. Raises ConfigError
-    if user code is not found or fails, and TopologyError if it builds an invalid topology.
+    names of the targets in `to`. `queries` runs the processors that are Spark's, and `registry` has
+    the schemas of serdes. Raises ConfigError if user code is not found or fails, TopologyError if
+    it builds an invalid topology, and UnavailableError without the packages for schemas.
     """
-    return kind_of(unit.spec).group(unit, unit.spec, code, queries)
+    return kind_of(unit.spec).group(unit, unit.spec, code, queries, registry)
 
 
 def valued(replica: ProcessorReplica, of: References | None) -> ProcessorReplica:

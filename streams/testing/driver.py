@@ -256,7 +256,7 @@ class TopologyTestDriver(StoreGetters):
             [
                 (
                     unit.name,
-                    group_of(valued(unit, here), code, queries),
+                    group_of(valued(unit, here), code, queries, config.schema_registry),
                     settings_of(unit),
                     sharing_key(unit),
                 )

@@ -75,6 +75,13 @@ CONFIG: Mapping[str, Any] = {
         },
     },
     "secrets": {"variables": ["DB_PASSWORD"], "files": ["/run/secrets"]},
+    "schema_registry": {
+        "url": "https://one:8081,https://two:8081/path",
+        "auth": {"user": "job", "password": "secret"},
+        "ca_file": "ca.pem",
+        "certificate": {"file": "job.pem", "key_file": "job.key", "key_password": "secret"},
+        "timeout_ms": 1000,
+    },
     "kafka": {"bootstrap.servers": "kafka:9092", "producer.linger.ms": 5, "debug": "broker"},
 }
 COMMON = {"was": "B", "on_error": {"dead_letter": "all"}, "max_dead_letters_per_minute": 5}
@@ -148,7 +155,12 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "type": "shop.stock:Low",
         **ENDS,
         "config": {"limit": None},
-        "serdes": {"key": "string", "value": "json", "out_key": "int64", "out_value": "bytes"},
+        "serdes": {
+            "key": "avro",
+            "value": {"json_schema": {"subject": "orders", "register": True}},
+            "out_key": {"protobuf": {"message": "shop:Order", "subject": "orders"}},
+            "out_value": "bytes",
+        },
         "stores": [
             {"name": "plain", **STORE, "type": "key_value"},
             {"name": "timed", "type": "timestamped_key_value"},

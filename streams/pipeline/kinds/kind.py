@@ -19,6 +19,7 @@ from kafka_pipeline.common.config.keys import (
     Text,
     map_schema,
 )
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.config.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
@@ -43,6 +44,7 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import serde_of
 from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.sql.stage import Stage
@@ -318,7 +320,14 @@ class Kind(Generic[S]):
         """Return what makes its processors. Raises ConfigError if user code is not found."""
         raise NotImplementedError
 
-    def group(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> NodeGroup:
+    def group(
+        self,
+        unit: Unit,
+        spec: S,
+        code: UserCode,
+        queries: Queries | None,
+        registry: RegistrySettings | None,
+    ) -> NodeGroup:
         """Return its nodes: one processor between a source for each input and a sink for each `to`.
 
         An input that is kept as a table has a processor of its own, which fills its store. Global
@@ -326,6 +335,7 @@ class Kind(Generic[S]):
         fails, and TopologyError if it builds an invalid topology.
         """
         builder = TopologyBuilder()
+        made = partial(serde_of, registry=registry, code=code)
         of_unit = self.serdes(spec)
         sources = []
         tables = self.table_inputs(spec)
@@ -335,8 +345,8 @@ class Kind(Generic[S]):
             builder.add_source(
                 f"{from_} of {unit.name}",
                 topic,
-                key_serde=serdes.by_name(source.key or of_unit.key),
-                value_serde=serdes.by_name(source.value or of_unit.value),
+                key_serde=made(source.key or of_unit.key, f"{topic}-key"),
+                value_serde=made(source.value or of_unit.value, f"{topic}-value"),
                 timestamp_extractor=extractor_of(source, from_bytes=self.takes_records_as_they_are),
                 auto_offset_reset=source.auto_offset_reset,
                 feedback=source.feedback,
@@ -358,8 +368,8 @@ class Kind(Generic[S]):
                 target,
                 topic,
                 [unit.name],
-                key_serde=serdes.by_name(of_unit.out_key),
-                value_serde=serdes.by_name(of_unit.out_value),
+                key_serde=made(of_unit.out_key, f"{topic}-key"),
+                value_serde=made(of_unit.out_value, f"{topic}-value"),
             )
         for name, topic in spec.global_stores.items():
             store = timestamped_key_value(name, serdes.bytes, serdes.bytes)

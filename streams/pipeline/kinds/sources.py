@@ -19,7 +19,7 @@ from kafka_pipeline.common.pipelines.specs import (
 )
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.errors import InvalidArgumentError
-from kafka_pipeline.streams.pipeline.kinds.stores import serde_key
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import SerdeKey, has_fields, read_serde
 from kafka_pipeline.streams.timestamps import (
     FailOnInvalidTimestamp,
     FieldTimestampExtractor,
@@ -82,8 +82,8 @@ TIMESTAMP = Free(
     says=f"`{WALL_CLOCK}` or map",
     parts=_TIME.keys,
 )
-_KEY = serde_key("key", "how keys are written; default: as the processor says")
-_VALUE = serde_key("value", "how values are written; default: as the processor says")
+_KEY = SerdeKey(name="key", doc="how keys are written; default: as the processor says")
+_VALUE = SerdeKey(name="value", doc="how values are written; default: as the processor says")
 _RESET: Choice[OffsetReset] = Choice(
     name="auto_offset_reset",
     doc="where a task begins that has not committed yet",
@@ -124,14 +124,14 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
     fields = Fields(value.pairs, problems, at=value, known=[key.name for key in SOURCE_KEYS])
     given = fields.get(TIMESTAMP.name)
     spec = SourceSpec(
-        key=fields.choice(_KEY) if fields.get(_KEY.name) is not None else None,
-        value=fields.choice(_VALUE) if fields.get(_VALUE.name) is not None else None,
+        key=read_serde(fields, _KEY, problems),
+        value=read_serde(fields, _VALUE, problems),
         timestamp=_read_time(fields, problems),
         auto_offset_reset=fields.choice(_RESET),
         feedback=fields.boolean(_FEEDBACK),
         changelog=fields.boolean(_CHANGELOG),
     )
-    is_wrong = isinstance(given, Map) and spec.value not in (None, *serdes.JSON_NAMES)
+    is_wrong = isinstance(given, Map) and spec.value is not None and not has_fields(spec.value)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
         problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
     time = spec.timestamp

@@ -22,7 +22,6 @@ from kafka_pipeline.common.pipelines.specs import (
     Serdes,
     SourceSpec,
 )
-from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (
@@ -38,22 +37,22 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     read_arguments,
     require_allowed,
 )
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import SerdeKey, has_fields, read_serde
 from kafka_pipeline.streams.pipeline.kinds.sources import NEEDS_JSON
 from kafka_pipeline.streams.pipeline.kinds.stores import (
     STORES,
     loaded,
     read_stores,
-    serde_key,
     store_of,
 )
 from kafka_pipeline.streams.processor import AsyncProcessor, BatchProcessor, Processor
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.stores import StoreBuilder
 
-_KEY = serde_key("key", "of keys that come in", default=BYTES)
-_VALUE = serde_key("value", "of values that come in", default=BYTES)
-_OUT_KEY = serde_key("out_key", "of keys that go out; default: `key`")
-_OUT_VALUE = serde_key("out_value", "of values that go out; default: `value`")
+_KEY = SerdeKey(name="key", doc="of keys that come in", default=BYTES)
+_VALUE = SerdeKey(name="value", doc="of values that come in", default=BYTES)
+_OUT_KEY = SerdeKey(name="out_key", doc="of keys that go out; default: `key`")
+_OUT_VALUE = SerdeKey(name="out_value", doc="of values that go out; default: `value`")
 _SERDES = Section(
     name="serdes",
     doc="how keys and values are written in bytes",
@@ -118,7 +117,7 @@ class UserClass(Kind[ClassSpec]):
             buffered_records=fields.number(BUFFERED_RECORDS),
             asynchronous=_read_async(fields, problems),
             stores=read_stores(fields.get(STORES.name), problems),
-            serdes=_read_serdes(fields),
+            serdes=_read_serdes(fields, problems),
         )
 
     def check(self, entry: Entry, spec: ClassSpec, file: PipelineFile, problems: Problems) -> None:
@@ -126,7 +125,7 @@ class UserClass(Kind[ClassSpec]):
         for source in entry.sources:
             found = file.source_specs.get(source.id, SourceSpec())
             in_field = isinstance(found.timestamp, FieldTime)
-            if in_field and found.value is None and spec.serdes.value not in serdes.JSON_NAMES:
+            if in_field and found.value is None and not has_fields(spec.serdes.value):
                 problems.add(
                     source.at, f'source "{source.id}": {NEEDS_JSON}, not {spec.serdes.value}'
                 )
@@ -196,16 +195,15 @@ def _given(settings: AsyncSpec) -> dict[str, Any]:
     return {name: value for name, value in asdict(settings).items() if value is not None}
 
 
-def _read_serdes(fields: Fields) -> Serdes:
+def _read_serdes(fields: Fields, problems: Problems) -> Serdes:
     given = fields.submap(_SERDES)
-    key, value = given.choice(_KEY), given.choice(_VALUE)
-    has_key = given.get(_OUT_KEY.name) is not None
-    has_value = given.get(_OUT_VALUE.name) is not None
+    key = read_serde(given, _KEY, problems) or BYTES
+    value = read_serde(given, _VALUE, problems) or BYTES
     return Serdes(
         key=key,
         value=value,
-        out_key=given.choice(_OUT_KEY) if has_key else key,
-        out_value=given.choice(_OUT_VALUE) if has_value else value,
+        out_key=read_serde(given, _OUT_KEY, problems) or key,
+        out_value=read_serde(given, _OUT_VALUE, problems) or value,
     )
 
 

@@ -12,6 +12,7 @@ from kafka_pipeline.common.code.user_frames import with_place
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import ConfigKey, Text
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.common.names import name_problem
@@ -122,7 +123,12 @@ class UserTopology(Kind[TopologySpec]):
             return []
 
     def group(
-        self, unit: Unit, spec: TopologySpec, code: UserCode, queries: Queries | None
+        self,
+        unit: Unit,
+        spec: TopologySpec,
+        code: UserCode,
+        queries: Queries | None,
+        registry: RegistrySettings | None,
     ) -> NodeGroup:
         """See `Kind`."""
         for group in build_topology(code, spec).groups:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
 from kafka_pipeline.streams.serdes import Serde
+from tests.schema_registry import StandIn, standing_in
 
 ORDER = json.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "int"}]}
@@ -39,78 +40,10 @@ JSON_ORDER = json.dumps(
 )
 
 
-class StandIn:
-    """A schema registry: schemas by id and by subject; `status` makes it answer with an error."""
-
-    def __init__(self) -> None:
-        self.schemas: list[dict[str, Any]] = []
-        self.ids: dict[tuple[str, str], int] = {}
-        self.requests: list[str] = []
-        self.status = 0
-        stand_in = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.answer(*stand_in.get(self.path))
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                self.answer(*stand_in.post(self.path, json.loads(body)))
-
-            def answer(self, status: int, answer: dict[str, Any]) -> None:
-                stand_in.requests.append(f"{self.command} {self.path.partition('?')[0]}")
-                data = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Keep the test's output clean."""
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-    def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Answer `/schemas/ids/<id>`; ids begin with 1."""
-        id_ = int(path.partition("?")[0].rpartition("/")[2])
-        if self.status:
-            return self.status, {"error_code": self.status, "message": "told to"}
-        if not 1 <= id_ <= len(self.schemas):
-            return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 200, self.schemas[id_ - 1]
-
-    def post(self, path: str, schema: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`."""
-        _, _, subject, *versions = path.partition("?")[0].split("/")
-        if self.status:
-            return self.status, {"error_code": self.status, "message": "told to"}
-        known = (subject, schema["schema"])
-        if known not in self.ids:
-            if not versions:
-                return 404, {"error_code": 40403, "message": "Schema not found"}
-            self.schemas.append(schema)
-            self.ids[known] = len(self.schemas)
-        return 200, {"id": self.ids[known], "subject": subject, "version": 1, **schema}
-
-
 @pytest.fixture
 def stand_in() -> Iterator[StandIn]:
-    for package in ("fastavro", "jsonschema", "google.protobuf", "authlib", "httpx2"):
-        pytest.importorskip(package, reason="needs the extra schemaregistry")
-    stand_in = StandIn()
-    with stand_in.server:
-        thread = threading.Thread(
-            target=stand_in.server.serve_forever, kwargs={"poll_interval": 0.01}
-        )
-        thread.start()
-        yield stand_in
-        stand_in.server.shutdown()
-        thread.join()
+    with standing_in() as found:
+        yield found
 
 
 def without_retries(stand_in: StandIn, register: bool = True) -> SchemaRegistry:
@@ -312,3 +245,51 @@ def test_text_that_is_no_schema_is_refused_at_once(
 def test_setting_that_does_not_exist_is_refused(stand_in: StandIn) -> None:
     with pytest.raises(ConfigError, match="settings of the schema registry are wrong"):
         avro(SchemaRegistry(stand_in.url, {"colour": "red"}), "orders-value", ORDER)
+
+
+# Without a schema
+
+
+def test_latest_schema_writes_and_data_is_read_as_it_was_written(stand_in: StandIn) -> None:
+    old, new = avro_serde(stand_in), avro_serde(stand_in, NEWER_ORDER)
+    former = old.serialize({"amount": 7})
+    new.serialize({"amount": 7, "currency": "SEK"})
+    serde = avro(without_retries(stand_in, register=False), "orders-value")
+    data = serde.serialize({"amount": 8, "currency": "SEK"})
+    assert data[:5] == b"\x00\x00\x00\x00\x02"
+    assert serde.deserialize(data) == {"amount": 8, "currency": "SEK"}
+    assert serde.deserialize(former) == {"amount": 7}
+
+
+def test_subject_without_a_schema_is_an_error_of_the_configuration(stand_in: StandIn) -> None:
+    serde = avro(without_retries(stand_in, register=False), "orders-value")
+    with pytest.raises(ConfigError, match="orders-value needs: Schema not found"):
+        serde.serialize({"amount": 7})
+
+
+def test_latest_json_schema_checks_what_is_written(stand_in: StandIn) -> None:
+    json_serde(stand_in).serialize({"amount": 7})
+    serde = json_schema(without_retries(stand_in, register=False), "orders-value")
+    assert serde.deserialize(serde.serialize({"amount": 7})) == {"amount": 7}
+    with pytest.raises(SerializationError, match='which says "required"'):
+        serde.serialize({})
+
+
+def test_protobuf_is_written_by_the_latest_schema(stand_in: StandIn) -> None:
+    order = order_type()
+    data = protobuf(without_retries(stand_in), "orders-value", order).serialize(order(amount=7))
+    serde = protobuf(without_retries(stand_in, register=False), "orders-value", order)
+    assert serde.serialize(order(amount=7)) == data
+
+
+# In memory
+
+
+def test_registries_in_memory_are_shared_by_name(stand_in: StandIn) -> None:
+    of = RegistrySettings("mock://shared-by-name")
+    writer = avro(SchemaRegistry.of(of, register=False), "orders-value", ORDER)
+    reader = avro(SchemaRegistry.of(of, register=False), "orders-value")
+    assert reader.deserialize(writer.serialize({"amount": 7})) == {"amount": 7}
+    other = avro(SchemaRegistry("mock://another"), "orders-value")
+    with pytest.raises(SerializationError, match="has no schema with their id"):
+        other.deserialize(writer.serialize({"amount": 7}))

@@ -30,7 +30,7 @@ from kafka_pipeline import (
     stores,
 )
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.processors import OnError
@@ -469,6 +469,18 @@ def test_record_that_waits_for_another_input_has_an_age(monkeypatch: pytest.Monk
     task.reached_end(("other", 0), 0)
     task.turn(inf)
     assert watch.figures(TASK) == {"lag": 3}
+
+
+def test_task_whose_schema_registry_is_away_starts_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assigned = assigned_to([], 0, monkeypatch)
+    failure = assigned.failure_of(UnavailableError("the registry does not answer"))
+    assert (failure.kind, failure.reason) == (
+        FailureKind.TRANSIENT,
+        "the registry does not answer",
+    )
+    assert "Traceback" not in "".join(capsys.readouterr())
 
 
 def test_task_whose_pipeline_is_wrong_is_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,10 @@ processors:
 - {id: Balance, type: "shop:Balance", from: [withdrawals, deposits], to: [Audit, balances]}
 - {id: Audit, type: forward, to: [audit, sink]}
 """
-SERDES = (
+ANY_SERDE = (
     '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", '
-    '"json", "json_decimals", "string" or "uuid"'
+    '"json", "json_decimals", "string", "uuid"'
+    ', "avro" or "json_schema", or a map such as {avro: {subject: …}}'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
 KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback, changelog"
@@ -255,9 +256,9 @@ def test_a_mistake_in_the_map_is_reported_once_with_its_place(text: str, problem
         ("{topic: t, zzz: 1}", f'1:25: unknown key "zzz": {KEYS}'),
         (
             "{topic: t, key: jsn}",
-            f'1:30: key must be {SERDES}, got the text "jsn", did you mean "json"?',
+            f'1:30: key must be {ANY_SERDE}, got the text "jsn", did you mean "json"?',
         ),
-        ("{topic: t, value: 1}", f"1:32: value must be {SERDES}, got the number 1"),
+        ("{topic: t, value: 1}", f"1:32: value must be {ANY_SERDE}, got the number 1"),
         (
             "{topic: t, auto_offset_reset: last}",
             '1:44: auto_offset_reset must be "earliest" or "latest", got the text "last", '
@@ -299,7 +300,7 @@ IN_A_FIELD = "the time is in a field, which only values with the serde json have
         (
             "value: jsn, timestamp: {field: at}",
             "json",
-            f'1:32: value must be {SERDES}, got the text "jsn", did you mean "json"?',
+            f'1:32: value must be {ANY_SERDE}, got the text "jsn", did you mean "json"?',
         ),
     ],
 )
@@ -384,7 +385,7 @@ processors:
 - {id: A, type: "shop:A", from: [c], to: [b, d]}
 """
     assert problems_in(text) == [
-        f'2:22: key must be {SERDES}, got the text "strin", did you mean "string"?',
+        f'2:22: key must be {ANY_SERDE}, got the text "strin", did you mean "string"?',
         '3:3: sources: the name "A" is given to something else too',
         "4:12: b must be the name of a topic, got a list",
         '6:34: unknown source "c"',
