@@ -83,9 +83,9 @@ class Config:
     are the Python modules and packages with user code; nothing else is ever imported for a
     pipeline. `python_path` are absolute folders that are searched for them first. `tables` limits
     what lookup tables may be read from, and `secrets` what references may read, whatever pipelines
-    and control records say. Serdes with schemas need a
-    `schema_registry`. `kafka` holds librdkafka settings, some with the prefix `consumer.`,
-    `producer.` or `admin.`; it may hold passwords, so `repr` omits it.
+    and control records say. Serdes with schemas need a `schema_registry`. `kafka` holds librdkafka
+    settings, some with the prefix `consumer.`, `producer.` or `admin.`; it may hold passwords, so
+    `repr` omits it.
     """
 
     server_ip: str
@@ -199,7 +199,7 @@ def read_python_path(path: Path) -> tuple[Path, ...]:
         for pair in _top_level(root, Problems(path))
         if pair.key == key
     ]
-    folders = _python_path(Fields(pairs, problems, at=root, known=(key,)), path.parent, problems)
+    folders = _python_path(Fields(pairs, problems, at=root, known=(key,)), path.parent)
     problems.raise_if_any()
     return folders
 
@@ -245,7 +245,7 @@ def _top_level(root: Value, problems: Problems) -> Sequence[Pair]:
 def _read(
     fields: Fields, folder: Path, problems: Problems, wrong_kafka_setting: SettingProblem | None
 ) -> Config:
-    control_key_file = _file(fields, keys.CONTROL_KEY_FILE, folder, problems)
+    control_key_file = fields.optional_path(keys.CONTROL_KEY_FILE, folder)
     config = Config(
         server_ip=_host(fields, problems),
         server_port=fields.number(keys.SERVER_PORT),
@@ -263,10 +263,8 @@ def _read(
         max_batch_records=fields.number(keys.MAX_BATCH_RECORDS),
         num_standby_replicas=fields.number(keys.NUM_STANDBY_REPLICAS),
         on_new_partitions=fields.choice(keys.ON_NEW_PARTITIONS),
-        state_dir=_path(fields, "state_dir", fields.text(keys.STATE_DIR), folder, problems),
-        savepoint_dir=_path(
-            fields, "savepoint_dir", fields.text(keys.SAVEPOINT_DIR), folder, problems
-        ),
+        state_dir=fields.path("state_dir", fields.text(keys.STATE_DIR), folder),
+        savepoint_dir=fields.path("savepoint_dir", fields.text(keys.SAVEPOINT_DIR), folder),
         log_format=fields.choice(keys.LOG_FORMAT),
         log_level=fields.choice(keys.LOG_LEVEL),
         log_record_values=fields.boolean(keys.LOG_RECORD_VALUES),
@@ -277,12 +275,12 @@ def _read(
         console_port=fields.number_or_none(keys.CONSOLE_PORT),
         console_host=_own_address(fields, keys.CONSOLE_HOST, problems, ', such as "127.0.0.1"'),
         console_names=_console_names(fields, problems),
-        console_token_file=_file(fields, keys.CONSOLE_TOKEN_FILE, folder, problems),
+        console_token_file=fields.optional_path(keys.CONSOLE_TOKEN_FILE, folder),
         console_records=fields.boolean(keys.CONSOLE_RECORDS),
         control_key_file=control_key_file,
         control_key=_control_key(control_key_file, fields, problems),
         modules=_modules(fields, problems),
-        python_path=_python_path(fields, folder, problems),
+        python_path=_python_path(fields, folder),
         spark=_spark(fields, problems),
         tables=read_table_settings(fields, folder, problems),
         secrets=read_secret_settings(fields, folder, problems),
@@ -346,12 +344,6 @@ def _console_names(fields: Fields, problems: Problems) -> tuple[str, ...]:
     return found
 
 
-def _file(fields: Fields, key: Text, folder: Path, problems: Problems) -> Path | None:
-    """Return the absolute path of an optional file."""
-    text = fields.text(key)
-    return _path(fields, key.name, text, folder, problems) if text else None
-
-
 def _control_key(file: Path | None, fields: Fields, problems: Problems) -> ControlKey | None:
     if file is None:
         return None
@@ -364,18 +356,9 @@ def _control_key(file: Path | None, fields: Fields, problems: Problems) -> Contr
         return None
 
 
-def _python_path(fields: Fields, folder: Path, problems: Problems) -> tuple[Path, ...]:
+def _python_path(fields: Fields, folder: Path) -> tuple[Path, ...]:
     texts = fields.texts(keys.PYTHON_PATH)
-    return tuple(_path(fields, "python_path", text, folder, problems) for text in texts)
-
-
-def _path(fields: Fields, name: str, text: str, folder: Path, problems: Problems) -> Path:
-    """Return an absolute path; `text` may be relative to `folder`."""
-    try:
-        return (folder / Path(text).expanduser()).resolve()
-    except (RuntimeError, ValueError, OSError) as error:
-        problems.add(fields.at(name), f"{name}: {text!r} is not a path: {error}")
-        return folder
+    return tuple(fields.path(keys.PYTHON_PATH.name, text, folder) for text in texts)
 
 
 def _modules(fields: Fields, problems: Problems) -> tuple[str, ...]:

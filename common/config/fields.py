@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 from kafka_pipeline.common.config import durations
 from kafka_pipeline.common.config.keys import (
@@ -92,6 +93,19 @@ class Fields:
             self._problems.add(value, f"{key.name} is empty")
             return ""
         return value.value
+
+    def path(self, name: str, text: str, folder: Path) -> Path:
+        """Return an absolute path for a text of the key `name`; it may be relative to `folder`."""
+        try:
+            return (folder / Path(text).expanduser()).resolve()
+        except (RuntimeError, ValueError, OSError) as error:
+            self._problems.add(self.at(name), f"{name}: {text!r} is not a path: {error}")
+            return folder
+
+    def optional_path(self, key: Text, folder: Path) -> Path | None:
+        """Return an absolute path, or None if the key is not there; see `path`."""
+        text = self.text(key)
+        return self.path(key.name, text, folder) if text else None
 
     def duration(self, key: Duration) -> int | None:
         """Return a duration in ms; `None` if the key is missing or its value is bad."""

@@ -104,7 +104,7 @@ def read_registry_settings(
         problems.add(given.at(_URL.name), f"url {_url_problem(url)}")
     found = RegistrySettings(
         url,
-        ca_file=_file(given, _CA_FILE, folder, problems),
+        ca_file=given.optional_path(_CA_FILE, folder),
         timeout_ms=given.number(_TIMEOUT),
     )
     if given.get(_AUTH.name) is not None:
@@ -116,20 +116,11 @@ def read_registry_settings(
         certificate = given.submap(_CERTIFICATE)
         found = replace(
             found,
-            cert_file=_file(certificate, _FILE, folder, problems),
-            key_file=_file(certificate, _KEY_FILE, folder, problems),
+            cert_file=certificate.optional_path(_FILE, folder),
+            key_file=certificate.optional_path(_KEY_FILE, folder),
             key_password=certificate.text(_KEY_PASSWORD),
         )
     return found
-
-
-def _file(fields: Fields, key: Text, folder: Path, problems: Problems) -> Path | None:
-    text = fields.text(key)
-    try:
-        return (folder / Path(text).expanduser()).resolve() if text else None
-    except (RuntimeError, ValueError, OSError) as error:
-        problems.add(fields.at(key.name), f"{key.name}: {text!r} is not a path: {error}")
-        return None
 
 
 def _url_problem(url: str) -> str:

@@ -78,7 +78,9 @@ def avro(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFun
         from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
     client = _client(registry)
     with _schema_of(subject, "Avro"):
-        writer = AvroSerializer(client, schema, conf=_writing(registry, subject, schema))
+        writer = AvroSerializer(
+            client, schema, conf=_writing(registry, subject, by_latest=schema is None)
+        )
         reader = AvroDeserializer(client, schema, conf=_reading(subject))
     return _guarded(registry, subject, writer, reader)
 
@@ -92,7 +94,9 @@ def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> S
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
     client = _client(registry)
     with _schema_of(subject, "JSON"):
-        writer = JSONSerializer(schema, client, conf=_writing(registry, subject, schema))
+        writer = JSONSerializer(
+            schema, client, conf=_writing(registry, subject, by_latest=schema is None)
+        )
         reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
     return _guarded(registry, subject, writer, reader)
 
@@ -109,8 +113,8 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
         )
     client = _client(registry)
     with _schema_of(subject, "Protobuf"):
-        schema = "of the class" if registry.register else None
-        writer = ProtobufSerializer(message_type, client, _writing(registry, subject, schema))
+        settings = _writing(registry, subject, by_latest=not registry.register)
+        writer = ProtobufSerializer(message_type, client, settings)
         reader = ProtobufDeserializer(message_type, _reading(subject), client)
     return _guarded(registry, subject, writer, reader)
 
@@ -150,11 +154,11 @@ def _client(registry: SchemaRegistry) -> Any:
         raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
 
 
-def _writing(registry: SchemaRegistry, subject: str, schema: str | None) -> dict[str, Any]:
-    uses_latest = schema is None
+def _writing(registry: SchemaRegistry, subject: str, *, by_latest: bool) -> dict[str, Any]:
+    """Return the settings of what writes by the subject's latest schema, or by its own one."""
     return {
-        "auto.register.schemas": registry.register and not uses_latest,
-        "use.latest.version": uses_latest,
+        "auto.register.schemas": registry.register and not by_latest,
+        "use.latest.version": by_latest,
         **_reading(subject),
     }
 

@@ -2,9 +2,9 @@
 
 Each side has a store with an entry for each row, by the key under which the rows of both sides
 meet, the time of the row, and a number. All times are in ms. Rows meet if their times are close
-enough, and are kept until all that may meet them is late. So the pace of the inputs does not
-matter. A row whose side has results without a
-partner keeps, until its first partner comes, the keys of the results that were sent for it.
+enough, and are kept until all that may meet them is late, so the pace of the inputs does not
+matter. A row whose side has results without a partner keeps, until its first partner comes, the
+keys of the results that were sent for it.
 """
 
 from __future__ import annotations

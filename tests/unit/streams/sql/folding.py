@@ -61,12 +61,12 @@ def merged_of(query: PreparedAggregation, rows: pa.Table) -> Merged:
     return Merged.of(query.shape, query.merge(rows))
 
 
-def _with_distinct_values() -> ProcessorContext:
-    """Return a context that has the store of distinct values, in memory."""
-    stores = state_stores(GroupingSpec(keeps_distinct=True))
-    (builder,) = (each for each in stores if each.name == DISTINCT)
+def distinct_store(grouping: GroupingSpec) -> tuple[ProcessorContext, Any]:
+    """Return the store of distinct values, in memory, after a context that has it."""
+    (builder,) = (each for each in state_stores(grouping) if each.name == DISTINCT)
     store: Any = builder.build(builder.open_in_memory())
-    return cast("ProcessorContext", SimpleNamespace(get_state_store={DISTINCT: store}.__getitem__))
+    context = SimpleNamespace(get_state_store={DISTINCT: store}.__getitem__)
+    return cast("ProcessorContext", context), store
 
 
 class Folding:
@@ -77,7 +77,8 @@ class Folding:
         self._groups = RowCodec(query.shape.groups)
         self._buffers = RowCodec(query.shape.buffers)
         self.state: dict[bytes, bytes] = {}
-        self.distinct = DistinctOfTable(query.shape, _with_distinct_values())
+        context, _ = distinct_store(GroupingSpec(keeps_distinct=True))
+        self.distinct = DistinctOfTable(query.shape, context)
 
     def add(self, table: pa.Table) -> Merged:
         """Merge a batch into the state, and return the results of its groups."""

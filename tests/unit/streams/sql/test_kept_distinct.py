@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from kafka_pipeline.streams.sql.kept_distinct import (
     in_parts,
 )
 from kafka_pipeline.streams.sql.state_shape import StateShape
-from kafka_pipeline.streams.sql.state_stores import DISTINCT, state_stores
+from tests.unit.streams.sql.folding import distinct_store
 
 NUMBER = pa.list_(pa.struct([("_0", pa.int64()), ("_1", pa.int64())]))
 TEXTS = pa.list_(pa.struct([("_0", pa.string()), ("_1", pa.string()), ("_2", pa.int64())]))
@@ -77,9 +76,7 @@ def values_in(rows: pa.Table) -> list[Row]:
 
 def kept(grouping: GroupingSpec) -> tuple[KeptDistinct, Any]:
     """Return what keeps the values, and its store."""
-    (builder,) = (each for each in state_stores(grouping) if each.name == DISTINCT)
-    store: Any = builder.build(builder.open_in_memory())
-    context: Any = SimpleNamespace(get_state_store={DISTINCT: store}.__getitem__)
+    context, store = distinct_store(grouping)
     if grouping.window is None:
         return DistinctOfTable(SHAPE, context), store
     return DistinctOfWindows(SHAPE, context), store
