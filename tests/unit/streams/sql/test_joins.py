@@ -218,7 +218,7 @@ def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
     [
         (
             "SELECT o.key, o.n FROM orders o JOIN payments p ON o.n = p.n AND " + WITHIN,
-            "ttl: none to keep them forever",
+            "ttl: none, which keeps them forever",
         ),
         ("SELECT key, n FROM orders UNION ALL SELECT key, n FROM payments", "not as a join of two"),
         (f"SELECT o.key, rand() AS n FROM orders o JOIN payments p {ON}", "random numbers"),
@@ -231,7 +231,7 @@ def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
         (
             "SELECT o.key, o.n FROM (SELECT key, n, timestamp + INTERVAL 1 HOUR AS timestamp "
             f"FROM orders) o JOIN payments p {ON}",
-            "ttl: none to keep them forever",
+            "ttl: none, which keeps them forever",
         ),
     ],
 )
