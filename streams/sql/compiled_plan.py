@@ -7,60 +7,41 @@ broadcast tables stay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from kafka_pipeline.streams.sql.columns import completed
 from kafka_pipeline.streams.sql.json_fields import JsonFields
-from kafka_pipeline.streams.sql.jvm_batches import MOST_IN_CALL
 
 INPUT = "input"
 """The name of the view with the records of a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """Rows of a plan that are replaced for each batch: an RDD of one partition.
+class Results(Protocol):
+    """What a plan in the JVM gives."""
 
-    `rows` are their types. `put` puts Arrow batches into the partition.
-    """
-
-    rows: pa.Schema
-    rdd: Any
-    put: Callable[[Any], Any]
-
-
-class Runner(Protocol):
-    """Brings tables to the JVM, and has it compute a plan; `is_small` says how tables travel."""
-
-    def put(self, table: pa.Table, *, is_small: bool) -> Any:
-        """Return a table as Arrow batches in the JVM."""
-
-    def compute(self, results: Any, *, is_small: bool) -> list[bytes]:
-        """Return the Arrow batches that a plan gives."""
+    def of(self, tables: Sequence[pa.Table]) -> list[bytes]:
+        """Return the Arrow batches that it gives with these rows in its leaves, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledPlan:
     """A planned query as an RDD of Arrow batches, which is computed again for each table.
 
-    `columns` are the names of the columns of `INPUT` that the operators use. `output` are the types
-    of the rows that come out, and `results` is what `runner` computes. `nothing` is a leaf without
-    rows, in the JVM.
+    `columns` are the names of the columns of `INPUT` that the operators use. `leaves` are the types
+    of the rows that are replaced, and `output` those of the rows that come out.
 
     If the operators use `fields`, they are columns of the leaf, and `columns` has `value` for them.
     `parse` returns a table with all fields in place of its `value`.
     """
 
     columns: tuple[str, ...]
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, pa.Schema]
     output: pa.Schema
-    results: Any
-    nothing: Any
-    runner: Runner
+    results: Results
     fields: JsonFields | None = None
     parse: Callable[[pa.Table], pa.Table] | None = None
 
@@ -76,14 +57,11 @@ class CompiledPlan:
         if self.parse is not None and "value" in table.column_names and len(table):
             table = self.parse(table)
         given = {INPUT: table, **lookups}
-        is_small = sum(rows.nbytes for rows in given.values()) <= MOST_IN_CALL
-        try:
-            for name, rows in given.items():
-                leaf = self.leaves[name]
-                leaf.put(self.runner.put(completed(rows, leaf.rows), is_small=is_small))
-            parts = self.runner.compute(self.results, is_small=is_small)
-        finally:
-            for name in given:
-                self.leaves[name].put(self.nothing)  # or Spark would keep the batch in memory
+        parts = self.results.of(
+            [
+                completed(given[name], rows) if name in given else rows.empty_table()
+                for name, rows in self.leaves.items()
+            ]
+        )
         batches = [pa.ipc.read_record_batch(pa.py_buffer(part), self.output) for part in parts]
         return pa.Table.from_batches(batches, self.output)

@@ -6,6 +6,8 @@ takes longer the more there are.
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,10 +19,7 @@ from pyspark.util import _load_from_socket
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 
 MOST_IN_CALL = 65_536
-"""The bytes of the tables of a batch that are brought in calls, results included."""
-
-_MOST_KEPT = 16 * MOST_IN_CALL
-"""A larger buffer of results is not kept for the next batch."""
+"""The bytes of the tables of a batch that are brought in calls."""
 
 
 class JvmBatches:
@@ -34,44 +33,42 @@ class JvmBatches:
         self._read = jvm.PythonSQLUtils.readArrowStreamFromFile
         self._server = jvm.ArrowIteratorServer
         self._serve = jvm.PythonRDD.serveIterator
-        self._write = jvm.PythonRDD.writeIteratorToStream
-        self._new_buffer = jvm.java.io.ByteArrayOutputStream
-        self._new_stream = jvm.java.io.DataOutputStream
-        self._begin()
 
-    def put(self, table: pa.Table, *, is_small: bool) -> Any:
-        """Return a table as a Scala Seq of Arrow batches, at least one."""
+    def put(self, table: pa.Table) -> Any:
+        """Return a table as a Scala Seq of Arrow batches."""
         batches = table.combine_chunks().to_batches()
-        if not batches:
-            batches = [pa.RecordBatch.from_pylist([], schema=table.schema)]
-        if is_small:
-            return self._seq([batch.serialize().to_pybytes() for batch in batches])
+        if table.nbytes <= MOST_IN_CALL:
+            return self._seq([_bytes(batch) for batch in batches])
         serializer = ArrowStreamSerializer()
         return self._context._serialize_to_jvm(
             batches, serializer, self._read, self._server
         ).toSeq()
 
-    def take(self, batches: Any, *, is_small: bool) -> list[bytes]:
-        """Return the Arrow batches of a Scala Iterator."""
-        if not is_small:
-            return received(self._serve(batches.toSeq().iterator(), "results of a query"))
-        try:
-            self._write(batches, self._stream)
-            # As text, since py4j decodes bytes one by one, in Python.
-            text: str = self._buffer.toString("ISO-8859-1")
-        finally:
-            self._buffer.reset()
-        if len(text) > _MOST_KEPT:
-            self._begin()
-        return _cut(text.encode("latin-1"))
-
-    def _begin(self) -> None:
-        self._buffer = self._new_buffer()
-        self._stream = self._new_stream(self._buffer)
+    def served(self, batches: Any) -> list[bytes]:
+        """Return the Arrow batches of a Scala Iterator, through a socket."""
+        return received(self._serve(batches, "results of a query"))
 
 
-def _cut(data: bytes) -> list[bytes]:
-    """Return the items of what Spark writes: their lengths (4 bytes) and contents."""
+def are_small(tables: Sequence[pa.Table]) -> bool:
+    """Whether tables are brought in a call."""
+    size: int = sum(table.nbytes for table in tables)
+    return size <= MOST_IN_CALL
+
+
+def framed(tables: Sequence[pa.Table]) -> bytes:
+    """Return tables as TasksInPlace.java reads them: numbers of batches, lengths, and contents."""
+    parts = []
+    for table in tables:
+        batches = table.combine_chunks().to_batches()
+        parts.append(struct.pack("!i", len(batches)))
+        for batch in batches:
+            content = _bytes(batch)
+            parts += [struct.pack("!i", len(content)), content]
+    return b"".join(parts)
+
+
+def cut(data: bytes) -> list[bytes]:
+    """Return the items of what TasksInPlace.java writes: their lengths and contents."""
     items, at = [], 0
     while at < len(data):
         start = at + 4
@@ -87,3 +84,8 @@ def received(served: Any) -> list[bytes]:
     # What Spark sends just ends if Spark does; this raises unless all was sent.
     served[2].getResult()
     return found
+
+
+def _bytes(batch: pa.RecordBatch) -> bytes:
+    content: bytes = batch.serialize().to_pybytes()
+    return content

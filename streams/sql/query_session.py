@@ -29,7 +29,7 @@ from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
-from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
 from kafka_pipeline.streams.sql.messages import (
@@ -372,23 +372,22 @@ class QuerySession:
         the kinds `others`.
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
-        ids = {leaves[rdd_id][0]: int(leaf.rdd.id()) for rdd_id, leaf in made.items()}
+        ids = {leaves[rdd_id][0]: int(leaf.id()) for rdd_id, leaf in made.items()}
         joins = any(kind(each) == HASH_JOIN for each in all_nodes(plan))
         node = self._prepared(self._scanning(plan, made, joins=joins))
         input_id = ids.pop(INPUT)
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
-        results = self._runner.results(frame._jdf.toArrowBatchRdd(node))
+        partitions = [leaf.partitions()[0] for leaf in made.values()]
+        results = self._runner.results(frame._jdf.toArrowBatchRdd(node), partitions)
         used = _used(way, scan)
         schema = None if records is None else records.fields
         fields = [] if schema is None else [name for name in used if name in schema.names]
         return CompiledPlan(
             tuple(dict.fromkeys("value" if name in fields else name for name in used)),
-            {leaves[rdd_id][0]: leaf for rdd_id, leaf in made.items()},
+            dict(leaves.values()),
             to_arrow_schema(frame.schema, timezone="UTC"),
             results,
-            self.make.seq([]),
-            self._runner,
             JsonFields(schema, tuple(fields)) if schema is not None and fields else None,
             None if records is None else records.parse,
         )
@@ -407,7 +406,7 @@ class QuerySession:
         scanned = self.make.seq(columns)
         return self.make.spark.execution.RDDScanExec(scanned, rdd, like.name(), *others)
 
-    def _scanning(self, node: Any, leaves: Mapping[int, Leaf], *, joins: bool) -> Any:
+    def _scanning(self, node: Any, leaves: Mapping[int, Any], *, joins: bool) -> Any:
         """Return a physical plan that scans these leaves in place of the RDDs with their ids.
 
         A plan that `joins` leaves has nothing else that needs the rows of a group, and a join that
@@ -418,8 +417,8 @@ class QuerySession:
             if leaf is None:
                 return node
             if joins:
-                return self._scan(leaf.rdd, node, items(node.output()), node.outputPartitioning())
-            return self.scan(leaf.rdd, node, items(node.output()))
+                return self._scan(leaf, node, items(node.output()), node.outputPartitioning())
+            return self.scan(leaf, node, items(node.output()))
         children = items(node.children())
         if not children:
             return node
@@ -434,14 +433,13 @@ class QuerySession:
         """Return a physical plan as Spark would execute it: with broadcasts and compiled code."""
         return self.make.spark.execution.QueryExecution.prepareExecutedPlan(self.java, plan)
 
-    def _leaf(self, schema: pa.Schema) -> Leaf:
-        """Return an RDD with one partition of no rows."""
-        batches = self._runner.put(schema.empty_table(), is_small=True).iterator()
+    def _leaf(self, schema: pa.Schema) -> Any:
+        """Return an RDD with one partition of no rows, which may be replaced."""
+        nothing = pa.RecordBatch.from_pylist([], schema=schema).serialize().to_pybytes()
+        batches = self.make.seq([nothing]).iterator()
         types = from_arrow_schema(schema).json()
         frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types, self.java)
-        rdd = frame.queryExecution().analyzed().rdd()
-        (partition,) = rdd.partitions()
-        return Leaf(schema, rdd, getattr(partition, "values_$eq"))
+        return frame.queryExecution().analyzed().rdd()
 
     def _analyze(self, records: DataFrame) -> Any:
         """Return the analyzed plan of the user's query, without executing any of it."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan, Leaf
+from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.jvm_batches import received
 
 SECRET = b"secret"
@@ -46,23 +47,19 @@ class Server:
         return [self._listener.getsockname()[1], SECRET.decode(), self]
 
 
-class Runner:
+class Served:
     """Computes nothing: the batches come from a `Server`."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def put(self, table: pa.Table, *, is_small: bool) -> None:
-        return None
-
-    def compute(self, results: Any, *, is_small: bool) -> list[bytes]:
+    def of(self, tables: Sequence[pa.Table]) -> list[bytes]:
         return received(self._server.served())
 
 
 def run(share: float) -> pa.Table:
-    leaf = Leaf(ROWS.schema, None, lambda rows: None)
-    runner = Runner(Server(share))
-    return CompiledPlan(("n",), {INPUT: leaf}, ROWS.schema, None, None, runner).run(ROWS)
+    results = Served(Server(share))
+    return CompiledPlan(("n",), {INPUT: ROWS.schema}, ROWS.schema, results).run(ROWS)
 
 
 def test_results_are_those_that_spark_sent() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -35,29 +34,25 @@ def query(local: LocalQueries) -> Iterator[RunningQuery]:
     query.close()
 
 
-@pytest.mark.parametrize("size", [0, 1, 100, MOST_IN_CALL])
+@pytest.mark.parametrize("size", [0, 1, 100, 2000, MOST_IN_CALL])
 def test_a_batch_gives_what_a_job_gives(query: RunningQuery, size: int) -> None:
-    """A small one, whose bytes go in calls, and a large one."""
+    """Small ones, whose results are one answer or several, and a large one."""
     table = records([str(number) for number in range(size)])
-    plan = query.plan.compiled
-    runner: Any = plan.runner
     found = query.run(table)
-    tasks, runner._in_place = runner._in_place, None
-    try:
-        by_job = replace(plan, results=plan.results.rdd).run(table)
-    finally:
-        runner._in_place = tasks
+    runner: Any = query.work._runner
+    runner._in_place = None
+    by_job = query._make_plan(query.plan.rows).compiled.run(table)
     assert found.equals(by_job)
     assert found["value"].to_pylist() == [b"%d" % (2 * number) for number in range(size)]
 
 
 def test_what_a_batch_has_used_is_released_though_it_fails(query: RunningQuery) -> None:
-    memory = query.plan.compiled.runner._in_place._memory  # type: ignore[attr-defined]
-    before = memory.executionMemoryUsed()
+    tasks: Any = query.work._runner._in_place
+    before = tasks.memory_used
     with pytest.raises(QueryError, match="cannot be cast"):
         query.run(records(["1", "x"]))
     assert query.run(records(["4"]))["value"].to_pylist() == [b"8"]
-    assert memory.executionMemoryUsed() == before
+    assert tasks.memory_used == before
 
 
 def test_a_cancelled_query_computes_nothing(query: RunningQuery) -> None:
