@@ -439,7 +439,10 @@ class QuerySession:
         batches = self.make.seq([nothing]).iterator()
         types = from_arrow_schema(schema).json()
         frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types, self.java)
-        return frame.queryExecution().analyzed().rdd()
+        execution = frame.queryExecution()
+        if any(_has_items(field.type) for field in schema):
+            return execution.toRdd()
+        return execution.analyzed().rdd()
 
     def _analyze(self, records: DataFrame) -> Any:
         """Return the analyzed plan of the user's query, without executing any of it."""
@@ -547,6 +550,17 @@ def _finite(records: DataFrame, others: int) -> DataFrame:
     names = [name for name in fields if counts[name.casefold()] == 1]
     words = "{name} has a number beyond the range of its type"
     return records.withColumns(finite(records, names, words))
+
+
+def _has_items(type_: pa.DataType) -> bool:
+    """Whether values have arrays or maps, whose nulls Spark's lambda functions cannot read there.
+
+    They take an item as Spark's `ColumnarArray` has it, which fails for a null in Arrow's memory.
+    So rows with such values are copied into Spark's own format first.
+    """
+    if pa.types.is_struct(type_):
+        return any(_has_items(field.type) for field in type_)
+    return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
 
 
 def _rdd_id(raw: DataFrame) -> int:

@@ -238,3 +238,16 @@ def test_a_changed_query_does_not_read_the_state(shared: OpenedOnce) -> None:
 def test_other_queries_are_refused(shared: OpenedOnce, query: str, reason: str) -> None:
     with pytest.raises(Exception, match=reason):
         Job(pipeline(query), shared)
+
+
+def test_lambda_functions_read_nulls_of_kept_arrays_and_maps(shared: OpenedOnce) -> None:
+    query = (
+        "SELECT o.key, o.n FROM orders o LEFT JOIN payments p ON o.key = p.key "
+        "WHERE exists(o.some, v -> v > 1) AND exists(map_values(o.named.by), v -> v IS NULL)"
+    )
+    schema = "n INT, some ARRAY<INT>, named STRUCT<by MAP<STRING, INT>>"
+    job = Job(pipeline(query, "ttl: none", schema), shared)
+    given = {"some": [None, 2, 1], "named": {"by": {"x": None, "y": 1}}}
+    job.send([row("a", 20, 7, **given)], topic="orders")
+    assert [each.value for each in job.take()] == [{"n": 7}]
+    job.close()
