@@ -146,13 +146,15 @@ class _Texts:
         # In names, one character in 13 is a blank.
         letters[random.integers(0, 13, letters.size) == 0] = ord(" ")
         self._sparse = letters.tobytes().decode()
-        self.hot_urls = [self._base_url(random) for _ in _HOT_CHANNELS]
+        self.hot_urls = self._base_urls(random, len(_HOT_CHANNELS))
         reversed_bits = [int(f"{number:032b}"[::-1], 2) for number in range(_CHANNELS)]
         ids = [abs(bits - (1 << 32) if bits >= 1 << 31 else bits) for bits in reversed_bits]
         has_id = (random.integers(0, 10, _CHANNELS) > 0).tolist()
         self.urls = [
-            self._base_url(random) + (f"&channel_id={number}" if shown else "")
-            for number, shown in zip(ids, has_id, strict=True)
+            url + (f"&channel_id={number}" if shown else "")
+            for url, number, shown in zip(
+                self._base_urls(random, _CHANNELS), ids, has_id, strict=True
+            )
         ]
 
     def strings(self, random: Random, count: int, longest: int) -> list[str]:
@@ -172,9 +174,12 @@ class _Texts:
         ends = starts + lengths
         return [text[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
 
-    def _base_url(self, random: Random) -> str:
-        parts = "/".join(text.replace(" ", "_") for text in self.strings(random, 3, 5))
-        return f"https://www.nexmark.com/{parts}/item.htm?query=1"
+    def _base_urls(self, random: Random, count: int) -> list[str]:
+        parts = [text.replace(" ", "_") for text in self.strings(random, 3 * count, 5)]
+        return [
+            f"https://www.nexmark.com/{'/'.join(parts[3 * each : 3 * each + 3])}/item.htm?query=1"
+            for each in range(count)
+        ]
 
 
 def _chunk(settings: Settings, arrivals: Longs, random: Random, texts: _Texts) -> Events:

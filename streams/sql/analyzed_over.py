@@ -82,7 +82,7 @@ class OverQuery:
         by_rows, by_range = list[Any](), list[Any]()
         for column in items(self.window.windowExpressions()):
             function, spec = items(column.child().children())
-            if kind(spec.frameSpecification().frameType()) == "RangeFrame$":
+            if kind(spec.frameSpecification().frameType()) == "RangeFrame":
                 by_range.append(column)
                 continue
             spec = make.expressions.WindowSpecDefinition(groups, certain, spec.frameSpecification())
@@ -182,7 +182,7 @@ def _reach(call: Any) -> tuple[int, int]:
         raise QueryError(
             f"{name}(…) OVER (…) reaches rows after the current one: end the frame with CURRENT ROW"
         )
-    if kind(frame.frameType()) == "RowFrame$":
+    if kind(frame.frameType()) == "RowFrame":
         return max(-lower, 0), 0
     return 0, -(lower // 1000)
 
@@ -190,11 +190,11 @@ def _reach(call: Any) -> tuple[int, int]:
 def _bound(value: Any, name: str) -> int:
     """Return a bound of a frame, in rows or in µs; a row before the current one is -1."""
     match kind(value):
-        case "CurrentRow$":
+        case "CurrentRow":
             return 0
-        case "UnboundedPreceding$":
+        case "UnboundedPreceding":
             raise QueryError(f"{name}(…): {UNBOUNDED}")
-        case "UnboundedFollowing$":
+        case "UnboundedFollowing":
             return 1
     if not value.foldable() or "YearMonth" in str(value.dataType().toString()):
         raise QueryError(f"{name}(…): a bound of OVER (…) must be a constant, without months")

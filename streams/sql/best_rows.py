@@ -143,14 +143,14 @@ def _pruned(above: Sequence[PlanStep], make: Catalyst) -> tuple[list[PlanStep], 
             columns = [each for each in items(node.projectList()) if id_of(each) in used]
             node = make.project(columns, node.child())
             used = set()
-        used |= _used_by(node)
+        used |= _used_by(node, make)
         pruned.append(PlanStep(node, step.children, step.index))
     return pruned, used
 
 
-def _used_by(node: Any) -> set[int]:
+def _used_by(node: Any, make: Catalyst) -> set[int]:
     """Return the ids of the columns that an operator or an expression uses."""
-    return {id_of(column) for column in items(node.references().toSeq())}
+    return {*make.functions.ids(node.references().toSeq())}
 
 
 def _derived(
@@ -179,7 +179,7 @@ def _made_of(known: set[int], column: Any, child: Any, rdd_id: int, make: Cataly
             if kind(given) != "Alias" or id_of(given) != wanted:
                 continue
             value = given.child()
-            if _used_by(value) <= known and not _needs_operators(value, make):
+            if _used_by(value, make) <= known and not _needs_operators(value, make):
                 return value
             if kind(value) != "AttributeReference":
                 return None
@@ -276,10 +276,10 @@ def _loses_rows(
     for step in reversed(above):
         node = step.node
         if kind(node) == "Filter":
-            loses |= not _used_by(node) <= fixed or _has_subquery(node.condition(), make)
+            loses |= not _used_by(node, make) <= fixed or _has_subquery(node.condition(), make)
         if kind(node) == "Project":
             for column in items(node.projectList()):
-                used = _used_by(column)
+                used = _used_by(column, make)
                 is_fixed = used <= fixed and not _has_subquery(column, make)
                 fixed |= {id_of(column)} if is_fixed else set()
                 with_place |= {id_of(column)} if used & with_place else set()
@@ -298,13 +298,13 @@ def _names_rows(
 ) -> bool:
     """Whether the key is made of all columns of PARTITION BY, and of another one of the rows."""
     made_of = {id_of(column): {id_of(column)} for column in (*groups, *kept)}
-    made_of |= {id_of(column): _used_by(column) for column in derived}
+    made_of |= {id_of(column): _used_by(column, make) for column in derived}
     for step in reversed(above):
         if kind(step.node) != "Project":
             continue
         for column in items(step.node.projectList()):
             if not _has_subquery(column, make):
-                found = [made_of.get(each, set()) for each in _used_by(column)]
+                found = [made_of.get(each, set()) for each in _used_by(column, make)]
                 made_of[id_of(column)] = set().union(*found)
     keys = [made_of.get(id_of(each), set()) for each in items(top.output()) if _is_key(each)]
     named = set().union(*keys)

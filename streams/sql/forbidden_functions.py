@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.file_options import FUNCTION_OPTIONS, unknown_option
-from kafka_pipeline.streams.sql.plan import all_nodes, expressions, items, kind
+from kafka_pipeline.streams.sql.plan import items
 from kafka_pipeline.streams.sql.spec import QueryError
 
 CALLS_JAVA = ("reflect", "java_method", "try_reflect")
@@ -38,26 +39,24 @@ def forbid_functions(java: Any, jvm: Any, *, is_text: bool) -> None:
     Code of `type: dataframe` keeps those that only the text of a query must not call. The tests
     list all functions of this Spark in `reviewed_functions.txt`, and fail for a new one.
     """
-    option = jvm.scala.Option.apply
+    place = [jvm.scala.Option.apply(name) for name in ("builtin", "system")]
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier
     state = java.sessionState()
+    functions, table_functions = state.functionRegistry(), state.tableFunctionRegistry()
     for name in (*CALLS_JAVA, *(OF_FILES if is_text else ())):
-        state.functionRegistry().dropFunction(identifier(name, option("builtin"), option("system")))
+        functions.dropFunction(identifier(name, *place))
     for name in TABLE_FUNCTIONS if is_text else ():
-        registry = state.tableFunctionRegistry()
-        registry.dropFunction(identifier(name, option("builtin"), option("system")))
+        table_functions.dropFunction(identifier(name, *place))
 
 
-def require_known_options(plan: Any) -> None:
+def require_known_options(plan: Any, make: Catalyst) -> None:
     """Raise `QueryError` if a function in an analyzed plan has an option that is not known.
 
     `rowValidationXSDPath` of `from_xml` would be a file.
     """
-    for node in all_nodes(plan):
-        for expression in expressions(items(node.expressions())):
-            format_ = _FORMATS_OF_FUNCTIONS.get(kind(expression))
-            if format_ is not None:
-                _require_known(expression, format_)
+    for each in (plan, *items(plan.subqueriesAll())):
+        for name, expression in make.functions.found_in(each, _FORMATS_OF_FUNCTIONS):
+            _require_known(expression, _FORMATS_OF_FUNCTIONS[name])
 
 
 def _require_known(expression: Any, format_: str) -> None:

@@ -176,8 +176,8 @@ def finite(frame: DataFrame, names: list[str], words: str) -> dict[str, Column]:
     checked = {}
     for name in names:
         type_ = frame.schema[name].dataType
-        column = F.col(f"`{name}`")
         if _has_floats(type_):
+            column = F.col(f"`{name}`")
             refused = F.raise_error(words.format(name=name)).cast(type_)
             checked[name] = F.when(_is_not_finite(column, type_), refused).otherwise(column)
     return checked

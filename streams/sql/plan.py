@@ -95,8 +95,8 @@ def items(seq: Any) -> list[Any]:
 
 
 def kind(node: Any) -> str:
-    """Return the name of a node's class, without its package."""
-    return str(node.getClass().getSimpleName())
+    """Return the name of the class of an operator or an expression, without its package."""
+    return str(node.productPrefix())
 
 
 def id_of(column: Any) -> int:
@@ -106,9 +106,13 @@ def id_of(column: Any) -> int:
 
 def reads_input(node: Any, rdd_id: int) -> bool:
     """Whether a node is `input`, the RDD with this id, or has it below."""
-    return is_input(node, rdd_id) or any(
-        reads_input(child, rdd_id) for child in items(node.children())
-    )
+    return _input_below(node, rdd_id) is not None
+
+
+def _input_below(node: Any, rdd_id: int) -> Any | None:
+    """Return `input`, if a node is it or has it below. Spark looks for the leaves in one call."""
+    leaves = items(node.collectLeaves())
+    return next((leaf for leaf in leaves if is_input(leaf, rdd_id)), None)
 
 
 def names_read(plan: Any, names: Mapping[int, str]) -> list[str]:
@@ -191,7 +195,7 @@ def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
     Raises `QueryError` if that is not possible.
     """
     column = input_column(plan, name, rdd_id)
-    if id_of(column) in map(id_of, items(plan.output())):
+    if plan.outputSet().contains(column):
         return plan
     if kind(plan) in _OPAQUE and not _gives_windows(plan):
         raise QueryError(
@@ -212,7 +216,8 @@ def with_column(plan: Any, name: str, rdd_id: int, make: Catalyst) -> Any:
 
 def input_column(plan: Any, name: str, rdd_id: int) -> Any:
     """Return a column of the records that a plan reads."""
-    *_, records = nodes_to_input(plan, rdd_id)
+    records = _input_below(plan, rdd_id)
+    assert records is not None, "the plan reads input"
     return next(column for column in items(records.output()) if column.name() == name)
 
 
@@ -242,18 +247,24 @@ def way_to_input(plan: Any, rdd_id: int, others: Sequence[str] = ()) -> tuple[li
     Raises `QueryError` if one of them does not work record by record, and is not of the kinds
     `others`.
     """
+    require_rows(plan, rdd_id)
     way = []
     while not is_input(plan, rdd_id):
-        step = step_to_input(plan, rdd_id)
-        if step is None:
-            raise QueryError("it gives no row, whatever the input: look at its conditions")
         if kind(plan) not in (*_MAY_BE_ON_THE_WAY, *others):
             raise QueryError(
                 f"Spark plans a {plan.nodeName()}, which does not work record by record"
             )
+        step = step_to_input(plan, rdd_id)
+        assert step is not None
         way.append(step)
         plan = step.children[step.index]
     return way, plan
+
+
+def require_rows(plan: Any, rdd_id: int) -> None:
+    """Raise `QueryError` if Spark has found that a plan does not need to read its input."""
+    if not reads_input(plan, rdd_id):
+        raise QueryError("it gives no row, whatever the input: look at its conditions")
 
 
 def is_input(node: Any, rdd_id: int) -> bool:
@@ -262,8 +273,13 @@ def is_input(node: Any, rdd_id: int) -> bool:
 
 
 def step_to_input(node: Any, rdd_id: int) -> PlanStep | None:
-    """Return a node as a step to its first child that leads to the input, if there is one."""
+    """Return a node that reads input as a step to its first child that does; `None` for `input`.
+
+    Each question to a node is a call to the JVM, so an only child is not asked.
+    """
     children = items(node.children())
+    if len(children) == 1:
+        return PlanStep(node, children, 0)
     for index, child in enumerate(children):
         if reads_input(child, rdd_id):
             return PlanStep(node, children, index)
@@ -271,13 +287,12 @@ def step_to_input(node: Any, rdd_id: int) -> PlanStep | None:
 
 
 def nodes_to_input(plan: Any, rdd_id: int) -> Iterator[Any]:
-    """Yield the nodes from a plan down to the RDD with this id."""
-    while True:
-        yield plan
-        step = step_to_input(plan, rdd_id)
-        if step is None:
-            return
+    """Yield the nodes from a plan down to the RDD with this id; if it is not there, the plan."""
+    leads_there = reads_input(plan, rdd_id)
+    yield plan
+    while leads_there and (step := step_to_input(plan, rdd_id)) is not None:
         plan = step.children[step.index]
+        yield plan
 
 
 def _gives_windows(plan: Any) -> bool:

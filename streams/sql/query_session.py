@@ -41,7 +41,6 @@ from kafka_pipeline.streams.sql.messages import (
 from kafka_pipeline.streams.sql.output import finite, require_plain_types
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
-    all_nodes,
     items,
     kind,
     reads_input,
@@ -215,7 +214,7 @@ class QuerySession:
         analyzed = rules.analysis.EliminateSubqueryAliases.apply(analyzed)
         if self.spec.query:
             require_given(analyzed)
-            require_known_options(analyzed)
+            require_known_options(analyzed, self.make)
             require_plain_types(self.frame(analyzed))
         versioned = [id_ for id_, name in tables.items() if name in self.spec.versioned_tables]
         return Analyzed(analyzed, rdd_id, records, tables, versioned, inputs)
@@ -373,14 +372,14 @@ class QuerySession:
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.id()) for rdd_id, leaf in made.items()}
-        joins = any(kind(each) == HASH_JOIN for each in all_nodes(plan))
+        joins = HASH_JOIN in self.make.functions.names(plan)
         node = self._prepared(self._scanning(plan, made, joins=joins))
         input_id = ids.pop(INPUT)
         way, scan = way_to_input(node, input_id, others)
         require_planned_joins(node, input_id, ids.values())
         partitions = [leaf.partitions()[0] for leaf in made.values()]
         results = self._runner.results(frame._jdf.toArrowBatchRdd(node), partitions)
-        used = _used(way, scan)
+        used = _used(way, scan, self.make)
         schema = None if records is None else records.fields
         fields = [] if schema is None else [name for name in used if name in schema.names]
         return CompiledPlan(
@@ -567,15 +566,13 @@ def _rdd_id(raw: DataFrame) -> int:
     return int(raw._jdf.queryExecution().analyzed().rdd().id())
 
 
-def _used(way: Sequence[PlanStep], scan: Any) -> tuple[str, ...]:
+def _used(way: Sequence[PlanStep], scan: Any, make: Catalyst) -> tuple[str, ...]:
     """Return the columns of the input that the operators above it use, at least one.
 
     A table without columns would have no rows.
     """
-    used = {
-        attribute.exprId().id()
-        for step in way
-        for attribute in items(step.node.references().toSeq())
-    }
-    names = tuple(a.name() for a in items(scan.output()) if a.exprId().id() in used)
-    return names or ("timestamp",)
+    ids = make.functions.ids
+    used = {id_ for step in way for id_ in ids(step.node.references().toSeq())}
+    output = scan.output()
+    places = [place for place, id_ in enumerate(ids(output)) if id_ in used]
+    return tuple(str(output.apply(place).name()) for place in places) or ("timestamp",)

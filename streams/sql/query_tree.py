@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from itertools import pairwise
 
 from sqlglot import Token, TokenType, exp
@@ -122,8 +123,14 @@ def quiet() -> Iterator[None]:
 def parsed(query: str, tables: Collection[str]) -> exp.Query:
     """Return the tree of a query, with names in small letters and an alias for each table.
 
-    Lookup tables are marked as such. Table functions are subqueries.
+    Lookup tables are marked as such. Table functions are subqueries. Do not change the tree: all
+    callers with the same query share it, as each start of a task asks several questions about it.
     """
+    return _parsed(query, frozenset(tables))
+
+
+@lru_cache(maxsize=32)
+def _parsed(query: str, tables: frozenset[str]) -> exp.Query:
     return _tree(without_table_functions(query, _tree), tables)
 
 

@@ -24,7 +24,7 @@ from kafka_pipeline.streams.sql.kept_distinct_plan import (
     distinct_sets,
     folded_columns,
 )
-from kafka_pipeline.streams.sql.plan import id_of, items, kind, step_to_input
+from kafka_pipeline.streams.sql.plan import id_of, items, kind, require_rows, step_to_input
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.sql.state_shape import HAS_RESULT, IS_FORMER, MARK, PLACE
@@ -98,13 +98,13 @@ def aggregate_parts(
     values of these. Raises `QueryError` if it is not a final aggregate over a partial one, or if a
     function's buffers cannot be merged.
     """
+    require_rows(plan, rdd_id)
     above = []
     while kind(plan) not in AGGREGATES:
         if kind(plan) not in _AFTER_GROUPS:
             raise _not_split(plan)
         step = step_to_input(plan, rdd_id)
-        if step is None:
-            raise QueryError("it gives no row, whatever the input: look at its conditions")
+        assert step is not None
         above.append(plan)
         plan = step.children[step.index]
     partial = items(plan.children())[0]
@@ -395,8 +395,7 @@ class _Merging:
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:
-            used = {id_of(each) for each in items(column.references().toSeq())}
-            if used <= self._always:
+            if self._always.issuperset(self._make.functions.ids(column.references().toSeq())):
                 self._always.add(id_of(column))
 
     def _with_state(self, columns: list[Any]) -> list[Any]:
@@ -405,10 +404,12 @@ class _Merging:
 
     def _project(self, columns: list[Any], node: Any) -> Any:
         # A column that HAVING makes null may be nullable only here, and not in Spark's own plan.
-        given = {id_of(column): column for column in items(node.output())}
+        functions, output, listed = self._make.functions, node.output(), self._make.seq(columns)
+        places = {id_: place for place, id_ in enumerate(functions.ids(output))}
+        parts = zip(columns, functions.names(listed), functions.ids(listed), strict=True)
         columns = [
-            given.get(id_of(column), column) if kind(column) == "AttributeReference" else column
-            for column in columns
+            output.apply(places[id_]) if name == "AttributeReference" and id_ in places else column
+            for column, name, id_ in parts
         ]
         return self._linked(self._make.spark.execution.ProjectExec(self._make.seq(columns), node))
 

@@ -61,7 +61,7 @@ def require_planned_joins(plan: Any, rdd_id: int, tables: Collection[int]) -> No
 
     A broadcast table would stay as it was in the first batch.
     """
-    for node in all_nodes(plan):
+    for node in all_nodes(plan) if tables else ():
         if not any(reads_input(node, table) for table in tables):
             continue
         if "Exchange" in kind(node):

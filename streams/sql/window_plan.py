@@ -16,6 +16,7 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import (
     all_nodes,
     expressions,
+    id_of,
     input_column,
     is_column,
     is_window,
@@ -117,17 +118,22 @@ def with_order(aggregate: Any, rdd_id: int, make: Catalyst) -> Any:
 
 def _require_record_time(name: str, start: Any, child: Any, time_id: int, rdd_id: int) -> None:
     """Raise the error for a window whose start is not made of the `timestamp` of records."""
+    of_records = set[int]()
     for expression in expressions([start]):
         if kind(expression) != "PreciseTimestampConversion":
             continue
         time = expression.child()
+        is_column_of_plan = kind(time) == "AttributeReference"
+        if is_column_of_plan and id_of(time) in of_records:
+            continue
         if "timestamp" not in str(time.dataType().catalogString()):
             continue  # from microseconds back to a time
-        if kind(time) != "AttributeReference" or not is_column(time, time_id, child, rdd_id):
+        if not is_column_of_plan or not is_column(time, time_id, child, rdd_id):
             raise QueryError(
                 f"{name}(…) is over {time.sql()}: it must be over timestamp, the time of the "
                 f"record, which says what comes late and when windows close. {_where_from(time)}"
             )
+        of_records.add(id_of(time))
 
 
 def _where_from(time: Any) -> str:

@@ -261,11 +261,11 @@ SABOTAGES: tuple[Sabotage, ...] = (
     queries_of_open_work,
 )
 SABOTAGES_OF_THREADS: tuple[tuple[Sabotage, Pipeline], ...] = (
-    (forgotten_pause, FOLD_OF_TWO),
     (forgotten_time, FOLD_OF_TWO),
+    (forgotten_pause, FOLD_OF_TWO),
     (locked_folders, ASKED_BY_KEY),
 )
-"""Each sabotage with the processor that reveals it."""
+"""Each sabotage with the processor that reveals it; the first one is found soonest."""
 
 
 def _instead_of(

@@ -123,7 +123,7 @@ def references(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the pages that a file names, each with a heading or "", as in an error message."""
     text = path.read_text(encoding="utf-8")
     yield from ((found["page"], "") for found in REFERENCE.finditer(text))
-    if path.suffix == ".py":
+    if path.suffix == ".py" and ".md" in text:
         # Only here are strings that span several lines in one piece.
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):

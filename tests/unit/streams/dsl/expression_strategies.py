@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from hypothesis import strategies as st
@@ -64,6 +65,7 @@ def expressions(draw: st.DrawFn, kind: str = "any", depth: int = 3) -> Expressio
     return found
 
 
+@cache
 def _leaf(kind: str) -> Strategy:
     leaves = {
         "number": ["i", "j", "x", "t", "n.i", "n.x", "m"],
@@ -91,6 +93,7 @@ def _leaf(kind: str) -> Strategy:
     )
 
 
+@cache
 def _number(depth: int) -> Strategy:
     number, text = expressions("number", depth), expressions("string", depth)
     pair = st.tuples(number, number)
@@ -118,6 +121,7 @@ def _number(depth: int) -> Strategy:
     )
 
 
+@cache
 def _string(depth: int) -> Strategy:
     text, number = expressions("string", depth), expressions("number", depth)
     return st.one_of(
@@ -140,6 +144,7 @@ def _string(depth: int) -> Strategy:
     )
 
 
+@cache
 def _bool(depth: int) -> Strategy:
     number, text, boolean, any_ = (
         expressions(kind, depth) for kind in ("number", "string", "bool", "any")
@@ -172,6 +177,7 @@ def _bool(depth: int) -> Strategy:
     )
 
 
+@cache
 def _other(depth: int) -> Strategy:
     any_ = expressions("any", depth)
     return st.one_of(
@@ -180,6 +186,7 @@ def _other(depth: int) -> Strategy:
     )
 
 
+@cache
 def _of_any(kind: str, depth: int) -> Strategy:
     """Draw what chooses among expressions of a kind."""
     same, boolean = expressions(kind, depth), expressions("bool", depth)

@@ -1,0 +1,86 @@
+"""What Spark says of a plan in one call is what a walk over the plan finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafka_pipeline.streams.spark.session import start_session
+from kafka_pipeline.streams.sql.jvm_functions import JvmFunctions
+from kafka_pipeline.streams.sql.local import local_settings
+from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, items, kind
+
+pytestmark = pytest.mark.integration
+
+QUERY = """
+    SELECT id + 1 AS n, CASE WHEN id > 2 THEN to_json(struct(id)) ELSE from_json('1', 'a INT').a END
+    FROM range(3) JOIN range(4) AS other USING (id)
+    WHERE id IN (SELECT id FROM range(5) WHERE to_csv(struct(id)) = '3')
+"""
+
+
+@pytest.fixture(scope="module")
+def session() -> SparkSession:
+    return start_session(local_settings({})).newSession()
+
+
+@pytest.fixture(scope="module")
+def plan(session: SparkSession) -> Any:
+    return session.sql(QUERY)._jdf.queryExecution().analyzed()
+
+
+@pytest.fixture(scope="module")
+def functions(session: SparkSession) -> JvmFunctions:
+    return JvmFunctions(session._jvm)
+
+
+def test_names_are_those_of_the_nodes(functions: JvmFunctions, plan: Any) -> None:
+    own = items(plan.subqueriesAll())
+    walked = sorted(kind(node) for node in all_nodes(plan))
+    named = sorted(name for each in (plan, *own) for name in functions.names(each))
+    assert named == walked
+    assert named.count("Range") == 3
+
+
+def test_names_of_columns_are_in_their_order(functions: JvmFunctions, plan: Any) -> None:
+    columns = plan.projectList()
+    assert functions.names(columns) == [kind(each) for each in items(columns)]
+
+
+def test_ids_are_in_the_order_of_columns(functions: JvmFunctions, plan: Any) -> None:
+    columns = plan.projectList()
+    found = functions.ids(columns)
+    assert found == [id_of(column) for column in items(columns)]
+    assert len({*found}) == 2
+
+
+@pytest.mark.parametrize("name", ["StructsToJson", "JsonToStructs", "AttributeReference", "Gone"])
+def test_expressions_are_found_wherever_they_are(
+    name: str, functions: JvmFunctions, plan: Any
+) -> None:
+    walked = [
+        each
+        for node in all_nodes(plan)
+        for each in expressions(items(node.expressions()))
+        if kind(each) == name
+    ]
+    found = [
+        each
+        for part in (plan, *items(plan.subqueriesAll()))
+        for named, each in functions.found_in(part, [name])
+        if named == name
+    ]
+    assert sorted(str(each.toString()) for each in found) == sorted(
+        str(each.toString()) for each in walked
+    )
+    assert bool(found) is (name != "Gone")
+
+
+def test_an_expression_in_a_subquery_is_not_one_of_the_plan(
+    functions: JvmFunctions, plan: Any
+) -> None:
+    (subquery,) = items(plan.subqueriesAll())
+    assert functions.found_in(plan, ["StructsToCsv"]) == []
+    assert [name for name, _ in functions.found_in(subquery, ["StructsToCsv"])] == ["StructsToCsv"]
