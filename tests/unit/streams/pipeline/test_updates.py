@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import SqlSpec
 from tests.unit.streams.pipeline.loading import load, problems_in
 
@@ -86,6 +87,16 @@ def test_a_changelog_whose_groups_have_its_keys_has_one_processor() -> None:
     assert changelogs(pipeline) == ["Second"]
     names = {store.name for store in pipeline.processor("Second").stores}
     assert names == {"changelog", "groups", "shape"}
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter", "{dead_letter: all}"])
+def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) -> None:
+    """The processor in front keeps each row that it sends, and takes it out again later."""
+    text = chain(HIGHEST, MEAN, closes=f", on_error: {on_error}")
+    text = text.replace("to: [sink]}", f"to: [sink], on_error: {on_error}}}")
+    pipeline = load(text)
+    found = {each.id: each.on_error is OnError.FAIL for each in pipeline.processors}
+    assert found == {"First-rows": False, "First": False, "Second-rows": False, "Second": True}
 
 
 REFUSED = {
