@@ -10,7 +10,7 @@ from rich.tree import Tree
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.control.topics import control_topics
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
-from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import ArcKind, OnError, PipelineProcessor
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -33,7 +33,10 @@ def overview(config: Config, pipeline: Pipeline) -> RenderableType:
 
 
 def mermaid(pipeline: Pipeline) -> str:
-    """Return a Mermaid flowchart: edges show the arcs, dotted ones stores and dead letters."""
+    """Return a Mermaid flowchart: edges show the arcs, dotted ones stores and dead letters.
+
+    The label of an arc that does not carry plain records says what it carries.
+    """
     # Processor ids may contain characters that Mermaid refuses in node ids.
     keys = {each.id: f"p{index}" for index, each in enumerate(pipeline.processors)}
     arcs, outside = pipeline.arcs, _outside(pipeline)
@@ -46,22 +49,32 @@ def mermaid(pipeline: Pipeline) -> str:
     for processor in pipeline.processors:
         key = keys[processor.id]
         inputs = [topic for topic in pipeline.in_topics(processor) if topic in outside]
-        lines += [f"    {outside[topic]} --> {key}" for topic in inputs]
+        for topic in inputs:
+            label = _label(_not_plain(pipeline.kind_of_source(topic, processor)))
+            lines.append(f"    {outside[topic]} -->{label} {key}")
         for number, pattern in enumerate(processor.patterns):
             label = pattern.pattern.translate(_ENTITIES)
             lines.append(f'    {key}_pattern{number}(["{label}"]) --> {key}')
         for topic in processor.global_stores.values():
             lines.append(f"    {outside[topic]} -.-> {key}")
+        given = pipeline.kinds_given(processor)
         for topic in pipeline.out_topics(processor):
+            kind = _not_plain(given[topic])
             if topic in outside:
-                lines.append(f"    {key} --> {outside[topic]}")
+                lines.append(f"    {key} -->{_label(kind)} {outside[topic]}")
             else:
-                lines.append(f'    {key} -->|"{topic}"| {keys[arcs[topic]]}')
+                lines.append(f"    {key} -->{_label(topic, kind)} {keys[arcs[topic]]}")
         for number, topic in enumerate(pipeline.state_topics(processor).values()):
             lines.append(f'    {key} <-.-> {key}_state{number or ""}[("{topic}")]')
         if dead_letters := pipeline.dead_letter_topic(processor):
             lines.append(f'    {key} -.-> {key}_dead_letter(["{dead_letters}"])')
     return "\n".join(lines)
+
+
+def _label(*lines: str) -> str:
+    """Return the label of an edge; none without text."""
+    text = "<br/>".join(filter(None, lines))
+    return f'|"{text}"|' if text else ""
 
 
 def _outside(pipeline: Pipeline) -> dict[str, str]:
@@ -80,7 +93,9 @@ def _graph(pipeline: Pipeline) -> list[Tree]:
             to.add(f"{processor.id} (see above)")
             return
         unfolded.add(processor.id)
-        about = f" {_parameters(processor)}{_on_error(processor)}"
+        about = f" {_parameters(processor)}{_gives(processor)}{_on_error(processor)}"
+        if query := pipeline.query_of_stage(processor):
+            about += f" (stage of {query})"
         branch = to.add(Text.assemble((processor.id, "bold"), about))
         for kept in kind_of(processor.spec).keeps(processor.spec):
             branch.add(Text(f"keeps {kept}"))
@@ -96,7 +111,9 @@ def _graph(pipeline: Pipeline) -> list[Tree]:
     for processor in pipeline.processors:
         for topic in pipeline.in_topics(processor):
             if topic not in arcs:
-                tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] (source)"))
+                kind = _not_plain(pipeline.kind_of_source(topic, processor))
+                about = f"source, {kind}" if kind else "source"
+                tree = trees.setdefault(topic, Tree(f"[bold]{topic}[/bold] ({about})"))
                 add(tree, processor)
         for pattern in processor.patterns:
             text = pattern.pattern
@@ -156,6 +173,16 @@ def _kept(topic: TopicSpec) -> str:
 def _parameters(processor: PipelineProcessor) -> str:
     spec = processor.spec
     return ", ".join([spec.what, *(f"{key} {value}" for key, value in spec.parameters.items())])
+
+
+def _gives(processor: PipelineProcessor) -> str:
+    """Return what the results of a processor are, if they are not plain records."""
+    return "".join(f", gives {kind.words}" for kind in dict.fromkeys(processor.gives.values()))
+
+
+def _not_plain(kind: ArcKind) -> str:
+    """Return what records are, in words; "" for plain ones."""
+    return "" if kind is ArcKind.RECORDS else kind.words
 
 
 def _on_error(processor: PipelineProcessor) -> str:

@@ -54,4 +54,5 @@ def _renamed(
             name: later.topics.get(name, topic) if later and topic in internal else topic
             for name, topic in processor.topics.items()
         },
+        gives={names.get(name, name): kind for name, kind in processor.gives.items()},
     )

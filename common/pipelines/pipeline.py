@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, ArcKind, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.common.topics import RECORDS, RECORDS_NEED, STATE, STATE_NEEDS, TopicSpec
@@ -55,6 +56,33 @@ class Pipeline:
             else processor.topics.get(name) or self.names.arc(processor.id, name)
             for name in processor.to
         )
+
+    def kinds_given(self, processor: PipelineProcessor) -> dict[str, ArcKind]:
+        """Return what a processor gives to each topic that it writes."""
+        topics = zip(processor.to, self.out_topics(processor), strict=True)
+        return {topic: processor.gives.get(name, ArcKind.RECORDS) for name, topic in topics}
+
+    def kind_of_source(self, topic: str, reader: PipelineProcessor) -> ArcKind:
+        """Return what a reader takes the records of a source for.
+
+        If the pipeline writes the topic itself, they are what its processors give.
+        """
+        names = zip(reader.from_, self.in_topics(reader), strict=True)
+        if any(
+            name in reader.sources and reader.sources[name].changelog
+            for name, its_topic in names
+            if its_topic == topic
+        ):
+            return ArcKind.UPSERTS
+        given = [self.kinds_given(writer).get(topic) for writer in self.processors]
+        return next(filter(None, given), ArcKind.RECORDS)
+
+    def query_of_stage(self, processor: PipelineProcessor) -> str:
+        """Return the id of the query that a processor is an inner stage of; "" if of none."""
+        arcs, found = self.arcs, processor
+        while isinstance(found.spec, SqlSpec) and found.spec.is_inner:
+            found = self.processor(arcs[self.out_topics(found)[0]])
+        return "" if found is processor else found.entry
 
     def feedback_topics(self, processor: PipelineProcessor) -> frozenset[str]:
         """Return the topics that a processor reads by which its own records may come back."""

@@ -52,6 +52,23 @@ class OnError(StrEnum):
         return self in (OnError.SKIP_ALL, OnError.DEAD_LETTER_ALL)
 
 
+class ArcKind(StrEnum):
+    """What the records of an arc, or of a topic at an end of the pipeline, are.
+
+    Upserts replace the former record of their key, which a null value deletes. Updates replace
+    former ones too, but no key says which.
+    """
+
+    RECORDS = "records"
+    UPSERTS = "upserts"
+    UPDATES = "updates"
+
+    @property
+    def words(self) -> str:
+        """The kind, in words."""
+        return "upserts by key" if self is ArcKind.UPSERTS else str(self)
+
+
 class StoreContent(Strict, frozen=True, kw_only=True):
     """What the bytes of a store mean: its kind, the names of its serdes, and its windows, in words.
 
@@ -108,7 +125,9 @@ class PipelineProcessor:
     are the keys of `topics`. `from_` is empty only if the processor reads by patterns that were not
     yet matched against the cluster's topics. `stores` are those that its tasks restore from state
     topics. `sources` has the sources with settings, by their names in `from_`. `meetings` is `None`
-    if unknown: then any topics may meet.
+    if unknown: then any topics may meet. `gives` has the kinds of what goes to those of `to`
+    that do not get plain records. The rows in internal topics count as plain records, and so does
+    all that a version of an earlier engine gives.
     """
 
     id: Name
@@ -121,6 +140,7 @@ class PipelineProcessor:
     stores: tuple[LoggedStore, ...] = ()
     sources: Mapping[str, SourceSpec] = field(default_factory=dict, hash=False)
     meetings: tuple[Meeting, ...] | None = None
+    gives: Mapping[Name, ArcKind] = field(default_factory=dict, hash=False)
 
     @property
     def entry(self) -> str:

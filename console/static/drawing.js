@@ -56,6 +56,26 @@ export function processorBox(node, { x, y, width, height }) {
   ];
 }
 
+// What an arc carries that does not carry plain records: its name, its line, and what that means.
+const KINDS = {
+  upserts: ["upserts by key", "thick", "each record replaces the former one of its key"],
+  updates: ["updates", "dotted", "records replace former ones, but no key says which"],
+};
+
+// The class of an arc of a kind, which may be unknown.
+export const arcClass = (kind) => (kind in KINDS ? `arc ${kind}` : "arc");
+
+export const arcTitle = ({ topic, kind }) => (kind in KINDS ? `topic ${topic}, ${KINDS[kind][0]}` : `topic ${topic}`);
+
+// Which lines mean what, of those that the arcs have.
+export function arcLegend(arcs) {
+  const found = Object.keys(KINDS).filter((kind) => arcs.some((arc) => arc.kind === kind));
+  return found.map((kind) => {
+    const [name, line, meaning] = KINDS[kind];
+    return ` A ${line} arc carries ${name}: ${meaning}.`;
+  }).join("");
+}
+
 export function topicOf(node, graph) {
   const { x, y, width, height } = graph.node(node.id);
   const kind = node.kind === "dead_letters" ? "dead letters" : "topic";

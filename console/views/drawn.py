@@ -31,7 +31,7 @@ def arc(link: Link, known: Json) -> Json:
     """Return the arc of a link, with what is known of it."""
     source = f"topic:{link.topic}" if link.writer is None else f"processor:{link.writer}"
     target = f"topic:{link.topic}" if link.reader is None else f"processor:{link.reader}"
-    return {"from": source, "to": target, "topic": link.topic, **known}
+    return {"from": source, "to": target, "topic": link.topic, "kind": str(link.kind), **known}
 
 
 def _node(kind: str, name: str, known: Json) -> Json:

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from msgspec import structs
 
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.pipelines.specs import ForwardSpec, SessionSpec, SparkSpec, SqlSpec
+from kafka_pipeline.common.pipelines.processors import ArcKind, PipelineProcessor
+from kafka_pipeline.common.pipelines.specs import (
+    GROUPS_TOPIC,
+    JOIN_TOPIC,
+    ForwardSpec,
+    SessionSpec,
+    SparkSpec,
+    SqlSpec,
+    TopologySpec,
+)
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
-
-
-class ArcKind(Enum):
-    """What the records of an arc are."""
-
-    APPEND = "records"
-    UPSERT = "upserts"
-    UPDATE = "updates without the key of a table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,14 @@ class Arc:
     them, if nothing in between has changed them, and none of them is a deletion.
     """
 
-    kind: ArcKind = ArcKind.APPEND
+    kind: ArcKind = ArcKind.RECORDS
     origin: str = ""
     changed: str = ""
     problem: str = ""
     query: SqlSpec | None = None
 
 
-_APPEND = Arc()
+_RECORDS = Arc()
 
 
 class ArcKinds:
@@ -66,22 +66,38 @@ class ArcKinds:
         # Arcs form no cycle, but topics may; what comes back by one is taken for records. That may
         # be wrong for the other entries of the cycle, so only the first answer is kept.
         is_first = not self._assumed
-        self._assumed[entry.id] = _APPEND
+        self._assumed[entry.id] = _RECORDS
         found = self._assumed[entry.id] = self._given(entry)
         if is_first:
             self._gives[entry.id] = found
             self._assumed.clear()
         return found
 
+    def processor(self, entry: Entry, processor: PipelineProcessor) -> PipelineProcessor:
+        """Return a processor of an entry with the kinds of what it gives; see `gives` there."""
+        spec, kind = processor.spec, self.given(entry).kind
+        if kind is ArcKind.RECORDS:
+            return processor
+        late_to = None
+        if isinstance(spec, SparkSpec) and spec.grouping is not None:
+            late_to = spec.grouping.late_to
+        elif isinstance(spec, SqlSpec) and (kept := spec.join or spec.over) is not None:
+            late_to = kept.late_to
+        internal: Collection[str] = (GROUPS_TOPIC, JOIN_TOPIC)
+        if isinstance(spec, TopologySpec):
+            internal = spec.serdes
+        plain = {*internal, late_to}
+        return replace(processor, gives={name: kind for name in processor.to if name not in plain})
+
     def read(self, entry: Entry) -> Arc:
         """Return what an entry reads; several inputs are upserts only if all are one arc."""
         arcs = [arc for name in self._file.inputs(entry) for arc in self._of_input(name)]
-        found = next((arc for arc in arcs if arc.kind is not ArcKind.APPEND), _APPEND)
-        if found.kind is ArcKind.APPEND or len(arcs) == 1:
+        found = next((arc for arc in arcs if arc.kind is not ArcKind.RECORDS), _RECORDS)
+        if found.kind is ArcKind.RECORDS or len(arcs) == 1:
             return found
         return replace(
             found,
-            kind=ArcKind.UPDATE,
+            kind=ArcKind.UPDATES,
             changed=entry.id,
             problem="reads more than one input, and a key of one may be that of another",
         )
@@ -92,7 +108,7 @@ class ArcKinds:
         Updates do no harm to SELECT DISTINCT, and to a maximum of what only grows.
         """
         spec, arc = entry.spec, self.read(entry)
-        if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.APPEND:
+        if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.RECORDS:
             return False
         # sqlglot takes a quarter of a second to load.
         from kafka_pipeline.streams.sql.update_text import read_updates
@@ -111,7 +127,7 @@ class ArcKinds:
         while waiting:
             for sender in self._senders(waiting.pop()):
                 spec = sender.spec
-                is_new = sender.id not in found and self.read(sender).kind is ArcKind.UPSERT
+                is_new = sender.id not in found and self.read(sender).kind is ArcKind.UPSERTS
                 if is_new and isinstance(spec, ForwardSpec):
                     waiting.append(sender)
                 elif is_new and isinstance(spec, SqlSpec) and _is_by_record(spec):
@@ -124,20 +140,20 @@ class ArcKinds:
         if isinstance(spec, ForwardSpec):
             return self.read(entry)
         if not isinstance(spec, SparkSpec):
-            return _APPEND
+            return _RECORDS
         if spec.grouping is not None:
             return self._of_groups(entry, spec)
         if isinstance(spec, SqlSpec) and (spec.join is not None or spec.over is not None):
-            return self._of_join(entry, spec) if _takes_back(spec) else _APPEND
+            return self._of_join(entry, spec) if _takes_back(spec) else _RECORDS
         read = self.read(entry)
-        if read.kind is ArcKind.APPEND:
-            return _APPEND
-        if read.kind is ArcKind.UPDATE:
+        if read.kind is ArcKind.RECORDS:
+            return _RECORDS
+        if read.kind is ArcKind.UPDATES:
             return replace(read, query=None)
         problem = "is a function, whose keys are unknown"
         if isinstance(spec, SqlSpec):
             problem = _problem(spec, deletes=False)
-        kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
+        kind = ArcKind.UPDATES if problem else ArcKind.UPSERTS
         return replace(read, kind=kind, changed=entry.id, problem=problem, query=None)
 
     def _of_join(self, entry: Entry, spec: SqlSpec) -> Arc:
@@ -147,20 +163,20 @@ class ArcKinds:
         is chosen to be that of a row; in a part of a query, all rows count.
         """
         if not spec.is_inner:
-            return Arc(ArcKind.UPSERT, entry.id, entry.id)
+            return Arc(ArcKind.UPSERTS, entry.id, entry.id)
         problem = "takes back what a row without a partner gave, and two rows may have one key"
-        return Arc(ArcKind.UPDATE, entry.id, entry.id, problem)
+        return Arc(ArcKind.UPDATES, entry.id, entry.id, problem)
 
     def _of_groups(self, entry: Entry, spec: SparkSpec) -> Arc:
         if not isinstance(spec, SqlSpec) or spec.grouping is None:
-            return _APPEND
+            return _RECORDS
         if spec.grouping.emit != "on_update":
-            return _APPEND
+            return _RECORDS
         if not _replaces(spec):
-            return _APPEND
+            return _RECORDS
         deletes = self.reads_changelog(entry)
         problem = _problem(spec, deletes=deletes)
-        kind = ArcKind.UPDATE if problem else ArcKind.UPSERT
+        kind = ArcKind.UPDATES if problem else ArcKind.UPSERTS
         # A session that grows gets another key, and its former result is deleted.
         deletes |= isinstance(spec.grouping.window, SessionSpec)
         return Arc(kind, entry.id, entry.id, problem, None if deletes else spec)
@@ -171,8 +187,8 @@ class ArcKinds:
             return [self.given(self._entries[name])]
         declared = self._file.source_specs.get(name)
         if declared is not None and declared.changelog:
-            return [Arc(ArcKind.UPSERT, name, name)]
-        return [self.given(entry) for entry in self._writers(name)] or [_APPEND]
+            return [Arc(ArcKind.UPSERTS, name, name)]
+        return [self.given(entry) for entry in self._writers(name)] or [_RECORDS]
 
     def _senders(self, entry: Entry) -> Iterator[Entry]:
         """Yield the entries whose results an entry reads, also those that come by a topic."""
@@ -193,13 +209,12 @@ class ArcKinds:
         ]
 
 
-def with_changelogs(file: PipelineFile, problems: Problems) -> PipelineFile:
-    """Return a pipeline whose queries say that they read a changelog.
+def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> PipelineFile:
+    """Return a pipeline whose queries say that they read a changelog; `kinds` are those of it.
 
     These are the queries with groups over upserts, and those without that lead to them. Reports
     each one that cannot, and those that would take updates for rows of their own.
     """
-    kinds = ArcKinds(file)
     for entry in file.entries:
         _check_updates(entry, kinds, problems)
     readers = []
@@ -228,12 +243,12 @@ def _refusal(entry: Entry, arc: Arc) -> str:
     from kafka_pipeline.streams.sql.result_key import numbers_rows
 
     once = f'let "{arc.origin}" give each result once, by a window and emit: on_close'
-    if arc.kind is ArcKind.UPDATE and arc.origin in spec.stages and arc.origin == arc.changed:
+    if arc.kind is ArcKind.UPDATES and arc.origin in spec.stages and arc.origin == arc.changed:
         reason = (
             f': "{arc.changed}" {arc.problem}. Put that part of the query into a processor of its '
             "own, with a key that identifies its rows, such as all grouping columns"
         )
-    elif arc.kind is ArcKind.UPDATE:
+    elif arc.kind is ArcKind.UPDATES:
         reason = (
             f', and nothing tells which former one each of them replaces: "{arc.changed}" '
             f'{arc.problem}. Let "{arc.origin}" give a key that is made of its grouping columns, '
@@ -269,7 +284,7 @@ def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
     if not isinstance(spec, SparkSpec):
         return
     arc = kinds.read(entry)
-    if arc.kind is ArcKind.APPEND:
+    if arc.kind is ArcKind.RECORDS:
         return
     if not isinstance(spec, SqlSpec):
         if spec.grouping is not None:

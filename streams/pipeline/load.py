@@ -12,7 +12,7 @@ from kafka_pipeline.common.config.yaml_positions import Problems, read_yaml
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.streams.pipeline.arc_kinds import with_changelogs
+from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds, with_changelogs
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
@@ -45,7 +45,8 @@ def load_pipeline(
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    file = with_changelogs(file, problems)
+    kinds = ArcKinds(file)
+    file = with_changelogs(file, kinds, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):
@@ -54,7 +55,8 @@ def load_pipeline(
         kind.check_code(entry, entry.spec, file, means, problems)
         for problem in reference_problems(entry.spec, config.secrets):
             problems.add(entry.at, f'"{entry.id}": {problem}')
-        for processor in kind.processors(entry, entry.spec, file, config, problems):
+        for made_of_entry in kind.processors(entry, entry.spec, file, config, problems):
+            processor = kinds.processor(entry, made_of_entry)
             if made.setdefault(processor.id, (entry, processor))[1] is not processor:
                 problems.add(
                     entry.at,
@@ -101,7 +103,7 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    with_changelogs(file, problems)
+    with_changelogs(file, ArcKinds(file), problems)
     problems.raise_if_any()
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ PARTS = 30
 STEP_MS, WINDOW_MS = 100, 60_000
 
 PIPELINE = """
-sinks: {{totals: {totals}, best: {best}}}
+sinks: {{totals: {totals}, halves: {halves}, best: {best}}}
 processors:
 - id: Minutes
   type: sql
@@ -39,7 +40,14 @@ processors:
   format: json
   schema: n INT
   query: SELECT n AS key, count(*) AS c FROM input GROUP BY n
-  to: [totals]
+  to: [totals, Halves]
+- id: Halves
+  type: sql
+  format: json
+  schema: c BIGINT
+  query: >
+    SELECT cast(key AS INT) % 2 AS key, sum(c) AS c FROM input GROUP BY cast(key AS INT) % 2
+  to: [halves]
 - id: Best
   type: sql
   format: json
@@ -53,10 +61,13 @@ processors:
 """
 
 
-def test_windows_totals_and_best_rows_are_exact_though_a_task_manager_is_killed(
+def test_windows_totals_their_sums_and_best_rows_are_exact_though_a_task_manager_is_killed(
     tmp_path: Path, bootstrap_servers: str
 ) -> None:
-    """Each window is given once; the others go through internal topics."""
+    """Each window is given once; the others go through internal topics.
+
+    The sums of totals take each former total out again.
+    """
     job = f"groups_{os.getpid()}"
     start = wall_clock_ms() // WINDOW_MS * WINDOW_MS - RECORDS * STEP_MS
     rows = [(i % KEYS, i % VALUES, start + i * STEP_MS) for i in range(RECORDS)]
@@ -70,6 +81,7 @@ def test_windows_totals_and_best_rows_are_exact_though_a_task_manager_is_killed(
     end = start + RECORDS * STEP_MS + WINDOW_MS
     last = [(key, 0, end) for key in range(KEYS)]
     totals = Counter(n for _, n, _ in [*rows, *last])
+    halves = Counter(n % 2 for _, n, _ in [*rows, *last])
     best = {
         f"{number}-{place}": at
         for number in range(VALUES)
@@ -81,7 +93,7 @@ def test_windows_totals_and_best_rows_are_exact_though_a_task_manager_is_killed(
         tmp_path,
         bootstrap_servers,
         job,
-        PIPELINE.format(totals=f"totals_{job}", best=f"best_{job}"),
+        PIPELINE.format(totals=f"totals_{job}", halves=f"halves_{job}", best=f"best_{job}"),
         tm_number=2,
         heartbeat_interval_ms=500,
     ) as made:
@@ -105,16 +117,20 @@ def test_windows_totals_and_best_rows_are_exact_though_a_task_manager_is_killed(
         assert {w: (v["c"], v["s"]) for w, (_, v) in zip(windows, found, strict=True)} == {
             window: (counts[window], sums[window]) for window in counts
         }
-        deadline_s = time.monotonic() + 60
-        while totals_in(made.read(f"totals_{job}")) != totals and time.monotonic() < deadline_s:
-            time.sleep(0.2)
-        assert totals_in(made.read(f"totals_{job}")) == totals
-        while best_in(made.read(f"best_{job}")) != best and time.monotonic() < deadline_s:
-            time.sleep(0.2)
-        assert best_in(made.read(f"best_{job}")) == best
+        await_results(totals, lambda: totals_in(made.read(f"totals_{job}")))
+        await_results(halves, lambda: totals_in(made.read(f"halves_{job}")))
+        await_results(best, lambda: best_in(made.read(f"best_{job}")))
         topics = Admin(made.config).topics()
         assert f"Totals_groups-repartition_{job}" in topics
         assert f"state_topic_Minutes_windows_{job}" in topics
+
+
+def await_results(wanted: object, read: Callable[[], object]) -> None:
+    """Read results until they are as wanted, for a minute at most."""
+    deadline_s = time.monotonic() + 60
+    while read() != wanted and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    assert read() == wanted
 
 
 def best_in(rows: list[tuple[bytes | None, bytes | None]]) -> dict[str, int]:

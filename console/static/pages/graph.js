@@ -1,7 +1,7 @@
 // The graph of processors and topics, with the figures of all tasks.
 
 import { el, show, svg } from "../dom.js";
-import { arcLine, frame, place, processorBox, topicOf } from "../drawing.js";
+import { arcClass, arcLegend, arcLine, arcTitle, frame, place, processorBox, topicOf } from "../drawing.js";
 import { brief, duration, rate, stateLook } from "../format.js";
 import { keyWarningsList, unmetTopics } from "../key_warnings.js";
 import { leftOutRecently, reasonsOf } from "../left_out.js";
@@ -38,7 +38,7 @@ export function graphPage(main) {
         el("div", { class: "actions" }, [["Pause all", "pause"], ["Resume all", "resume"], ["Restart all", "restart"]].map(([label, action]) =>
           actionButton(label, action, {}))),
         el("p", { class: "quiet" }, "Choose a processor for its tasks. Arcs show records per second and lag, "
-          + "where the heartbeats tell them apart."));
+          + "where the heartbeats tell them apart.", arcLegend(data.arcs)));
     },
   };
 }
@@ -58,8 +58,8 @@ function arcOf(arc, graph) {
     arc.lag === null ? "" : isBehind ? `lag ${brief(arc.lag)}` : "no lag",
   ].filter(Boolean);
   const y = edge.y - (words.length - 1) * 8 + 4;
-  return svg("g", { class: "arc" },
-    svg("title", null, `topic ${arc.topic}: ${words.join(", ") || "its rate is not known"}`),
+  return svg("g", { class: arcClass(arc.kind) },
+    svg("title", null, `${arcTitle(arc)}: ${words.join(", ") || "its rate is not known"}`),
     arcLine(edge, ARROW),
     words.map((word, index) => svg("text", {
       x: edge.x, y: y + index * 16, class: isBehind && word.startsWith("lag") ? "behind" : "",

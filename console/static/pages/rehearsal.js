@@ -1,7 +1,7 @@
 // A rehearsal: the version that the job runs next to the new one, and what differs in their results.
 
 import { el, show, svg } from "../dom.js";
-import { arcLine, frame, place, processorBox, shorten, topicOf, LETTER_PX } from "../drawing.js";
+import { arcClass, arcLegend, arcLine, arcTitle, frame, place, processorBox, shorten, topicOf, LETTER_PX } from "../drawing.js";
 import { UNKNOWN, brief, count, duration, instant, moment, rate, stateLook } from "../format.js";
 import { ask, isSignedIn, mayRead, signIn } from "../session.js";
 import { table } from "../table.js";
@@ -64,7 +64,8 @@ export function rehearsalPage(main) {
       el("div", { class: "versions" }, SIDES.map((side) => el("section", { class: "card" },
         el("h3", null, title(side, report)),
         el("div", { class: "scroll graph" }, version(its.versions[side], placed[side], room, side))))),
-      el("p", { class: "quiet" }, "+ added, − removed, ≠ changed. Topics have the names that they have in the job."),
+      el("p", { class: "quiet" }, "+ added, − removed, ≠ changed. Topics have the names that they have in the job.",
+        arcLegend(SIDES.flatMap((side) => its.versions[side].arcs))),
       report ? el("h3", { class: "part" }, "Results") : null,
       report ? table("Results of both versions", OUTPUTS, Object.entries(report.outputs), "Neither version writes anything.") : null,
       report ? el("h3", { class: "part" }, "The first differences") : null,
@@ -140,8 +141,8 @@ function union({ old, new: other }) {
 function version({ nodes, arcs }, graph, room, side) {
   const arrow = `arrow-${side}`;
   return frame(graph, { room, least: LEAST_SCALE, name: side === "new" ? "Graph of the new version" : "Graph of the old version", arrow },
-    arcs.map((arc) => svg("g", { class: "arc" },
-      svg("title", null, `topic ${arc.topic}`),
+    arcs.map((arc) => svg("g", { class: arcClass(arc.kind) },
+      svg("title", null, arcTitle(arc)),
       arcLine(graph.edge(arc.from, arc.to, arc.topic), arrow))),
     nodes.map((node) => (node.kind === "processor" ? processorOf(node, graph) : topicOf(node, graph))));
 }

@@ -14,7 +14,7 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
 from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
-from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
     JoinSpec,
     OverSpec,
@@ -192,6 +192,8 @@ class Sql(Spark[SqlSpec]):
         if spec.join is not None:
             (processor,) = found
             return processors_of_join(processor, spec.join, file, config, problems, entry)
+        if spec.changelog and len(found) > 1:
+            found = _with_strict_groups(found)
         late_to = None if spec.over is None else spec.over.late_to
         return found if late_to is None else [with_late(each, late_to, file) for each in found]
 
@@ -297,6 +299,16 @@ class Sql(Spark[SqlSpec]):
     def said(self, entry: Entry, message: str) -> str:
         """See `Spark`: places in a stage become those in the whole query."""
         return entry.stages[0].placed(message) if entry.stages else message
+
+
+def _with_strict_groups(processors: Sequence[PipelineProcessor]) -> list[PipelineProcessor]:
+    """Return the processors of a query over a changelog, the last of which rejects nothing.
+
+    The first one keeps the rows that it sends, and takes each of them out again later. So if the
+    last one rejected a row, that row would be taken out of a group that never had it.
+    """
+    *front, back = processors
+    return [*front, replace(back, on_error=OnError.FAIL, max_dead_letters_per_minute=None)]
 
 
 def _reads_stage(stage: Stage, stages: Sequence[Stage], id_: str) -> bool:

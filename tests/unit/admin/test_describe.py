@@ -88,6 +88,17 @@ processors:
   grace: 10 min
   to: [sink]
 """
+UPSERTS = """
+sources: {prices: {topic: prices_topic, changelog: true}}
+processors:
+- id: Mean
+  type: sql
+  from: [prices]
+  query: >
+    SELECT c AS key, avg(n) AS value FROM (
+      SELECT value, count(*) AS n, min(key) AS c FROM prices GROUP BY value) c GROUP BY c
+  to: [sink]
+"""
 
 
 @pytest.fixture
@@ -390,3 +401,21 @@ def test_a_function_with_groups_is_two_processors_with_a_topic_in_between(folder
     assert "Visits-rows shop:visits, gives rows of groups" in shown
     assert "── Visits shop:visits, emits on_close" in shown
     assert "Visits_groups-repartition_job" in rows(QUERIES, folder, "Topics")
+
+
+def test_results_that_replace_others_are_marked(folder: Path) -> None:
+    """The tree names stages of a query as such, and arcs of a flowchart have labels."""
+    shown = tree(UPSERTS, folder)
+    assert [line.strip("│└├─ ") for line in shown if "gives" in line or "(source" in line] == [
+        "prices_topic (source, upserts by key)",
+        "Mean.c-rows sql, reads upserts, gives rows of groups (stage of Mean)",
+        "Mean.c sql, emits on_update, gives upserts by key (stage of Mean)",
+        "Mean-rows sql, reads upserts, gives rows of groups",
+        "Mean sql, emits on_update, gives upserts by key",
+    ]
+    flowchart = describe(UPSERTS, folder, "--mermaid").splitlines()
+    assert [line.strip() for line in flowchart if "upserts by key" in line] == [
+        't0 -->|"upserts by key"| p0',
+        'p1 -->|"Mean.c_Mean_job<br/>upserts by key"| p2',
+        'p3 -->|"upserts by key"| sink',
+    ]

@@ -12,7 +12,7 @@ import pytest
 from msgspec import structs
 from playwright.sync_api import Browser, Page, expect
 
-from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, PipelineProcessor
+from kafka_pipeline.common.pipelines.processors import SINK, SOURCE, ArcKind, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import ForwardSpec
 from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
@@ -24,7 +24,7 @@ from kafka_pipeline.operations.rehearsal.publication import Phase
 from tests.browser import WAIT_MS, Scheme, browser, needs_chromium, open_page
 from tests.console_job import FakeJob, dead_letter
 from tests.console_rehearsal import rehearsed
-from tests.console_sample import START_MS, SampleJob, config
+from tests.console_sample import START_MS, SampleJob, config, processors
 from tests.console_state import COUNTS, FakeState, answered
 
 pytestmark = [needs_chromium, pytest.mark.long]
@@ -143,6 +143,24 @@ def test_what_is_left_out_is_marked_in_the_graph_with_its_reasons(
         node.click()
         said = "Left out of the results: expired (late_to) 20,933, null key 1 (1/min)"
         expect(page.get_by_text(said)).to_be_visible()
+
+
+def test_arcs_of_results_that_replace_others_are_drawn_in_other_lines(
+    chromium: Browser, token_file: Path
+) -> None:
+    gives = {"Price": {"Cities": ArcKind.UPDATES}, "Clean": {"Price": ArcKind.UPSERTS}}
+    job = SampleJob(steps=[replace(each, gives=gives.get(each.id, {})) for each in processors()])
+    with (
+        served(lambda: job.run(1), FakeJob(), token_file) as address,
+        open_page(chromium, f"{address}#/graph") as page,
+    ):
+        titles = {kind: page.locator(f"g.arc.{kind} title") for kind in ("upserts", "updates")}
+        expect(titles["upserts"]).to_have_text(
+            re.compile("^topic Clean_Price_shop, upserts by key")
+        )
+        expect(titles["updates"]).to_have_text(re.compile("^topic Price_Cities_shop, updates"))
+        said = page.get_by_text("A thick arc carries upserts by key")
+        expect(said).to_contain_text("A dotted arc carries updates")
 
 
 @pytest.mark.parametrize("width", [1280, 390])

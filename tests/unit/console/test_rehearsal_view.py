@@ -32,7 +32,7 @@ def test_both_versions_are_graphs_with_topics_by_their_names_in_the_job() -> Non
         ],
     }
     arc = {"from": "processor:Clean", "to": "processor:Fraud", "topic": "Clean_Fraud_shop"}
-    assert arc in versions["new"]["arcs"]
+    assert arc | {"kind": "records"} in versions["new"]["arcs"]
     price = versions["new"]["nodes"][1]
     assert (price["change"], price["differs"]) == ("changed", ["settings"])
     assert (price["state"], price["tasks"], price["lag"]) == ("RUNNING", 4, 7)

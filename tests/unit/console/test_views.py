@@ -102,7 +102,7 @@ def test_graph_has_processors_topics_and_what_flows_between_them(now: Snapshot) 
     }
     into_price = arcs["processor:Clean", "processor:Price"]
     assert (into_price["rate"], into_price["lag"]) == (960.0, 7600)
-    assert into_price["topic"] == "Clean_Price_shop"
+    assert (into_price["topic"], into_price["kind"]) == ("Clean_Price_shop", "records")
     out = arcs["processor:Audit", "topic:orders_by_city"]
     assert (out["rate"], out["lag"]) == (750.0, None)
     dead = arcs["processor:Price", "topic:Price_dead_letter_shop"]

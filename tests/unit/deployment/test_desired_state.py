@@ -450,6 +450,7 @@ def test_version_without_a_field_is_reported(field: str) -> None:
         ("stores", [{"name": 1}]),
         ("sources", {"in": {"auto_offset_reset": "none"}}),
         ("meetings", [{"step": "s"}]),
+        ("gives", {"Price": "rows"}),
     ],
 )
 def test_processor_with_other_types_is_reported(field: str, value: object) -> None:

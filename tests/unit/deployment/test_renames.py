@@ -23,6 +23,7 @@ AFTER = """
 - {id: Forwarder, type: forward, to: [Total]}
 - {id: Total, was: Counter, type: count, to: [sink]}
 """
+UPDATES = "type: sql, query: 'SELECT key, count(*) AS value FROM input GROUP BY key'"
 
 
 @pytest.fixture
@@ -62,8 +63,11 @@ def test_plan_takes_nothing_away(folder: Path) -> None:
     assert any('"Counter" is removed, and its state' in loss for loss in lost.losses)
 
 
-def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path) -> None:
-    before, after = loaded(folder, BEFORE), loaded(folder, AFTER)
+@pytest.mark.parametrize("first", ["type: forward", UPDATES])
+def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path, first: str) -> None:
+    before, after = (
+        loaded(folder, text.replace("type: forward", first)) for text in (BEFORE, AFTER)
+    )
     assert with_new_ids(before, after).processors == after.processors
     assert with_new_ids(before, before) is before
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_pipeline.common.pipelines.links import links
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
+from kafka_pipeline.common.pipelines.processors import ArcKind, OnError
 from kafka_pipeline.common.pipelines.specs import SqlSpec
 from tests.unit.streams.pipeline.loading import load, problems_in
 
@@ -86,6 +88,16 @@ def test_a_changelog_whose_groups_have_its_keys_has_one_processor() -> None:
     assert changelogs(pipeline) == ["Second"]
     names = {store.name for store in pipeline.processor("Second").stores}
     assert names == {"changelog", "groups", "shape"}
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter", "{dead_letter: all}"])
+def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) -> None:
+    """The processor in front keeps each row that it sends, and takes it out again later."""
+    text = chain(HIGHEST, MEAN, closes=f", on_error: {on_error}")
+    text = text.replace("to: [sink]}", f"to: [sink], on_error: {on_error}}}")
+    pipeline = load(text)
+    found = {each.id: each.on_error is OnError.FAIL for each in pipeline.processors}
+    assert found == {"First-rows": False, "First": False, "Second-rows": False, "Second": True}
 
 
 REFUSED = {
@@ -307,3 +319,55 @@ processors:
     (problem,) = problems_in(text)
     assert 'it reads updates of "First", and a join of two inputs would give a result' in problem
     assert problem.endswith("or join tables in the DSL, with Table.join")
+
+
+def test_a_table_that_only_the_inner_query_joins_is_no_harm() -> None:
+    query = (
+        "SELECT category AS key, avg(c) AS c FROM (SELECT auction, category, count(*) AS c FROM "
+        "input JOIN names USING (auction) GROUP BY auction, category) GROUP BY category"
+    )
+    table = "{names: {topic: names, schema: 'auction STRING', global: true}}"
+    pipeline = load(f"""
+sources: {{names: n}}
+processors:
+- {{id: Mean, type: sql, query: "{query}", {SCHEMA}, tables: {table}, to: [sink]}}
+""")
+    assert changelogs(pipeline) == ["Mean-rows"]
+
+
+def kinds(pipeline: Pipeline) -> dict[tuple[str | None, str | None], ArcKind]:
+    """Return the kinds of arcs by their writers and readers, without those of plain records."""
+    found = {(link.writer, link.reader): link.kind for link in links(pipeline)}
+    return {ends: kind for ends, kind in found.items() if kind is not ArcKind.RECORDS}
+
+
+def test_arcs_say_which_results_replace_others() -> None:
+    """Rows in an internal topic, late records and what has no groups are plain records."""
+    text = f"""
+sources: {{table: {{topic: t, changelog: true}}, again: first}}
+sinks: {{late: late, first: first}}
+processors:
+- {{id: Keyless, type: sql, query: "SELECT category, max(price) AS m FROM input GROUP BY category",
+   {SCHEMA}, to: [Passed]}}
+- {{id: Passed, type: forward, to: [sink]}}
+- {{id: First, type: sql, query: "{HIGHEST}", {SCHEMA}, to: [Second, first]}}
+- {{id: Second, type: sql, query: "{MEAN}", {SCHEMA}, to: [sink]}}
+- {{id: Windows, type: sql, {SCHEMA}, late_to: late, to: [sink],
+   query: "{HOURLY}"}}
+- {{id: Closed, type: sql, {SCHEMA}, emit: on_close, grace: 0 s, to: [sink],
+   query: "{HOURLY}"}}
+- {{id: Read, type: forward, from: [table], to: [sink]}}
+- {{id: Again, type: forward, from: [again], to: [sink]}}
+"""
+    assert kinds(load(text)) == {
+        ("Keyless", "Passed"): ArcKind.UPDATES,
+        ("Passed", None): ArcKind.UPDATES,
+        ("First", "Second-rows"): ArcKind.UPSERTS,
+        ("First", None): ArcKind.UPSERTS,
+        (None, "Again"): ArcKind.UPSERTS,
+        ("Second", None): ArcKind.UPSERTS,
+        ("Windows", None): ArcKind.UPDATES,
+        (None, "Read"): ArcKind.UPSERTS,
+        ("Read", None): ArcKind.UPSERTS,
+        ("Again", None): ArcKind.UPSERTS,
+    }

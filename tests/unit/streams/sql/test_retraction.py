@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
@@ -29,6 +30,22 @@ TOTALS = (
 
 def spec(query: str, *, changelog: bool = True) -> QuerySpec:
     return QuerySpec(query=query, format="json", schema=SCHEMA, changelog=changelog)
+
+
+def by_category(value: str, on_error: str) -> str:
+    """Return a pipeline that computes a value for each category of a table."""
+    return f"""
+sources: {{prices: {{topic: in, changelog: true}}}}
+processors:
+- id: T
+  type: sql
+  from: [prices]
+  to: [sink]
+  format: json
+  schema: c STRING, n BIGINT
+  query: SELECT c AS key, {value} AS v FROM input GROUP BY c
+  on_error: {on_error}
+"""
 
 
 def row(n: int | None, d: str, f: float, x: float) -> dict[str, Any]:
@@ -149,6 +166,32 @@ def test_rows_are_counted_by_a_query_that_reads_no_column(shared: OpenedOnce) ->
     job.send([{"key": "a", "at": 1, "n": 1}, {"key": "b", "at": 1, "n": 2}])
     job.send([{"key": "a", "at": 2, "raw": None}])
     assert job.latest() == {"all": {"n": 1}}
+    job.close()
+
+
+@pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
+def test_result_that_cannot_be_computed_stops_the_task_behind_the_topic(
+    shared: OpenedOnce, on_error: str
+) -> None:
+    """The row would be taken out of its group later, which never had it."""
+    job = Job(by_category("10 / sum(n)", on_error), shared)
+    job.send([{"key": "a", "c": "x", "at": 1, "n": 2}])
+    assert job.latest() == {"x": {"v": 5.0}}
+    with pytest.raises(ProcessingFailedError, match="DIVIDE_BY_ZERO"):
+        job.send([{"key": "b", "c": "x", "at": 2, "n": -2}])
+    job.close()
+
+
+def test_result_that_cannot_be_computed_without_a_topic_leaves_the_row_as_it_was(
+    shared: OpenedOnce,
+) -> None:
+    """The group and the newest record of the key are in one task, which undoes both."""
+    text = by_category("10 / sum(n)", "skip")
+    job = Job(text.replace("c AS key", "key").replace("BY c", "BY key"), shared)
+    job.send([{"key": "a", "at": 1, "n": 2}, {"key": "a", "at": 2, "n": 0}])
+    assert (job.latest(), job.skipped) == ({"a": {"v": 5.0}}, 1)
+    job.send([{"key": "a", "at": 3, "n": 5}])
+    assert job.latest() == {"a": {"v": 2.0}}
     job.close()
 
 
