@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -148,6 +150,19 @@ def test_serdes_pass_through_the_control_topics() -> None:
 def test_registry_must_be_in_config_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="avro needs a schema registry: give its address"):
         Job(tmp_path, "{value: avro}").driver()
+
+
+def test_validate_reports_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(tmp_path, "{value: avro}", "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "kafka_pipeline.common.kafka.avro_codec", None)
+    with pytest.raises(ConfigError) as caught:
+        load_files(job.config, job.pipeline, with_classes=True, with_init=True)
+    (problem,) = caught.value.problems
+    assert problem.line == 2
+    assert problem.message == (
+        '"D": serdes with a schema registry need more packages: '
+        'pip install "kafka-pipeline[schemaregistry]"'
+    )
 
 
 # How records pass
