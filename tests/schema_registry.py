@@ -43,6 +43,7 @@ class StandIn:
         self.ids: dict[tuple[str, str], int] = {}
         self.requests: list[str] = []
         self.status = 0
+        self.is_compatible = True
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -88,7 +89,12 @@ class StandIn:
         return 200, self.schemas[id_ - 1]
 
     def post(self, path: str, schema: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`."""
+        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`.
+
+        `/compatibility/…` answers what `is_compatible` says.
+        """
+        if path.startswith("/compatibility/") and not self.status:
+            return 200, {"is_compatible": self.is_compatible}
         _, _, subject, *versions = path.partition("?")[0].split("/")
         if self.status:
             return self.status, {"error_code": self.status, "message": "told to"}

@@ -49,7 +49,7 @@ class AvroReader:
         self._client = client
         self._subject = subject
         self._schema = None if schema is None else Schema(schema, "AVRO")
-        self._reader = None if self._schema is None else _parsed(self._schema, client)
+        self._reader = None if self._schema is None else parsed(self._schema, client)
         self._written: dict[bytes, _Written] = {}
 
     def __call__(self, data: bytes) -> Any:
@@ -81,7 +81,7 @@ class AvroReader:
         if (schema.schema_type or "AVRO") != "AVRO":
             raise MisfitError(f"they have the id of a schema in {schema.schema_type}, not Avro")
         _require_no_rules(schema, self._subject)
-        writer = _parsed(schema, self._client)
+        writer = parsed(schema, self._client)
         reader = None if self._reader == writer else self._reader
         return _Written(schema, writer, reader, _is_plain(writer))
 
@@ -108,7 +108,7 @@ class AvroWriter:
         self._client = client
         self._subject = subject
         self._schema = None if schema is None else Schema(schema, "AVRO")
-        self._given = None if self._schema is None else _parsed(self._schema, client)
+        self._given = None if self._schema is None else parsed(self._schema, client)
         self._register = register
         self._found: tuple[bytes, Any, str] | None = None
 
@@ -145,7 +145,7 @@ class AvroWriter:
         if (found.schema.schema_type or "AVRO") != "AVRO":
             raise ConfigError(f"subject {subject} has a schema in {found.schema.schema_type}")
         _require_no_rules(found.schema, subject)
-        schema = _parsed(found.schema, client) if self._given is None else self._given
+        schema = parsed(found.schema, client) if self._given is None else self._given
         version = f"version {found.version} (id {found.schema_id})"
         name = f"the schema, {version if found.version else f'id {found.schema_id}'}"
         return b"\0" + found.schema_id.to_bytes(4), schema, name
@@ -243,8 +243,11 @@ def _fault(value: Any, schema: Any) -> str:
     return ""
 
 
-def _parsed(schema: Schema, client: Any) -> Any:
-    """Parse a schema together with those that it refers to, which the client is asked for."""
+def parsed(schema: Schema, client: Any) -> Any:
+    """Parse a schema together with those that it refers to, which the client is asked for.
+
+    Raises exceptions of fastavro, `ValueError` and errors of the client.
+    """
     text = schema.schema_str or ""
     if schema.references:
         return parse_schema_with_repo(text, _referenced(schema, client))

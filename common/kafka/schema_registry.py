@@ -78,7 +78,7 @@ def avro(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFun
     """
     with _extra_needed():
         from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
-    client = _client(registry)
+    client = client_of(registry)
     with _schema_of(subject, "Avro"):
         writer = AvroWriter(client, subject, schema, register=registry.register)
         reader = AvroReader(client, subject, schema)
@@ -92,7 +92,7 @@ def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> S
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-    client = _client(registry)
+    client = client_of(registry)
     with _schema_of(subject, "JSON"):
         writer = JSONSerializer(
             schema, client, conf=_writing(registry, subject, by_latest=schema is None)
@@ -111,7 +111,7 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
             ProtobufDeserializer,
             ProtobufSerializer,
         )
-    client = _client(registry)
+    client = client_of(registry)
     with _schema_of(subject, "Protobuf"):
         settings = _writing(registry, subject, by_latest=not registry.register)
         writer = ProtobufSerializer(message_type, client, settings)
@@ -139,7 +139,8 @@ def _schema_of(subject: str, language: str) -> Iterator[None]:
         ) from error
 
 
-def _client(registry: SchemaRegistry) -> Any:
+def client_of(registry: SchemaRegistry) -> Any:
+    """Return a new client; that of a registry in memory is always the same. Raises ConfigError."""
     with _extra_needed():
         from confluent_kafka.schema_registry import SchemaRegistryClient
     if registry.url in _mocks:
@@ -192,7 +193,7 @@ def _guarded(
         except (ConfigError, MisfitError):
             raise
         except Exception as error:
-            failure = _registry_error(registry, subject, error)
+            failure = registry_error(registry, subject, error)
             raise failure or ValueError(f"it does not fit the schema, {_kind(error)}") from None
 
     def deserialize(data: bytes) -> Any:
@@ -205,13 +206,13 @@ def _guarded(
         except Exception as error:
             if getattr(error, "http_status_code", None) == 404:
                 raise ValueError("the schema registry has no schema with their id") from None
-            failure = _registry_error(registry, subject, error)
+            failure = registry_error(registry, subject, error)
             raise failure or ValueError(f"they do not fit the schema, {_kind(error)}") from None
 
     return SerdeFunctions(serialize, deserialize)
 
 
-def _registry_error(
+def registry_error(
     registry: SchemaRegistry, subject: str, error: Exception
 ) -> PipelineError | None:
     """Return the error to raise if the registry is to blame, `None` if the record is."""
