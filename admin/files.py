@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from kafka_pipeline.admin.registry_questions import RegistryQuestions
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.setting_problem import setting_problem
@@ -14,11 +15,17 @@ from kafka_pipeline.streams.testing.driver import start_problem
 
 
 def load_files(
-    config: Path, pipeline: Path, *, with_classes: bool = False, with_init: bool = False
+    config: Path,
+    pipeline: Path,
+    *,
+    with_classes: bool = False,
+    with_init: bool = False,
+    asks_registry: bool = False,
 ) -> tuple[Config, Pipeline]:
     """Read config.yaml and pipeline.yaml; raise ConfigError with the mistakes of both.
 
     See `load_pipeline` for `with_classes`; `with_init` also starts each processor once.
+    `asks_registry` compares serdes with the schema registry, if that answers.
     """
     try:
         settings = load_config(config, setting_problem)
@@ -29,6 +36,11 @@ def load_files(
             raise ConfigError([*error.problems, *more.problems]) from more
         raise
     starts = partial(start_problem, config=settings) if with_init else None
+    schemas = RegistryQuestions(settings.schema_registry).problem if asks_registry else None
     return settings, load_pipeline(
-        pipeline, settings, with_classes=with_classes, start_problem=starts
+        pipeline,
+        settings,
+        with_classes=with_classes,
+        start_problem=starts,
+        schema_problem=schemas,
     )

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.registry_settings import require_shared
 from kafka_pipeline.common.config.secret_files import warn_of_readable_secrets
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.monitoring import logs
@@ -52,6 +53,7 @@ def jobmanager(
     over.
     """
     settings = load_config(config)
+    require_shared(settings.schema_registry)
     agreed = None if allow_removal else ()
     file = StartFile(pipeline, settings, agreed) if pipeline else None
     logs.configure_as(settings)

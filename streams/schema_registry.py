@@ -7,10 +7,10 @@ These serdes need the extra `schemaregistry`. A serde does not know the topic, s
 subject; by Confluent's convention, it is `<topic>-key` or `<topic>-value`. Null stays null, as for
 all serdes.
 
-The functions here raise `UnavailableError` if the extra is not installed, and `ConfigError` for an
-invalid schema or invalid settings. The serdes raise `SerializationError` for data that does not fit
-the schema. They raise `UnavailableError` while the registry does not answer, and `ConfigError` if
-it refuses, so that no record is skipped for a fault that is not its own.
+The functions here raise `ConfigError` if the extra is not installed, and for an invalid schema or
+invalid settings. The serdes raise `SerializationError` for data that does not fit the schema. They
+raise `UnavailableError` while the registry does not answer, and `ConfigError` if it refuses, so
+that no record is skipped for a fault that is not its own.
 """
 
 from __future__ import annotations

@@ -164,6 +164,7 @@ class FieldTimestampExtractor:
     millisecond, fractions to the nearest millisecond. `iso8601` reads strings such as
     `2026-11-21T07:13:01.5+01:00`; a string without an offset is UTC. With a `format`, in place of a
     unit, strings are read by this `TimePattern`, in the `zone` if they have no offset.
+    A `datetime`, as Avro has for timestamps, is a time with any of them; without a zone, it is UTC.
 
     `meta.at` is the field `at` of the dict in `meta`, unless the value has a field of that name. A
     field that is missing, of another type, before 1970 or beyond 2**63 - 1 ms is invalid:
@@ -226,6 +227,8 @@ class FieldTimestampExtractor:
 
     def _read(self, found: object) -> int:
         """Return the time that a field has; negative if it is not one."""
+        if isinstance(found, datetime):
+            return _moment(found)
         if self._pattern is None:
             return _READ[self.unit](found)
         time = self._pattern.ms(found) if isinstance(found, str) else None
@@ -241,7 +244,8 @@ class FieldTimestampExtractor:
         kind = type(found).__name__
         is_text = bool(self.format) or self.unit == "iso8601"
         wanted = self.format or ("ISO 8601" if is_text else f"a number of {self.unit}")
-        if isinstance(found, str) is is_text and not isinstance(found, bool | None):
+        is_time = isinstance(found, datetime)
+        if is_time or (isinstance(found, str) is is_text and not isinstance(found, bool | None)):
             return (
                 f'the field "{self.field}" is not {wanted}, or before 1970 or beyond 2**63 - 1 ms'
             )
@@ -267,6 +271,10 @@ def _iso8601(value: object) -> int:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return UNKNOWN_TIME
+    return _moment(moment)
+
+
+def _moment(moment: datetime) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MILLISECOND

@@ -43,6 +43,7 @@ class StandIn:
         self.ids: dict[tuple[str, str], int] = {}
         self.requests: list[str] = []
         self.status = 0
+        self.is_compatible = True
         stand_in = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -81,14 +82,19 @@ class StandIn:
             id_ = max((id_ for (of, _), id_ in self.ids.items() if of == subject), default=0)
             if not id_:
                 return 404, {"error_code": 40401, "message": "Schema not found"}
-            return 200, {"id": id_, "subject": subject, "version": id_, **self.schemas[id_ - 1]}
+            return 200, self.registered(subject, id_)
         id_ = int(place.rpartition("/")[2])
         if not 1 <= id_ <= len(self.schemas):
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, self.schemas[id_ - 1]
 
     def post(self, path: str, schema: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`."""
+        """Register with `/subjects/<subject>/versions`, look up with `/subjects/<subject>`.
+
+        `/compatibility/…` answers what `is_compatible` says.
+        """
+        if path.startswith("/compatibility/") and not self.status:
+            return 200, {"is_compatible": self.is_compatible}
         _, _, subject, *versions = path.partition("?")[0].split("/")
         if self.status:
             return self.status, {"error_code": self.status, "message": "told to"}
@@ -98,4 +104,9 @@ class StandIn:
                 return 404, {"error_code": 40403, "message": "Schema not found"}
             self.schemas.append(schema)
             self.ids[known] = len(self.schemas)
-        return 200, {"id": self.ids[known], "subject": subject, "version": 1, **schema}
+        return 200, self.registered(subject, self.ids[known])
+
+    def registered(self, subject: str, id_: int) -> dict[str, Any]:
+        """Return a schema with its version, from 1, among those of a subject."""
+        version = [known for (of, _), known in self.ids.items() if of == subject].index(id_) + 1
+        return {"id": id_, "subject": subject, "version": version, **self.schemas[id_ - 1]}

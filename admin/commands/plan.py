@@ -29,12 +29,13 @@ def plan(
 ) -> None:
     """Show what would change if the job ran this pipeline: tasks, topics and state.
 
-    Also names the modules of the user whose code here differs from what TaskManagers run.
+    Also names the modules of the user whose code here differs from what TaskManagers run, and asks
+    the schema registry, if it answers, whether it has the subjects and takes the schemas.
 
     Exit codes: 0 whatever would change, 2 the pipeline cannot run in this job, 3 Kafka is not
     there.
     """
-    settings, loaded = load_files(config, pipeline)
+    settings, loaded = load_files(config, pipeline, asks_registry=True)
     admin = connected(settings)
     _, found, deployment = look_at(settings, admin, loaded, KeptState(settings, admin))
     here = code_fingerprints(settings.modules, settings.python_path)

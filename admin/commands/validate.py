@@ -33,9 +33,12 @@ def validate(
     """Check both files and report every mistake with its line and column.
 
     Imports the code that the pipeline names, and starts each processor of it once, unless
-    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check.
+    --no-init leaves that out. Starts a Spark, for some seconds, if it has queries to check. Asks
+    the schema registry, if it answers, whether it has the subjects and takes the schemas.
     """
-    settings, loaded = load_files(config, pipeline, with_classes=True, with_init=with_init)
+    settings, loaded = load_files(
+        config, pipeline, with_classes=True, with_init=with_init, asks_registry=True
+    )
     if any(kind_of(processor.spec).needs_spark for processor in loaded.processors):
         # Imported late: Spark takes a while, and most commands do not need it.
         from kafka_pipeline.streams.sql.local import LocalQueries

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
+from kafka_pipeline.common.kafka.misfit import MisfitError
 
 _EXTRA = "kafka-pipeline[schemaregistry]"
 _CLIENT = {"timeout": 5, "max.retries": 2, "retries.wait.ms": 100, "retries.max.wait.ms": 1000}
@@ -75,13 +77,11 @@ def avro(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFun
     schema, the subject's latest one writes, and data is read as it was written.
     """
     with _extra_needed():
-        from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
-    client = _client(registry)
+        from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
+    client = client_of(registry)
     with _schema_of(subject, "Avro"):
-        writer = AvroSerializer(
-            client, schema, conf=_writing(registry, subject, by_latest=schema is None)
-        )
-        reader = AvroDeserializer(client, schema, conf=_reading(subject))
+        writer = AvroWriter(client, subject, schema, register=registry.register)
+        reader = AvroReader(client, subject, schema)
     return _guarded(registry, subject, writer, reader)
 
 
@@ -92,13 +92,13 @@ def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> S
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
-    client = _client(registry)
+    client = client_of(registry)
     with _schema_of(subject, "JSON"):
         writer = JSONSerializer(
             schema, client, conf=_writing(registry, subject, by_latest=schema is None)
         )
         reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
-    return _guarded(registry, subject, writer, reader)
+    return _guarded(registry, subject, *_in_context(subject, writer, reader))
 
 
 def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> SerdeFunctions:
@@ -111,12 +111,12 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
             ProtobufDeserializer,
             ProtobufSerializer,
         )
-    client = _client(registry)
+    client = client_of(registry)
     with _schema_of(subject, "Protobuf"):
         settings = _writing(registry, subject, by_latest=not registry.register)
         writer = ProtobufSerializer(message_type, client, settings)
         reader = ProtobufDeserializer(message_type, _reading(subject), client)
-    return _guarded(registry, subject, writer, reader)
+    return _guarded(registry, subject, *_in_context(subject, writer, reader))
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def _extra_needed() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UnavailableError(
+        raise ConfigError(
             f'serdes with a schema registry need more packages: pip install "{_EXTRA}"'
         ) from error
 
@@ -139,7 +139,8 @@ def _schema_of(subject: str, language: str) -> Iterator[None]:
         ) from error
 
 
-def _client(registry: SchemaRegistry) -> Any:
+def client_of(registry: SchemaRegistry) -> Any:
+    """Return a new client; that of a registry in memory is always the same. Raises ConfigError."""
     with _extra_needed():
         from confluent_kafka.schema_registry import SchemaRegistryClient
     if registry.url in _mocks:
@@ -168,40 +169,50 @@ def _reading(subject: str) -> dict[str, Any]:
     return {"subject.name.strategy": lambda context, record_name: subject}
 
 
-def _guarded(
-    registry: SchemaRegistry,
-    subject: str,
-    writer: Callable[[Any, Any], Any],
-    reader: Callable[[Any, Any], Any],
+def _in_context(
+    subject: str, writer: Callable[[Any, Any], Any], reader: Callable[[Any, Any], Any]
 ) -> SerdeFunctions:
-    """Wrap Confluent's serializers in functions whose errors say what is to blame."""
+    """Return Confluent's serializers as functions of one argument."""
     from confluent_kafka.serialization import MessageField, SerializationContext
 
     context = SerializationContext(subject, MessageField.VALUE)
+    return SerdeFunctions(lambda value: writer(value, context), lambda data: reader(data, context))
+
+
+def _guarded(
+    registry: SchemaRegistry,
+    subject: str,
+    writer: Callable[[Any], bytes],
+    reader: Callable[[bytes], Any],
+) -> SerdeFunctions:
+    """Wrap functions for both directions in those whose errors say what is to blame."""
 
     def serialize(value: Any) -> bytes:
         try:
-            data: bytes = writer(value, context)
+            return writer(value)
+        except (ConfigError, MisfitError):
+            raise
         except Exception as error:
-            failure = _registry_error(registry, subject, error)
+            failure = registry_error(registry, subject, error)
             raise failure or ValueError(f"it does not fit the schema, {_kind(error)}") from None
-        return data
 
     def deserialize(data: bytes) -> Any:
         if not data or data[0] > 1:
             raise ValueError("they do not begin with the id of a schema")
         try:
-            return reader(data, context)
+            return reader(data)
+        except (ConfigError, MisfitError):
+            raise
         except Exception as error:
             if getattr(error, "http_status_code", None) == 404:
                 raise ValueError("the schema registry has no schema with their id") from None
-            failure = _registry_error(registry, subject, error)
+            failure = registry_error(registry, subject, error)
             raise failure or ValueError(f"they do not fit the schema, {_kind(error)}") from None
 
     return SerdeFunctions(serialize, deserialize)
 
 
-def _registry_error(
+def registry_error(
     registry: SchemaRegistry, subject: str, error: Exception
 ) -> PipelineError | None:
     """Return the error to raise if the registry is to blame, `None` if the record is."""
@@ -229,5 +240,15 @@ def _without_password(url: str) -> str:
 
 def _kind(error: Exception) -> str:
     """Say what is wrong without the error's message, which may show the record."""
-    rule = getattr(error.__context__, "validator", None)
-    return f'which says "{rule}"' if rule else type(error).__name__
+    cause = error.__context__
+    rule = getattr(cause, "validator", None)
+    if cause is None or not rule:
+        return type(error).__name__
+    # The path in the schema, not that in the record, whose keys may be data.
+    path = [*cause.absolute_schema_path]  # type: ignore[attr-defined]
+    field = [str(name) for before, name in pairwise(path) if before == "properties"]
+    if rule == "required":
+        given = cause.instance  # type: ignore[attr-defined]
+        wanted = cause.validator_value  # type: ignore[attr-defined]
+        field += [name for name in wanted if name not in given][:1]
+    return f'which says "{rule}"' + (f' of field "{".".join(field)}"' if field else "")

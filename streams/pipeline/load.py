@@ -19,6 +19,7 @@ from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.partitions import check_given_counts
+from kafka_pipeline.streams.pipeline.schema_uses import SchemaProblem, schema_uses
 from kafka_pipeline.streams.pipeline.topics import Made, check_topics
 from kafka_pipeline.streams.sql.spec import Queries
 
@@ -33,13 +34,15 @@ def load_pipeline(
     *,
     with_classes: bool = False,
     start_problem: StartProblem | None = None,
+    schema_problem: SchemaProblem | None = None,
 ) -> Pipeline:
     """Return the checked content of a pipeline.yaml.
 
     Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
     their config. If all that is right, `start_problem` is called for each one that runs users'
-    processors. Raises ConfigError with every problem found.
+    processors, then `schema_problem` for each serde with schemas. Raises ConfigError with every
+    problem found.
     """
     require_other_names(config.modules, config.python_path)
     problems = Problems(path)
@@ -84,6 +87,11 @@ def load_pipeline(
             kind = kind_of(processor.spec)
             if kind.runs_user_processors and (wrong := start_problem(processor)):
                 problems.add(entry.at, f'"{entry.id}": {wrong}')
+        problems.raise_if_any()
+    if schema_problem is not None:
+        for use in schema_uses(file, pipeline, made.values()):
+            if wrong := schema_problem(use):
+                problems.add(use.at, f'"{use.processor}": {wrong}')
         problems.raise_if_any()
     return pipeline
 

@@ -148,8 +148,8 @@ def serde_of(
 ) -> Serde[Any]:
     """Return the serde of a topic's keys or values, whose subject by default is `subject`.
 
-    Asks the registry for nothing. Raises ConfigError without a registry, and for a schema or class
-    that is wrong, and UnavailableError without the packages for schemas.
+    Asks the registry for nothing. Raises ConfigError without a registry or the packages for
+    schemas, and for a schema or class that is wrong.
     """
     if isinstance(serde, str):
         return serdes.by_name(serde)

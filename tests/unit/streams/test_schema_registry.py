@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -83,7 +84,7 @@ def test_missing_extra_is_named(
 ) -> None:
     for module in ("", ".avro", ".json_schema", ".protobuf"):
         monkeypatch.setitem(sys.modules, f"confluent_kafka.schema_registry{module}", None)
-    with pytest.raises(UnavailableError, match=r'pip install "kafka-pipeline\[schemaregistry\]"'):
+    with pytest.raises(ConfigError, match=r'pip install "kafka-pipeline\[schemaregistry\]"'):
         make(SchemaRegistry("http://localhost:8081"), "orders-value", ORDER)
 
 
@@ -155,12 +156,146 @@ def test_value_that_does_not_fit_the_schema_is_refused_without_payload(
     assert "secret" not in str(caught.value)
 
 
+def test_field_that_does_not_fit_is_named_with_the_version(stand_in: StandIn) -> None:
+    avro_serde(stand_in).serialize({"amount": 7})
+    avro_serde(stand_in, NEWER_ORDER).serialize({"amount": 7})
+    serde = avro(without_retries(stand_in), "orders-value")
+    with pytest.raises(
+        SerializationError, match=r'version 2 \(id 2\): field "Order\.amount" is a str'
+    ):
+        serde.serialize({"amount": "secret"})
+    with pytest.raises(
+        SerializationError, match=r'field "Order\.amount" is null or missing, not int'
+    ):
+        serde.serialize({"currency": "secret"})
+    with pytest.raises(SerializationError, match="it is a list, not record Order"):
+        serde.serialize(["secret"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ([{"name": "currency", "type": "string"}], 'field "currency" is missing, and has no'),
+        ([{"name": "amount", "type": "string"}], 'field "amount" is int, not string'),
+        (
+            [
+                {"name": "amount", "type": {"type": "int", "logicalType": "date"}},
+                {"name": "a", "type": "int"},
+            ],
+            'field "a" is missing',
+        ),
+    ],
+)
+def test_versions_that_do_not_fit_are_named_with_the_field(
+    fields: list[dict[str, Any]], fault: str, stand_in: StandIn
+) -> None:
+    data = avro_serde(stand_in).serialize({"amount": 7})
+    other = avro_serde(stand_in, json.dumps({"type": "record", "name": "Order", "fields": fields}))
+    reads = "the schema of the pipeline"
+    with pytest.raises(SerializationError) as caught:
+        other.deserialize(data)
+    assert f"version 1 (id 1) wrote them, {reads} reads them: {fault}" in str(caught.value)
+
+
+def test_version_that_reads_is_named_if_it_is_registered(stand_in: StandIn) -> None:
+    old = json.dumps({"type": "record", "name": "Order", "fields": []})
+    data = avro_serde(stand_in, old).serialize({})
+    newer = avro_serde(stand_in)
+    newer.serialize({"amount": 7})
+    with pytest.raises(SerializationError, match=r"1 \(id 1\) wrote them, version 2 reads them"):
+        newer.deserialize(data)
+
+
+def test_id_of_a_schema_in_another_language_is_the_fault_of_the_bytes(stand_in: StandIn) -> None:
+    data = json_serde(stand_in).serialize({"amount": 7})
+    with pytest.raises(SerializationError, match="the id of a schema in JSON, not Avro"):
+        avro_serde(stand_in).deserialize(data)
+
+
+def test_subject_with_schemas_in_another_language_is_an_error_of_the_configuration(
+    stand_in: StandIn,
+) -> None:
+    json_serde(stand_in).serialize({"amount": 7})
+    with pytest.raises(ConfigError, match="orders-value has a schema in JSON"):
+        avro(without_retries(stand_in), "orders-value").serialize({"amount": 7})
+
+
+def test_rules_of_a_schema_are_refused(stand_in: StandIn) -> None:
+    data = avro_serde(stand_in).serialize({"amount": 7})
+    rule = {"name": "hide", "kind": "TRANSFORM", "mode": "WRITEREAD", "type": "ENCRYPT"}
+    stand_in.schemas[0]["ruleSet"] = {"domainRules": [rule]}
+    serde = avro(without_retries(stand_in), "orders-value")
+    with pytest.raises(ConfigError, match="has rules, which are not supported: hide"):
+        serde.deserialize(data)
+    with pytest.raises(ConfigError, match="has rules, which are not supported: hide"):
+        serde.serialize({"amount": 7})
+
+
+def test_schema_that_refers_to_another_one_reads_and_writes(stand_in: StandIn) -> None:
+    avro_serde(stand_in).serialize({"amount": 7})
+    fields = [{"name": "order", "type": "Order"}]
+    stand_in.post(
+        "/subjects/bills-value/versions",
+        {
+            "schema": json.dumps({"type": "record", "name": "Bill", "fields": fields}),
+            "references": [{"name": "Order", "subject": "orders-value", "version": 1}],
+        },
+    )
+    serde = avro(without_retries(stand_in), "bills-value")
+    assert serde.deserialize(serde.serialize({"order": {"amount": 7}})) == {"order": {"amount": 7}}
+
+
+def test_bytes_alone_have_no_length_as_confluent_writes_them(stand_in: StandIn) -> None:
+    serde = avro_serde(stand_in, '"bytes"')
+    assert serde.serialize(b"seven") == b"\x00\x00\x00\x00\x01seven"
+    assert serde.deserialize(b"\x00\x00\x00\x00\x01seven") == b"seven"
+    with pytest.raises(SerializationError, match="it is a str, not bytes"):
+        serde.serialize("seven")
+
+
+def test_confluents_classes_read_and_write_the_same_bytes(stand_in: StandIn) -> None:
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "Order",
+            "fields": [
+                {"name": "placed", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+                {"name": "note", "type": ["null", "string"], "default": None},
+                {
+                    "name": "lines",
+                    "type": {"type": "array", "items": json.loads(ORDER) | {"name": "Line"}},
+                },
+                {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+            ],
+        }
+    )
+    value = {
+        "placed": datetime(2026, 11, 27, 14, 30, tzinfo=UTC),
+        "note": "to the back door",
+        "lines": [{"amount": 7}, {"amount": -1}],
+        "kind": "B",
+    }
+    client = SchemaRegistryClient({"url": stand_in.url})
+    context = SerializationContext("orders", MessageField.VALUE)
+    conf = {"subject.name.strategy": lambda context, record: "orders-value"}
+    theirs = AvroSerializer(client, schema, conf=conf)(value, context)
+    ours = avro_serde(stand_in, schema)
+    assert ours.serialize(value) == theirs
+    assert ours.deserialize(theirs) == AvroDeserializer(client, conf=conf)(theirs, context) == value
+
+
 def test_broken_rule_of_a_json_schema_is_named(stand_in: StandIn) -> None:
     serde = json_serde(stand_in)
-    with pytest.raises(SerializationError, match='which says "required"'):
+    with pytest.raises(SerializationError, match='which says "required" of field "amount"'):
         serde.serialize({})
     data = serde.serialize({"amount": 7})[:5] + b'{"amount":"secret"}'
-    with pytest.raises(SerializationError, match='they do not fit the schema, which says "type"'):
+    with pytest.raises(
+        SerializationError, match='fit the schema, which says "type" of field "amount"'
+    ):
         serde.deserialize(data)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
@@ -217,6 +218,21 @@ def test_field_without_a_valid_time_is_left_to_the_policy(unit: Any, value: obje
     assert FieldTimestampExtractor("at", unit, SKIP).extract(record, 42) < 0
     with pytest.raises(StreamsError, match="no valid timestamp"):
         FieldTimestampExtractor("at", unit).extract(record, 42)
+
+
+@pytest.mark.parametrize("settings", [{}, {"unit": "iso8601"}, {"format": "yyyy"}])
+@pytest.mark.parametrize(
+    ("field", "timestamp"),
+    [
+        (datetime(2023, 11, 14, 22, 13, 20, 123999, tzinfo=UTC), 1700000000123),
+        (datetime(2023, 11, 14, 23, 13, 20, tzinfo=timezone(timedelta(hours=1))), 1700000000000),
+        (datetime(2023, 11, 14, 22, 13, 20), 1700000000000),
+        (datetime(1969, 12, 31, tzinfo=UTC), 42),
+    ],
+)
+def test_datetime_is_a_time_in_each_unit(settings: Any, field: datetime, timestamp: int) -> None:
+    extractor = FieldTimestampExtractor("at", on_invalid=USE_PARTITION_TIME, **settings)
+    assert extractor.extract(Record(timestamp=7, value={"at": field}), 42) == timestamp
 
 
 def test_unknown_unit_is_refused() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
@@ -148,6 +150,113 @@ def test_serdes_pass_through_the_control_topics() -> None:
 def test_registry_must_be_in_config_yaml(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="avro needs a schema registry: give its address"):
         Job(tmp_path, "{value: avro}").driver()
+
+
+def test_validate_reports_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(tmp_path, "{value: avro}", "http://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "kafka_pipeline.common.kafka.avro_codec", None)
+    with pytest.raises(ConfigError) as caught:
+        load_files(job.config, job.pipeline, with_classes=True, with_init=True)
+    (problem,) = caught.value.problems
+    assert problem.line == 2
+    assert problem.message == (
+        '"D": serdes with a schema registry need more packages: '
+        'pip install "kafka-pipeline[schemaregistry]"'
+    )
+
+
+# What the registry has against them
+
+RENAMED = ORDER.replace("amount", "total")
+
+
+def checked(job: Job) -> None:
+    load_files(job.config, job.pipeline, asks_registry=True)
+
+
+def complaint(job: Job) -> str:
+    with pytest.raises(ConfigError) as caught:
+        checked(job)
+    (problem,) = caught.value.problems
+    return f"{problem.line}:{problem.column}: {problem.message}"
+
+
+def test_registry_that_has_all_has_nothing_against_a_pipeline(tmp_path: Path) -> None:
+    (tmp_path / "order.avsc").write_text(ORDER)
+    with standing_in() as registry:
+        avro(SchemaRegistry(registry.url), "totals-value", ORDER).serialize({"amount": 7})
+        checked(Job(tmp_path, "{value: avro}", registry.url))
+        given = "{value: {avro: {subject: totals-value, schema: order.avsc}}}"
+        checked(Job(tmp_path, given, registry.url))
+        given = "{value: {avro: {subject: new, schema: order.avsc, register: true}}}"
+        checked(Job(tmp_path, given, registry.url))
+        assert [subject for subject, _ in registry.ids] == ["totals-value"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("{key: {avro: {register: true}}}", 'no subject "totals-key": register its schema'),
+        ("{key: avro}", 'no subject "totals-key": register its schema'),
+        ("{out_value: json_schema}", 'subject "totals-value" has a schema in AVRO, not JSON'),
+        (
+            "{out_value: {avro: {schema: renamed.avsc}}}",
+            'the schema is not registered in subject "totals-value": register it, or say register',
+        ),
+        (
+            "{value: {avro: {subject: totals-value, schema: renamed.avsc}}, out_value: json}",
+            'version 1 of subject "totals-value" cannot be read: field "total" is missing',
+        ),
+        (
+            "{out_value: {avro: {schema: renamed.avsc, register: true}}}",
+            'the schema is not compatible with version 1 of subject "totals-value": field "total"',
+        ),
+    ],
+)
+def test_what_the_registry_lacks_is_reported_with_its_place(
+    given: str, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "renamed.avsc").write_text(RENAMED)
+    with standing_in() as registry:
+        avro(SchemaRegistry(registry.url), "totals-value", ORDER).serialize({"amount": 7})
+        registry.is_compatible = False
+        job = Job(tmp_path, given, registry.url)
+        found = complaint(job)
+    line = job.pipeline.read_text().splitlines()[1]
+    column = line.index(given) + given.index(": ") + 3
+    assert found.startswith(f'2:{column}: "D": ')
+    assert expected in found
+
+
+def test_source_that_cannot_be_read_is_reported_at_its_name(tmp_path: Path) -> None:
+    (tmp_path / "renamed.avsc").write_text(RENAMED)
+    with standing_in() as registry:
+        avro(SchemaRegistry(registry.url), "orders-value", ORDER).serialize({"amount": 7})
+        source = "value: {avro: {schema: renamed.avsc}}"
+        job = Job(tmp_path, "{}", registry.url, source)
+        assert complaint(job).startswith('1:11: "D": version 1 of subject "orders-value" cannot')
+
+
+def test_registry_that_refuses_is_quoted(tmp_path: Path) -> None:
+    with standing_in() as registry:
+        registry.status = 401
+        assert "told to (HTTP status 401)" in complaint(
+            Job(tmp_path, "{out_value: avro}", registry.url)
+        )
+
+
+def test_registry_that_does_not_answer_is_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with standing_in() as registry:
+        url = registry.url
+    checked(Job(tmp_path, "{key: avro, value: avro}", url))
+    note = "note: schemas were not compared with the registry: the schema registry at "
+    assert capsys.readouterr().err == f"{note}{url} does not answer: ConnectError\n"
+
+
+def test_registry_in_memory_is_not_asked(tmp_path: Path) -> None:
+    checked(Job(tmp_path, "{value: avro}", "mock://is-not-asked"))
 
 
 # How records pass

@@ -1,0 +1,38 @@
+"""Asks the schema registry about the serdes of a pipeline.yaml, for commands that check it."""
+
+from __future__ import annotations
+
+import typer
+
+from kafka_pipeline.common.config.registry_settings import RegistrySettings
+from kafka_pipeline.common.errors import ConfigError, UnavailableError
+from kafka_pipeline.common.kafka.registry_check import RegistryCheck
+from kafka_pipeline.streams.pipeline.schema_uses import SchemaUse
+
+
+class RegistryQuestions:
+    """Finds problems of schemas, until the registry does not answer: then it says so, once.
+
+    A registry in memory, which has no schemas yet, is not asked.
+    """
+
+    def __init__(self, settings: RegistrySettings | None) -> None:
+        self._settings = None if settings is None or settings.is_mock else settings
+        self._check: RegistryCheck | None = None
+
+    def problem(self, use: SchemaUse) -> str:
+        """Return what the registry has against a use of schemas, or ""."""
+        if self._settings is None:
+            return ""
+        serde = use.serde
+        try:
+            self._check = self._check or RegistryCheck(self._settings)
+            if use.reads:
+                return self._check.reading_problem(serde.kind, use.subject, serde.schema)
+            return self._check.writing_problem(
+                serde.kind, use.subject, serde.schema, serde.register
+            )
+        except (ConfigError, UnavailableError) as error:
+            self._settings = None
+            typer.echo(f"note: schemas were not compared with the registry: {error}", err=True)
+            return ""

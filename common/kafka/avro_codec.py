@@ -1,0 +1,288 @@
+"""Reads and writes Avro by the schemas of a registry, framed as Confluent's serializers do.
+
+Needs the extra `schemaregistry`. Each schema is parsed once. Confluent's own classes expand it
+again for each record, and their errors do not name the field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from confluent_kafka.schema_registry import Schema
+from confluent_kafka.schema_registry.common.avro import parse_schema_with_repo
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+from fastavro.validation import ValidationError, validate
+
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.kafka.misfit import MisfitError
+
+_LENGTHS = {0: 5, 1: 17}
+"""The bytes before the data, by the first one: with the schema's id, or its GUID."""
+_PROMOTED = {
+    "int": ("long", "float", "double"),
+    "long": ("float", "double"),
+    "float": ("double",),
+    "string": ("bytes",),
+    "bytes": ("string",),
+}
+"""What else reads a type, by the Avro specification."""
+
+
+class _Written(NamedTuple):
+    """How data of one schema is read; `reader` is `None` if it is read as it was written."""
+
+    schema: Schema
+    writer: Any
+    reader: Any
+    is_plain: bool
+
+
+class AvroReader:
+    """Reads data by the schema that wrote it, and converts it to another one if that is given."""
+
+    def __init__(self, client: Any, subject: str, schema: str | None) -> None:
+        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema."""
+        self._client = client
+        self._subject = subject
+        self._schema = None if schema is None else Schema(schema, "AVRO")
+        self._reader = None if self._schema is None else parsed(self._schema, client)
+        self._written: dict[bytes, _Written] = {}
+
+    def __call__(self, data: bytes) -> Any:
+        """Return the value of `data`, whose first byte is 0 or 1.
+
+        Raises `MisfitError`, `ConfigError` and errors of the registry's client.
+        """
+        start = _LENGTHS[data[0]]
+        frame = data[:start]
+        written = self._written.get(frame)
+        if written is None:
+            written = self._written[frame] = self._find(frame)
+        if written.is_plain:
+            return data[start:]
+        stream = BytesIO(data)
+        stream.seek(start)
+        try:
+            return schemaless_reader(stream, written.writer, written.reader)
+        except Exception as error:
+            raise MisfitError(self._problem(frame, written, error)) from None
+
+    def _find(self, frame: bytes) -> _Written:
+        if len(frame) < _LENGTHS[frame[0]]:
+            raise MisfitError("they do not fit the schema, as they end before its id does")
+        if frame[0]:
+            schema = self._client.get_schema_by_guid(str(UUID(bytes=frame[1:])))
+        else:
+            schema = self._client.get_schema(int.from_bytes(frame[1:]), self._subject)
+        if (schema.schema_type or "AVRO") != "AVRO":
+            raise MisfitError(f"they have the id of a schema in {schema.schema_type}, not Avro")
+        _require_no_rules(schema, self._subject)
+        writer = parsed(schema, self._client)
+        reader = None if self._reader == writer else self._reader
+        return _Written(schema, writer, reader, _is_plain(writer))
+
+    def _problem(self, frame: bytes, written: _Written, error: Exception) -> str:
+        """Say which versions do not fit, and in which field."""
+        id_ = UUID(bytes=frame[1:]) if frame[0] else int.from_bytes(frame[1:])
+        version = _version(self._client, self._subject, written.schema)
+        wrote = f"version {version} (id {id_})" if version else f"id {id_}"
+        if self._schema is not None and written.reader is not None:
+            version = _version(self._client, self._subject, self._schema)
+            reads = f"version {version}" if version else "the schema of the pipeline"
+            if fault := mismatch(written.writer, written.reader):
+                return (
+                    f"they do not fit the schema: {wrote} wrote them, {reads} reads them: {fault}"
+                )
+        return f"they do not fit the schema that wrote them, {wrote}: {type(error).__name__}"
+
+
+class AvroWriter:
+    """Writes values by the given schema, or else by a subject's latest one."""
+
+    def __init__(self, client: Any, subject: str, schema: str | None, *, register: bool) -> None:
+        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema."""
+        self._client = client
+        self._subject = subject
+        self._schema = None if schema is None else Schema(schema, "AVRO")
+        self._given = None if self._schema is None else parsed(self._schema, client)
+        self._register = register
+        self._found: tuple[bytes, Any, str] | None = None
+
+    def __call__(self, value: Any) -> bytes:
+        """Return the data of a value; asks the registry at the first call.
+
+        Raises `MisfitError`, `ConfigError` and errors of the registry's client.
+        """
+        if self._found is None:
+            self._found = self._find()
+        frame, schema, name = self._found
+        if _is_plain(schema):
+            if not isinstance(value, bytes):
+                raise MisfitError(f"it does not fit {name}: it is a {_kind(value)}, not bytes")
+            return frame + value
+        stream = BytesIO()
+        stream.write(frame)
+        try:
+            schemaless_writer(stream, schema, value)
+        except Exception as error:
+            fault = _fault(value, schema) or type(error).__name__
+            raise MisfitError(f"it does not fit {name}: {fault}") from None
+        return stream.getvalue()
+
+    def _find(self) -> tuple[bytes, Any, str]:
+        """Return the bytes before the data, the schema, and its name in errors."""
+        client, subject = self._client, self._subject
+        if self._schema is None:
+            found = client.get_version(subject, "latest")
+        elif self._register:
+            found = client.register_schema_full_response(subject, self._schema)
+        else:
+            found = client.lookup_schema(subject, self._schema)
+        if (found.schema.schema_type or "AVRO") != "AVRO":
+            raise ConfigError(f"subject {subject} has a schema in {found.schema.schema_type}")
+        _require_no_rules(found.schema, subject)
+        schema = parsed(found.schema, client) if self._given is None else self._given
+        version = f"version {found.version} (id {found.schema_id})"
+        name = f"the schema, {version if found.version else f'id {found.schema_id}'}"
+        return b"\0" + found.schema_id.to_bytes(4), schema, name
+
+
+def mismatch(writer: Any, reader: Any) -> str:
+    """Say in which field data of one schema cannot be read by another one; "" if none is found.
+
+    Both are as fastavro's `parse_schema` returns them. What depends on the data is not found: which
+    symbols and which types of a union it has.
+    """
+    return next(_mismatches(writer, reader, _names(writer), _names(reader), "", set()), "")
+
+
+def _mismatches(
+    writer: Any,
+    reader: Any,
+    written: Mapping[str, Any],
+    read: Mapping[str, Any],
+    path: str,
+    seen: set[tuple[str, str]],
+) -> Iterator[str]:
+    writer, reader = _resolved(writer, written), _resolved(reader, read)
+    kinds = (_type_name(writer), _type_name(reader))
+    match _base(writer), _base(reader):
+        case "union", _:
+            return
+        case _, "union":
+            return
+        case "record", "record":
+            if kinds in seen:
+                return
+            seen.add(kinds)
+            fields = {field["name"]: field for field in writer["fields"]}
+            for field in reader["fields"]:
+                place = f"{path}.{field['name']}".lstrip(".")
+                names = (field["name"], *field.get("aliases", ()))
+                there = next((fields[name] for name in names if name in fields), None)
+                if there is not None:
+                    types = there["type"], field["type"]
+                    yield from _mismatches(*types, written, read, place, seen)
+                elif "default" not in field:
+                    yield f'field "{place}" is missing, and has no default'
+        case "array", "array":
+            yield from _mismatches(writer["items"], reader["items"], written, read, path, seen)
+        case "map", "map":
+            yield from _mismatches(writer["values"], reader["values"], written, read, path, seen)
+        case one, other if one != other and other not in _PROMOTED.get(one, ()):
+            place = f'field "{path}"' if path else "the value"
+            yield f"{place} is {kinds[0]}, not {kinds[1]}"
+
+
+def _names(schema: Any) -> Mapping[str, Any]:
+    return schema.get("__named_schemas__", {}) if isinstance(schema, dict) else {}
+
+
+def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
+    """Return the definition of a type that is given by its name."""
+    return names.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def _base(schema: Any) -> str:
+    if isinstance(schema, list):
+        return "union"
+    return str(schema["type"] if isinstance(schema, dict) else schema)
+
+
+def _type_name(schema: Any) -> str:
+    """Return the name of a type for messages."""
+    if isinstance(schema, list):
+        return " or ".join(map(_type_name, schema))
+    if not isinstance(schema, dict):
+        return str(schema)
+    if "logicalType" in schema:
+        return str(schema["logicalType"])
+    return f"{schema['type']} {schema['name']}" if "name" in schema else str(schema["type"])
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _fault(value: Any, schema: Any) -> str:
+    """Say which field of a value does not fit, without what it holds; "" if none is found."""
+    try:
+        validate(value, schema)
+    except ValidationError as error:
+        first = error.errors[0]
+        wanted = [_type_name(each.schema) for each in error.errors if each.field == first.field]
+        place = f'field "{first.field}"' if first.field else "it"
+        kind = "null or missing" if first.datum is None else f"a {_kind(first.datum)}"
+        return f"{place} is {kind}, not {' or '.join(wanted)}"
+    except Exception:
+        return ""
+    return ""
+
+
+def parsed(schema: Schema, client: Any) -> Any:
+    """Parse a schema together with those that it refers to, which the client is asked for.
+
+    Raises exceptions of fastavro, `ValueError` and errors of the client.
+    """
+    text = schema.schema_str or ""
+    if schema.references:
+        return parse_schema_with_repo(text, _referenced(schema, client))
+    return parse_schema(json.loads(text))
+
+
+def _referenced(schema: Schema, client: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for each in schema.references or ():
+        other = client.get_version(each.subject, each.version, True).schema
+        found |= _referenced(other, client)
+        found[each.name or ""] = json.loads(other.schema_str)
+    return found
+
+
+def _is_plain(schema: Any) -> bool:
+    """Whether values are the bytes after the id, without a length, as Confluent writes them."""
+    return schema == "bytes" or (isinstance(schema, dict) and schema.get("type") == "bytes")
+
+
+def _require_no_rules(schema: Schema, subject: str) -> None:
+    """Raise ConfigError for rules of a data contract: records must not pass them by."""
+    rules = schema.rule_set
+    if rules is not None and (rules.domain_rules or rules.encoding_rules):
+        names = [each.name for each in (*(rules.domain_rules or ()), *(rules.encoding_rules or ()))]
+        raise ConfigError(
+            f"the schema of subject {subject} has rules, which are not supported: "
+            f"{', '.join(names)}"
+        )
+
+
+def _version(client: Any, subject: str, schema: Schema) -> int | None:
+    """Return which version of a subject a schema is, `None` if the registry does not say."""
+    try:
+        found: int | None = client.lookup_schema(subject, schema).version
+    except Exception:
+        return None
+    return found
