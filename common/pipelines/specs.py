@@ -26,6 +26,9 @@ GROUPS_TOPIC = "groups-repartition"
 JOIN_TOPIC = "join-repartition"
 """The internal topic that brings the rows of both sides of a join together, by its columns."""
 
+OVER_TOPIC = "over-repartition"
+"""The internal topic that brings the rows of each group of a query with `OVER (…)` together."""
+
 SHAPE_STORE = "shape"
 """The store that describes the layout of the other stores of a query's groups."""
 
@@ -45,6 +48,7 @@ GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
 JoinStage = Literal["whole", "rows", "pairs"]
 JoinedBy = Literal["key", "columns"]
+OverStage = Literal["whole", "rows", "frames"]
 DEFAULT_MAX_COLLECTED = 10_000
 """The default limit of values in a collection of a group."""
 WALL_CLOCK: Literal["wall_clock"] = "wall_clock"
@@ -384,12 +388,17 @@ class OverSpec(Strict, frozen=True, kw_only=True):
     Frames by time reach up to `range_ms` back. If the query `counts_rows`, it also has frames of a
     number of rows, or `lag`. A record more than `grace_ms` behind stream time is late; it goes to
     `late_to`, one of the processor's targets, if it is given.
+
+    The stage is `whole` if all rows of a group have the same key. Otherwise, a processor of stage
+    `rows` sends rows through the internal topic `OVER_TOPIC` to one of stage `frames`, which keeps
+    them and gives the results.
     """
 
     range_ms: Count = 0
     counts_rows: bool = False
     grace_ms: Count = 0
     late_to: Name | None = None
+    stage: OverStage = "whole"
 
 
 class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
@@ -466,6 +475,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     @property
     def parameters(self) -> Mapping[str, Any]:
         """What a query reads as a table, does with its groups, or which inputs it joins."""
+        if self._over_stage == "rows":
+            return {"gives": "rows of frames"}
         if self.join is None:
             reads = {"reads": "upserts"} if self.changelog and not self._merges_only else {}
             return {**reads, **self._of_groups}
@@ -476,17 +487,23 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     @property
     def internal_topics(self) -> Mapping[str, int | None]:
         """See `ProcessorSpec`."""
+        if self._over_stage == "frames":
+            return {OVER_TOPIC: None}
         return {JOIN_TOPIC: None} if self._join_stage == "pairs" else super().internal_topics
 
     @property
     def gives_rows(self) -> bool:
         """Whether it sends rows to the processor that keeps them."""
-        return self._join_stage == "rows" or super().gives_rows
+        return "rows" in (self._join_stage, self._over_stage) or super().gives_rows
 
     @property
     def _join_stage(self) -> JoinStage:
         regular = None if self.join is None else self.join.regular
         return "whole" if regular is None else regular.stage
+
+    @property
+    def _over_stage(self) -> OverStage:
+        return "whole" if self.over is None else self.over.stage
 
 
 class DataFrameSpec(SparkSpec, frozen=True, kw_only=True):

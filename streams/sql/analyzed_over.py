@@ -36,13 +36,15 @@ class OverQuery:
     """An analyzed query with one Window; `above` are the operators from the result down to it.
 
     `partitions` are the columns of PARTITION BY, without constants, and `kept` those of a row that
-    the query uses. Frames reach `rows_before` rows and `range_ms` back.
+    the query uses. `key_at` is the index of the one that is the key of the records, `None` if none
+    is. Frames reach `rows_before` rows and `range_ms` back.
     """
 
     above: list[PlanStep]
     window: Any
     rdd_id: int
     partitions: list[Any]
+    key_at: int | None
     kept: list[Any]
     rows_before: int
     range_ms: int
@@ -102,11 +104,7 @@ def over_query(analyzed: Any, rdd_id: int) -> OverQuery:
     require_narrow(child, rdd_id)
     key, time = (id_of(input_column(analyzed, name, rdd_id)) for name in ("key", "timestamp"))
     partitions = [column for column in items(window.partitionSpec()) if not column.foldable()]
-    if not any(is_column(column, key, child, rdd_id) for column in partitions):
-        raise QueryError(
-            "PARTITION BY of OVER (…) has a column key that is not the key of the records: give it "
-            "another name"
-        )
+    keys = (at for at, each in enumerate(partitions) if is_column(each, key, child, rdd_id))
     orders = items(window.orderSpec())
     if (
         len(orders) != 1
@@ -115,8 +113,8 @@ def over_query(analyzed: Any, rdd_id: int) -> OverQuery:
     ):
         raise QueryError(
             "ORDER BY of OVER (…) must be timestamp, the time of the record, and nothing else: "
-            f"write {EXAMPLE}. If the time is in a field, let a sql processor before this one give "
-            "it AS timestamp"
+            f"write {EXAMPLE}. If the time is in a field, the source names it: "
+            "timestamp: {field: …}"
         )
     reaches = [_reach(each.child()) for each in items(window.windowExpressions())]
     used = {id_of(column) for column in items(analyzed.output())}
@@ -127,6 +125,7 @@ def over_query(analyzed: Any, rdd_id: int) -> OverQuery:
         window,
         rdd_id,
         partitions,
+        next(keys, None),
         [column for column in items(child.output()) if id_of(column) in used],
         max(rows for rows, _ in reaches),
         max(range_ms for _, range_ms in reaches),
@@ -147,9 +146,8 @@ def _way_to_window(plan: Any, rdd_id: int) -> tuple[list[PlanStep], Any]:
     for node in _nodes_below(plan, rdd_id):
         if kind(node) == "Window":
             raise QueryError(
-                "the query has OVER (…) with different PARTITION BY or ORDER BY, or one over "
-                "another: write the same ones, or put one of them into a sql processor after this "
-                "one"
+                "one SELECT has OVER (…) with different PARTITION BY or ORDER BY: write the same "
+                "ones, or put one of them into a subquery of FROM"
             )
     return way, plan
 

@@ -6,29 +6,28 @@ rows in their frames.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from kafka_pipeline.common.pipelines.specs import OverSpec
+from kafka_pipeline.common.pipelines.specs import OVER_TOPIC, OverSpec
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams.clocks import Times, clocks_by_time, late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
-from kafka_pipeline.streams.sql.late_records import LateRecords
+from kafka_pipeline.streams.sql.join_records import Mask
+from kafka_pipeline.streams.sql.late_records import LateRecords, committed_time
 from kafka_pipeline.streams.sql.over_failures import possible_results
-from kafka_pipeline.streams.sql.over_shape import (
-    ORIGIN,
-    PLACE,
-    PreparedOver,
-    require_over_as_planned,
-)
+from kafka_pipeline.streams.sql.over_rows import Row, RowsCodec
+from kafka_pipeline.streams.sql.over_shape import PLACE, PreparedOver, require_over_as_planned
 from kafka_pipeline.streams.sql.over_state import OverState
-from kafka_pipeline.streams.sql.processor import run_carefully
+from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
@@ -39,11 +38,10 @@ RESULT_FAILED = "result failed"
 _NO_RECORDS = Batch([], [], [])
 
 
-class OverProcessor(MixedProcessor, FollowsTime):
-    """Gives each record a result that depends on the records before it, in the order of time.
+class OverQuery(MixedProcessor):
+    """The base of the processors of a query with `OVER (…)`, at any stage.
 
-    Late records are counted or sent on, and not looked at any further. Records without a key are
-    dropped, since they are spread over all partitions.
+    Late records are counted or sent on, and not looked at any further.
     """
 
     def __init__(
@@ -61,7 +59,7 @@ class OverProcessor(MixedProcessor, FollowsTime):
         Otherwise, it rejects the record that moves time on.
         """
         self._spec = spec
-        self._over = over
+        self.over = over
         self._results = results if over.late_to is not None else (None,)
         self._open = open_query
         self._leaves_out = leaves_out
@@ -70,67 +68,116 @@ class OverProcessor(MixedProcessor, FollowsTime):
         """Prepare the query. Raises `QueryError` if it cannot be run."""
         self.context = context
         self._partition = TaskId.parse(context.task_id).partition
-        self._query = self._open(self._spec)
-        require_over_as_planned(self._query.shape, self._over)
-        self._lookup = TopicTableLookup(self._spec, self._query, context)
-        self._state = OverState(self._query.shape, self._over, context)
-        self._late = LateRecords(self._over.late_to, context)
+        self.query = self._open(self._spec)
+        require_over_as_planned(self.query.shape, self.over)
+        self.lookup = TopicTableLookup(self._spec, self.query, context)
+        self.late = LateRecords(self.over.late_to, context)
+        self.codec = RowsCodec(self.query.shape)
 
-    def process(self, batch: Batch) -> None:
-        """Process the records before the first malformed one, and reject that one."""
+    def close(self) -> None:
+        """Close the query."""
+        self.query.close()
+
+    def is_late(self, batch: Batch, late_by: Times) -> Mask:
+        """Return the records that are late by these times."""
         times = np.asarray(items_of(batch.timestamps), np.int64)
-        late_by = np.asarray(self._state.time.late_by(batch), np.int64)
-        is_late = (times + self._over.grace_ms < late_by) | (times < self._state.given_until)
-        has_key = np.array([key is not None for key in batch.keys], np.bool_)
-        is_taken = ~is_late & has_key
+        return np.asarray(times + self.over.grace_ms < late_by, np.bool_)
+
+    def closes_at(self, time: int) -> int:
+        """Return the stream time from which a record of a time is late."""
+        return time + self.over.grace_ms + 1
+
+    def take(self, batch: Batch, late_by: Times, is_late: Mask, is_dropped: Mask) -> None:
+        """Have `process_rows` process the records before the first malformed one; reject that one.
+
+        Late ones, and those without a key that are dropped, are left out. `late_by` is the time by
+        which each record may be late.
+        """
+        is_taken = ~is_late & ~is_dropped
         chosen = np.flatnonzero(is_taken)
         table, wrong = table_of(
             selected(batch, is_taken.tolist()),
             self._partition,
-            self._query.columns,
+            self.query.columns,
             self._spec.format,
-            self._query.fields,
+            self.query.fields,
             is_lenient=self._spec.is_lenient,
         )
         stop = int(chosen[len(table)]) if wrong else len(batch)
         if stop:
-            self._lookup.rows(batch.head(stop))
-            self._process(table, int(times[:stop].max()), is_alone=stop == 1)
+            before = batch.head(stop)
+            self.lookup.rows(before)
+            rows = run_carefully(self.query.rows, table, is_alone=stop == 1)
+            self.process_rows(before, *self.codec.encode(rows))
             for index in np.flatnonzero(is_late[:stop]).tolist():
-                self._take_late(batch, index, int(late_by[index]))
-            for _ in range(int((~is_late & ~has_key)[:stop].sum())):
+                time = batch.timestamps[index]
+                window = Window(max(time - self.over.range_ms, 0), time)
+                late = int(late_by[index])
+                self.late.take(batch, index, window, late, self.closes_at(time))
+            for _ in range(int((is_dropped & ~is_late)[:stop].sum())):
                 self.context.drop(NULL_KEY)
         if wrong:
             raise RecordRejectedError(wrong, batch, stop)
 
-    def close(self) -> None:
-        """Close the query."""
-        self._query.close()
+    @abstractmethod
+    def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
+        """Process the rows of a batch, each with its group."""
+
+
+class OverRowsProcessor(OverQuery):
+    """Turns records into rows, and sends them to where those of a group meet, at the stage `rows`.
+
+    A record is late by the clock of its own partition.
+    """
+
+    def process(self, batch: Batch) -> None:
+        """Process the records before the first malformed one, and reject that one."""
+        follows_records = self.context.task_time.follows_records
+        times, now = items_of(batch.timestamps), committed_time(self.context)
+        late = late_by(times, batch.clocks, now, follows_records=follows_records)
+        self.take(batch, late, self.is_late(batch, late), np.zeros(len(batch), np.bool_))
+
+    def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
+        """See `OverQuery`."""
+        if not rows:
+            return
+        times = [Row.of(each).time for each in rows]
+        clocks = clocks_by_time(batch, times)
+        sent = Batch([*groups], [*self.codec.marked(rows)], times)
+        if clocks is not None:
+            sent.clocks = clocks
+        self.context.forward(sent, OVER_TOPIC)
+
+
+class OverFrames(OverQuery, FollowsTime):
+    """The base of the processors that keep rows, and give results once they are due."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self.state = OverState(self.query.shape, self.over, context)
+
+    def is_late(self, batch: Batch, late_by: Times) -> Mask:
+        """See `OverQuery`: rows of some time may have had their results already."""
+        times = np.asarray(items_of(batch.timestamps), np.int64)
+        return super().is_late(batch, late_by) | (times < self.state.given_until)
 
     def time_passed(self, time: int) -> None:
-        now = self._state.time.after_hold(time)
-        if now > self._state.time.now:
-            self._lookup.rows(_NO_RECORDS)
-            self._forward(self._state.pass_time(now), is_alone=True)
+        now = self.state.time.after_hold(time)
+        if now > self.state.time.now:
+            self.lookup.rows(_NO_RECORDS)
+            self._forward(self.state.pass_time(now), is_alone=True)
 
-    def _process(self, table: pa.Table, time: int, *, is_alone: bool) -> None:
-        rows = run_carefully(self._query.rows, table, is_alone=is_alone)
-        origins = rows.select(ORIGIN)
-        milliseconds = origins["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
-        origins = origins.set_column(0, "timestamp", milliseconds)
-        self._forward(self._state.add(rows, origins, time), is_alone=is_alone)
-
-    def _take_late(self, batch: Batch, index: int, late_by: int) -> None:
-        time = batch.timestamps[index]
-        window = Window(max(time - self._over.range_ms, 0), time)
-        self._late.take(batch, index, window, late_by, time + self._over.grace_ms + 1)
+    def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
+        """See `OverQuery`."""
+        time = max(items_of(batch.timestamps))
+        self._forward(self.state.add(groups, rows, time), is_alone=len(batch) == 1)
 
     def _forward(self, rows: pa.Table, *, is_alone: bool) -> None:
         """Forward the results of rows that are due, in order."""
         if not len(rows):
             return
         if is_alone and self._leaves_out:
-            results, failed = possible_results(self._results_of, rows, self._query.shape)
+            results, failed = possible_results(self._results_of, rows, self.query.shape)
             for _ in range(failed):
                 self.context.drop(RESULT_FAILED)
         else:
@@ -142,7 +189,43 @@ class OverProcessor(MixedProcessor, FollowsTime):
                 self.context.forward(found, child)
 
     def _results_of(self, rows: pa.Table) -> pa.Table:
-        results = self._query.results(rows)
+        results = self.query.results(rows)
         if results["timestamp"].null_count:
             raise QueryError("the query gives a record whose timestamp is null")
         return results
+
+
+class OverProcessor(OverFrames):
+    """Gives each record a result that depends on the records before it, at the stage `whole`.
+
+    Records without a key are dropped, since they are spread over all partitions.
+    """
+
+    def process(self, batch: Batch) -> None:
+        """Process the records before the first malformed one, and reject that one."""
+        late = np.asarray(self.state.time.late_by(batch), np.int64)
+        has_no_key = np.array([key is None for key in batch.keys], np.bool_)
+        self.take(batch, late, self.is_late(batch, late), has_no_key)
+
+
+class OverFramesProcessor(OverFrames):
+    """Gives the results of rows that an `OverRowsProcessor` sends, at the stage `frames`.
+
+    A row that is late here is counted; its record is not known any more.
+    """
+
+    def process(self, batch: Batch) -> None:
+        """Keep rows, and give results. Raises `ConfigError` for rows of another query."""
+        try:
+            rows = self.codec.unmarked([each or b"" for each in batch.values])
+        except ValueError as error:
+            raise other_rows(OVER_TOPIC, error) from error
+        is_late = self.is_late(batch, np.asarray(self.state.time.late_by(batch), np.int64))
+        for index in np.flatnonzero(is_late).tolist():
+            own = (batch.clocks or batch.timestamps)[index]
+            closes_at = self.closes_at(batch.timestamps[index])
+            self.context.drop(self.state.time.late_reason(own, closes_at))
+        in_time = np.flatnonzero(~is_late).tolist()
+        groups = [batch.keys[index] or b"" for index in in_time]
+        self.lookup.rows(batch)
+        self.process_rows(batch, groups, [rows[index] for index in in_time])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafka_pipeline.common.pipelines.specs import OverSpec
+from kafka_pipeline.common.pipelines.specs import OverSpec, OverStage
 from kafka_pipeline.streams.sql.arrow_bytes import packed, unpacked
 from kafka_pipeline.streams.sql.spec import Prepared, QueryError, StateChange
 from kafka_pipeline.streams.sql.state_change import is_wider, widened
@@ -27,6 +27,8 @@ UNBOUNDED = (
     f"PRECEDING AND CURRENT ROW, or one by time, as in {EXAMPLE}"
 )
 
+_ROUTE, _THROUGH_TOPIC = "route", "through an internal topic"
+
 PLACE = "__place"
 """A column of rows and of their results: the number of the row in the order of the frames."""
 
@@ -43,7 +45,8 @@ class OverShape:
 
     `rows` are the types of rows: first the columns of PARTITION BY, as many as `partitions`, and
     then those that the query uses. Frames reach `rows_before` rows and `range_ms` back. `columns`
-    says what is kept: two queries can use the same state if it is the same.
+    says what is kept: two queries can use the same state if it is the same. `key_column` is the
+    column of PARTITION BY that is the key of the records, `None` if none is.
     """
 
     rows: pa.Schema
@@ -51,6 +54,7 @@ class OverShape:
     rows_before: int
     range_ms: int
     columns: Sequence[str]
+    key_column: str | None
 
     @property
     def groups(self) -> pa.Schema:
@@ -63,10 +67,12 @@ class OverShape:
         time = pa.field("timestamp", pa.timestamp("us", tz="UTC"))
         return pa.schema([*self.rows, time, (PLACE, pa.int64()), (IS_DUE, pa.bool_())])
 
-    @property
-    def content(self) -> str:
-        """JSON that says what is kept."""
-        return json.dumps({"over": [*self.columns]})
+    def content_at(self, stage: OverStage) -> str:
+        """Return JSON that says what is kept at a stage, with what `KeyColumn` needs."""
+        if stage == "frames":
+            return json.dumps({"over": [*self.columns], _ROUTE: _THROUGH_TOPIC})
+        others = {"key_column": self.key_column, "key_columns": packed(self.groups)}
+        return json.dumps({"over": [*self.columns], **others})
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
@@ -76,6 +82,7 @@ class OverShape:
             "rows_before": self.rows_before,
             "range_ms": self.range_ms,
             "columns": [*self.columns],
+            "key_column": self.key_column,
         }
 
     @classmethod
@@ -86,6 +93,11 @@ class OverShape:
 
 def require_over_as_planned(found: OverShape, over: OverSpec) -> None:
     """Raise `QueryError` if Spark reads the frames of a query in another way than its text was."""
+    if over.stage == "whole" and found.key_column is None:
+        raise QueryError(
+            "PARTITION BY of OVER (…) has a column key that is not the key of the records: give it "
+            "another name"
+        )
     if found.range_ms != over.range_ms or (found.rows_before and not over.counts_rows):
         raise QueryError(
             f"for Spark, the frames of OVER (…) reach {found.rows_before} rows and "
@@ -94,9 +106,9 @@ def require_over_as_planned(found: OverShape, over: OverSpec) -> None:
         )
 
 
-def over_change(kept: str, wanted: str) -> StateChange:
+def over_change(over: OverSpec, kept: str, wanted: str) -> StateChange:
     """Compare the content of a state with that of a query; decimals may get more digits."""
-    if different := declared_over_difference(kept):
+    if different := declared_over_difference(over, kept):
         return StateChange(different)
     before, now = json.loads(kept)["over"], json.loads(wanted)["over"]
     if len(before) != len(now) or not all(
@@ -108,17 +120,25 @@ def over_change(kept: str, wanted: str) -> StateChange:
     return StateChange(converted=widened([*zip(before, now, strict=True)]))
 
 
-def over_difference(kept: str, wanted: str) -> str:
+def over_difference(over: OverSpec, kept: str, wanted: str) -> str:
     """Return what differs between two contents of state; "" if the one can go on with the other."""
-    return over_change(kept, wanted).different
+    return over_change(over, kept, wanted).different
 
 
-def declared_over_difference(kept: str) -> str:
+def declared_over_difference(over: OverSpec, kept: str) -> str:
     """Return what pipeline.yaml alone shows to differ from a content that was kept; "" if nothing.
 
     The rest, such as the columns that are kept, only Spark knows.
     """
-    return "" if "over" in json.loads(kept) else "it was not kept for OVER (…)"
+    before = json.loads(kept)
+    if "over" not in before:
+        return "it was not kept for OVER (…)"
+    if (_ROUTE in before) != (over.stage == "frames"):
+        met, meet = "by their key", _THROUGH_TOPIC
+        if _ROUTE in before:
+            met, meet = meet, met
+        return f"the records of a group met {met}, and now meet {meet}"
+    return ""
 
 
 class PreparedOver(Prepared, Protocol):

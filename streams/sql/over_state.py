@@ -6,9 +6,8 @@ no later record can come before it then.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,30 +18,10 @@ from kafka_pipeline.streams.event_time.step_time import ENDS_MS, StepTime, times
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.columns import moments
 from kafka_pipeline.streams.sql.kept_shape import KeptShape
+from kafka_pipeline.streams.sql.over_rows import Row, RowsCodec
 from kafka_pipeline.streams.sql.over_shape import OverShape, over_difference
-from kafka_pipeline.streams.sql.row_codec import RowCodec
 from kafka_pipeline.streams.sql.state_stores import FORMER, OVER
 from kafka_pipeline.streams.stores import KeyValueStore, WindowStore
-
-_ORIGIN = struct.Struct(">qiq")
-
-
-class Row(NamedTuple):
-    """A row of a group, in the order of frames: by time, source partition and offset.
-
-    `data` has all three, and the row as bytes. Rows of one record follow the order of their bytes.
-    """
-
-    time: int
-    partition: int
-    offset: int
-    data: bytes
-
-    @classmethod
-    def of(cls, data: bytes) -> Row:
-        """Read a row as it is stored."""
-        time, partition, offset = _ORIGIN.unpack_from(data)
-        return cls(time, partition, offset, data)
 
 
 class OverState:
@@ -53,14 +32,14 @@ class OverState:
         self._over = over
         self._rows_before = shape.rows_before
         self._schema = shape.given
-        self._groups = RowCodec(shape.groups)
-        self._codec = RowCodec(shape.rows)
+        self._codec = RowsCodec(shape)
         self._rows: WindowStore[bytes, bytes] = context.get_state_store(OVER)
         self._former: KeyValueStore[bytes, bytes] | None = None
         if over.counts_rows:
             self._former = context.get_state_store(FORMER)
         self.time = StepTime(context, context.get_state_store(times_store_name(OVER)))
-        self._shape = KeptShape(shape.content, over_difference, context)
+        content = shape.content_at(over.stage)
+        self._shape = KeptShape(content, partial(over_difference, over), context)
         if not self.time.follows_records:
             self._rows.follow(self.time.now)
 
@@ -69,24 +48,16 @@ class OverState:
         """The time before which rows have had their results, whatever the grace period is now."""
         return self.time.closed
 
-    def add(self, rows: pa.Table, origins: pa.Table, time: int) -> pa.Table:
+    def add(self, groups: Sequence[bytes], rows: Sequence[bytes], time: int) -> pa.Table:
         """Keep rows, and return those that are due at a time, with the rows in their frames.
 
-        `origins` has the time in ms, the partition and the offset of each row. `time` is the
-        largest one of the batch.
+        `groups` has the group of each row. `time` is the largest one of the batch.
         """
         self._shape.keep()
         self.time.see(time)
         found: dict[bytes, list[Row]] = {}
-        encoded = zip(
-            self._groups.encode(rows),
-            *(column.to_pylist() for column in origins.columns),
-            self._codec.encode(rows),
-            strict=True,
-        )
-        for group, at, partition, offset, data in encoded:
-            row = Row.of(_ORIGIN.pack(at, partition, offset) + data)
-            found.setdefault(group, []).append(row)
+        for group, data in zip(groups, rows, strict=True):
+            found.setdefault(group, []).append(Row.of(data))
         if not self.time.follows_records:
             self._put(found, -1)
             return self._schema.empty_table()
@@ -171,7 +142,7 @@ class OverState:
             for row in found
         ]
         rows.sort(key=lambda each: each[0])
-        decoded = self._codec.decode([row.data[_ORIGIN.size :] for row, _ in rows])
+        decoded = self._codec.decode([row for row, _ in rows])
         columns = [
             *decoded.columns,
             moments([row.time for row, _ in rows]),

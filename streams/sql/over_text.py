@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.optimizer.scope import Scope
 
-from kafka_pipeline.common.pipelines.specs import OverSpec
+from kafka_pipeline.common.pipelines.specs import OverSpec, OverStage
 from kafka_pipeline.streams.sql.over_shape import EXAMPLE, UNBOUNDED
 from kafka_pipeline.streams.sql.query_tree import (
     NUMBERING,
@@ -50,18 +50,16 @@ def find_over(query: str, tables: Collection[str]) -> OverSpec | None:
             "GROUP BY and DISTINCT cannot be in one SELECT with OVER (…): put one of them into a "
             "subquery"
         )
-    range_ms, counts_rows = 0, False
+    range_ms, counts_rows, has_key = 0, False, True
     for call, scope in calls:
         window = _definition(call, scope)
-        if not any(
-            is_column_of_records(column, "key", scope)
-            for column in window.args.get("partition_by") or ()
-        ):
+        columns = [each for each in window.args.get("partition_by") or () if each.find(exp.Column)]
+        if not columns:
             raise QueryError(
-                "PARTITION BY of OVER (…) must have the key of the records among its columns, as "
-                "only records with one key are in one partition: let a sql processor before this "
-                f"one give the column AS key, and write {EXAMPLE}"
+                "OVER (…) without a column in PARTITION BY would have all records in one task: "
+                f"write {EXAMPLE}"
             )
+        has_key &= any(is_column_of_records(column, "key", scope) for column in columns)
         frame = call.args.get("spec") or window.args.get("spec")
         if _offset_of(call):
             counts_rows = True
@@ -71,7 +69,8 @@ def find_over(query: str, tables: Collection[str]) -> OverSpec | None:
             counts_rows = True
         else:
             range_ms = max(range_ms, _milliseconds(frame.args.get("start")))
-    return OverSpec(range_ms=range_ms, counts_rows=counts_rows)
+    stage: OverStage = "whole" if has_key else "frames"
+    return OverSpec(range_ms=range_ms, counts_rows=counts_rows, stage=stage)
 
 
 def _calls(scope: Scope) -> list[exp.Window]:

@@ -112,7 +112,10 @@ def _shape(query: OverQuery, plan: CompiledPlan) -> OverShape:
         f"{column.name()} {column.dataType().catalogString()}"
         for column in (*query.partitions, *query.kept)
     ]
-    return OverShape(rows, len(query.partitions), query.rows_before, query.range_ms, columns)
+    key_column = None if query.key_at is None else rows.names[query.key_at]
+    return OverShape(
+        rows, len(query.partitions), query.rows_before, query.range_ms, columns, key_column
+    )
 
 
 def _require_same_types(query: OverQuery, rows: object) -> None:

@@ -155,6 +155,8 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
 
     Rows are kept until they are due, and then as long as a frame by time may reach them.
     """
+    if over.stage == "rows":
+        return ()
     rows = window(
         OVER,
         serdes.bytes,

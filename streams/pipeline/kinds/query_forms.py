@@ -17,9 +17,11 @@ from kafka_pipeline.common.config.durations import spoken
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import (
     JOIN_TOPIC,
+    OVER_TOPIC,
     JoinSpec,
     JoinStage,
     OverSpec,
+    OverStage,
     SqlSpec,
 )
 from kafka_pipeline.streams.engine.nodes import Supplier
@@ -66,6 +68,10 @@ class QueryForm(ABC):
         """Return what makes the processor."""
 
     @abstractmethod
+    def content(self, query: QuerySpec, queries: Queries) -> str:
+        """Return what Spark says that the query keeps."""
+
+    @abstractmethod
     def opened(self, query: QuerySpec, queries: Queries) -> PreparedJoin | PreparedOver:
         """Let Spark prepare the query."""
 
@@ -78,14 +84,6 @@ class QueryForm(ABC):
         opened = self.opened(query, queries)
         try:
             self.require_as_planned(opened)
-        finally:
-            opened.close()
-
-    def content(self, query: QuerySpec, queries: Queries) -> str:
-        """Return what Spark says that the query keeps."""
-        opened = self.opened(query, queries)
-        try:
-            return opened.shape.content
         finally:
             opened.close()
 
@@ -150,6 +148,13 @@ class _JoinForm(QueryForm):
         make = _processor_of_join(stage)
         return partial(make, query, join, right, results, queries.open_join)
 
+    def content(self, query: QuerySpec, queries: Queries) -> str:
+        opened = self.opened(query, queries)
+        try:
+            return opened.shape.content
+        finally:
+            opened.close()
+
     def opened(self, query: QuerySpec, queries: Queries) -> PreparedJoin:
         return queries.open_join(query)
 
@@ -186,6 +191,8 @@ class _OverForm(QueryForm):
 
     def keeps(self) -> Sequence[str]:
         over = self._over
+        if over.stage == "rows":
+            return ()
         rows = "the last records of each group, and all records"
         if not over.counts_rows:
             rows = "the records"
@@ -193,28 +200,27 @@ class _OverForm(QueryForm):
 
     def holds_ms(self) -> int:
         """Return how long rows wait until they are due."""
-        return self._over.grace_ms + 1
+        return 0 if self._over.stage == "rows" else self._over.grace_ms + 1
 
     def kept_for(self, query: QuerySpec) -> str:
-        return f"{query.to_json()} over"
+        return "" if self._over.stage == "rows" else f"{query.to_json()} over {self._over.stage}"
 
     def declared_difference(self, kept: str) -> str:
         from kafka_pipeline.streams.sql.over_shape import declared_over_difference
 
-        return declared_over_difference(kept)
+        return declared_over_difference(self._over, kept)
 
     def change(self, kept: str, content: str) -> StateChange:
         from kafka_pipeline.streams.sql.over_shape import over_change
 
-        return over_change(kept, content)
+        return over_change(self._over, kept, content)
 
     def supplier(self, unit: Unit, query: QuerySpec, queries: Queries) -> Supplier:
-        from kafka_pipeline.streams.sql.over_processor import OverProcessor
-
-        results = tuple(target for target in unit.to if target != self._over.late_to)
+        over = self._over
+        results = tuple(target for target in unit.to if target not in (over.late_to, OVER_TOPIC))
         leaves_out = unit.on_error is not OnError.FAIL
-        arguments = query, self._over, results, queries.open_over
-        return partial(OverProcessor, *arguments, leaves_out=leaves_out)
+        make = _processor_of_over(over.stage)
+        return partial(make, query, over, results, queries.open_over, leaves_out=leaves_out)
 
     def opened(self, query: QuerySpec, queries: Queries) -> PreparedOver:
         return queries.open_over(query)
@@ -223,3 +229,25 @@ class _OverForm(QueryForm):
         from kafka_pipeline.streams.sql.over_shape import require_over_as_planned
 
         require_over_as_planned(opened.shape, self._over)
+
+    def content(self, query: QuerySpec, queries: Queries) -> str:
+        opened = self.opened(query, queries)
+        try:
+            return opened.shape.content_at(self._over.stage)
+        finally:
+            opened.close()
+
+
+def _processor_of_over(stage: OverStage) -> Any:
+    """Return the processor of a query with `OVER (…)` at a stage."""
+    from kafka_pipeline.streams.sql.over_processor import (
+        OverFramesProcessor,
+        OverProcessor,
+        OverRowsProcessor,
+    )
+
+    return {
+        "whole": OverProcessor,
+        "rows": OverRowsProcessor,
+        "frames": OverFramesProcessor,
+    }[stage]

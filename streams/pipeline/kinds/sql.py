@@ -17,19 +17,16 @@ from kafka_pipeline.common.config.yaml_positions import Map, Problems, plain
 from kafka_pipeline.common.pipelines.processors import OnError, PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
     JoinSpec,
-    OverSpec,
     SqlSpec,
 )
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
-    CLOSE_AFTER_IDLE,
     DEFAULT_GRACE_MS,
     EMIT,
     GRACE,
     GROUP_KEYS,
     LATE_TO,
-    MAX_COLLECTED,
     grouping_of_query,
 )
 from kafka_pipeline.streams.pipeline.kinds.kind import (
@@ -40,6 +37,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     Unit,
     refuse_config,
 )
+from kafka_pipeline.streams.pipeline.kinds.over_keys import processors_of_over, read_over_keys
 from kafka_pipeline.streams.pipeline.kinds.query_forms import form_of
 from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
     TTL,
@@ -57,14 +55,12 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     query_of,
     read_lenient,
     read_schema,
-    with_late,
 )
 from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
 from kafka_pipeline.streams.sql.query_text import (
     read_groups,
     read_join,
-    read_over,
     read_stages,
     tables_of,
 )
@@ -121,11 +117,12 @@ class Sql(Spark[SqlSpec]):
         for stage, (own, its_tables) in zip(stages, of_stages, strict=True):
             query, names = stage.query, tables.names
             join = _read_joining(own, query, names, problems)
-            over = None if join else _read_over(own, query, names, problems)
+            over = None if join else read_over_keys(own, query, names, problems)
             grouping = None if join or over else grouping_of_query(own, query, names, problems)
-            if grouping is not None and _reads_stage(stage, stages, fields.text(ID)):
+            if _reads_stage(stage, stages, fields.text(ID)):
                 # A null in what an earlier stage calls key is a group like others.
-                grouping = structs.replace(grouping, stage="groups")
+                grouping = grouping and structs.replace(grouping, stage="groups")
+                over = over and structs.replace(over, stage="frames")
             specs[stage.name] = SqlSpec(
                 query=query,
                 grouping=grouping,
@@ -192,10 +189,10 @@ class Sql(Spark[SqlSpec]):
         if spec.join is not None:
             (processor,) = found
             return processors_of_join(processor, spec.join, file, config, problems, entry)
-        if spec.changelog and len(found) > 1:
-            found = _with_strict_groups(found)
-        late_to = None if spec.over is None else spec.over.late_to
-        return found if late_to is None else [with_late(each, late_to, file) for each in found]
+        if spec.over is not None:
+            (processor,) = found
+            return processors_of_over(processor, spec.over, file, config, problems, entry)
+        return _with_strict_groups(found) if spec.changelog and len(found) > 1 else found
 
     def takes_inputs_as_they_come(self, spec: SqlSpec) -> bool:
         """See `Kind`: in joins and frames, the order of time says what is late."""
@@ -361,33 +358,6 @@ def _read_joining(
         fields.require(replace(GRACE, required=True))
     return structs.replace(
         join,
-        grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
-        late_to=fields.text(LATE_TO) or None,
-    )
-
-
-def _read_over(
-    fields: Fields, query: str, tables: Collection[str], problems: Problems
-) -> OverSpec | None:
-    """Return the `OVER (…)` of a query with these lookup tables, or None without one."""
-    try:
-        over = read_over(query, tables)
-    except QueryError as error:
-        problems.add(fields.at("query"), str(error))
-        return None
-    if over is None:
-        return None
-    for key in (EMIT, CLOSE_AFTER_IDLE, MAX_COLLECTED):
-        if fields.get(key.name) is not None:
-            problems.add(
-                fields.at(key.name),
-                f"{key.name} belongs to a query with GROUP BY: leave it out with OVER (…)",
-            )
-    grace_ms = fields.duration(GRACE)
-    if grace_ms is None:
-        fields.require(replace(GRACE, required=True))
-    return structs.replace(
-        over,
         grace_ms=DEFAULT_GRACE_MS if grace_ms is None else grace_ms,
         late_to=fields.text(LATE_TO) or None,
     )

@@ -35,6 +35,10 @@ GROUPS = """
 - {id: P, type: sql, query: "SELECT value AS key, %s AS value FROM input GROUP BY value",
    to: [sink]%s}
 """
+FRAMES = """
+- {id: P, type: sql, query: "SELECT value AS key, %s OVER (PARTITION BY value ORDER BY timestamp
+   ROWS 9 PRECEDING) AS value FROM input", to: [sink], grace: %s}
+"""
 TOPOLOGY = "- {id: W, type: topology, builder: 'tests.user_code.topologies:%s', config: {%s}}"
 WORDS = load(TOPOLOGY % ("counted_words", "lines: a, words: b"))
 
@@ -85,6 +89,8 @@ def test_arcs_of_a_changed_serde_are_drained_also_where_records_are_passed_on() 
         ),
         (GROUPS % ("count(*)", ""), GROUPS % ("sum(1)", ""), ["P_groups-repartition"]),
         (GROUPS % ("count(*)", ""), GROUPS % ("count(*)", ", max_collected: 5"), []),
+        (FRAMES % ("count(*)", "1 s"), FRAMES % ("sum(1)", "1 s"), ["P_over-repartition"]),
+        (FRAMES % ("count(*)", "1 s"), FRAMES % ("count(*)", "9 s"), []),
         (
             CHAIN.replace("shop:A", "shop:Old") % ("bytes", "string"),
             CHAIN % ("bytes", "json"),
@@ -98,7 +104,7 @@ def test_arcs_of_a_changed_serde_are_drained_also_where_records_are_passed_on() 
     ],
     ids=[
         *("same reader", "reader only", "same query reads", "both queries", "groups", "limit"),
-        *("other code", "other type"),
+        *("frames", "grace", "other code", "other type"),
     ],
 )
 def test_only_records_that_new_readers_would_misread_are_drained(

@@ -146,6 +146,7 @@ OVER_SHAPE = OverShape(
     rows_before=9,
     range_ms=60_000,
     columns=["key string", "n bigint"],
+    key_column="partition0",
 )
 
 

@@ -17,6 +17,7 @@ SHAPE = OverShape(
     rows_before=1,
     range_ms=10,
     columns=("key string", "n bigint"),
+    key_column="partition0",
 )
 ROWS = [
     ("a", 1, 0, False),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pyarrow as pa
 import pytest
 
 from tests.tiers import long_but_the_first
@@ -34,6 +35,19 @@ QUERIES = [
     "SELECT key, tags[0] AS id, max(n) OVER (PARTITION BY key, amount ORDER BY timestamp RANGE "
     "BETWEEN INTERVAL '3' HOUR PRECEDING AND CURRENT ROW) AS most{last} FROM input",
 ]
+
+BY_CUSTOMER = [
+    "SELECT customer AS key, id, lag(n, 2, -1) OVER (PARTITION BY customer ORDER BY "
+    "timestamp{ties}) AS two_before, sum(n) OVER (PARTITION BY customer ORDER BY timestamp{ties} "
+    "ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING) AS three, count(*) OVER (PARTITION BY customer "
+    "ORDER BY timestamp RANGE BETWEEN INTERVAL '30 minutes' PRECEDING AND CURRENT ROW) AS "
+    "half_hourly{last} "
+    "FROM (SELECT *, tags[0] AS id FROM input)",
+    "SELECT key, id, price, times{last_2} FROM (SELECT *, count(*) OVER (PARTITION BY customer, "
+    "price IS NULL ORDER BY timestamp RANGE BETWEEN INTERVAL '20 minutes' PRECEDING AND CURRENT "
+    "ROW) AS times{last} FROM (SELECT *, tags[0] AS id FROM input)) WHERE times > 1",
+]
+"""Queries whose groups have records of several keys."""
 
 
 def in_time(rows: list[Row]) -> list[Row]:
@@ -77,3 +91,58 @@ def test_each_record_gets_its_result_once_in_the_order_of_time(
         late = len(rows) - len(taken)
         assert job.dropped == ({"expired": late} if late else {}), f"seed {seed}"
         job.close()
+
+
+@pytest.mark.parametrize("query", long_but_the_first(BY_CUSTOMER))
+def test_rows_of_a_group_meet_from_whatever_partition_their_records_come(
+    shared: OpenedOnce, seeds: list[int], query: str
+) -> None:
+    text = query.format(ties="", last="", last_2="")
+    for seed in seeds:
+        chance = random.Random(f"{seed} {query}")
+        some = [row for row in random_rows(chance, spread=25) if "raw" not in row]
+        rows: list[Row] = [
+            {**row, "key": chance.choice([row["key"], None]), "tags": [str(index)]}
+            for index, row in enumerate(some)
+        ]
+        job = Job(pipeline(text, f"grace: {GRACE_MIN} min"), shared, partitions=3, writers=2)
+        taken, places, learned = list[Row](), list[int](), 0
+        while rows:
+            size, partition = chance.choice([1, 5, 20]), chance.randrange(3)
+            job.send(rows[:size], partition)
+            found = [row for row in rows[:size] if row["at"] + GRACE_MIN >= learned]
+            taken, places = taken + found, places + [partition] * len(found)
+            rows = rows[size:]
+            if chance.random() < 0.4:
+                learned = max(learned, max(row["at"] for row in taken) + chance.randint(-5, 40))
+                job.learn(learned)
+            if chance.random() < 0.1:
+                job.restart()
+        job.learn(10_000)
+        results = job.take()
+        late = len(some) - len(taken)
+        wanted = all_at_once(
+            query.format(
+                ties=", partition, offset",
+                last=", unix_millis(timestamp) AS `last time`",
+                last_2=", `last time`",
+            ),
+            with_partitions(taken, places),
+        )
+        given = [(rounded(each.value), each.key, each.timestamp) for each in results]
+        assert sorted(given, key=repr) == sorted(
+            ((rounded(value), text_of(key), time) for key, value, time in wanted), key=repr
+        ), f"seed {seed}"
+        assert sum(job.dropped.values()) == late, f"seed {seed}"
+        job.close()
+
+
+def text_of(key: bytes | None) -> str | None:
+    return None if key is None else key.decode()
+
+
+def with_partitions(rows: list[Row], partitions: list[int]) -> pa.Table:
+    """Return records as Spark takes them, with their partitions."""
+    table = table_of(rows)
+    at = table.column_names.index("partition")
+    return table.set_column(at, "partition", pa.array(partitions, pa.int32()))
