@@ -15,9 +15,8 @@ from kafka_pipeline.common.kafka.schema_registry import (
     client_of,
     registry_error,
 )
-from kafka_pipeline.common.pipelines.specs import SchemaKind
 
-_LANGUAGES: Mapping[SchemaKind, str] = {
+_LANGUAGES: Mapping[str, str] = {
     "avro": "AVRO",
     "json_schema": "JSON",
     "protobuf": "PROTOBUF",
@@ -27,8 +26,8 @@ _LANGUAGES: Mapping[SchemaKind, str] = {
 class RegistryCheck:
     """Questions to one registry, each of which is asked once, without retries.
 
-    Methods return what is wrong in words, "" if nothing is. They raise `UnavailableError` if the
-    registry does not answer.
+    A `kind` is `avro`, `json_schema` or `protobuf`. Methods return what is wrong in words, "" if
+    nothing is. They raise `UnavailableError` if the registry does not answer.
     """
 
     def __init__(self, settings: RegistrySettings) -> None:
@@ -39,7 +38,7 @@ class RegistryCheck:
 
     def writing_problem(
         self,
-        kind: SchemaKind,
+        kind: str,
         subject: str,
         schema: str,
         register: bool,
@@ -62,7 +61,7 @@ class RegistryCheck:
             return self._refusal(subject, error)
         return ""
 
-    def reading_problem(self, kind: SchemaKind, subject: str, schema: str) -> str:
+    def reading_problem(self, kind: str, subject: str, schema: str) -> str:
         """Say why data of the subject's latest schema could not be read by another one."""
         try:
             latest = self._latest(subject)
@@ -81,15 +80,13 @@ class RegistryCheck:
         """Return the latest version of a subject, `None` if the registry has no such subject."""
         return _unless_not_found(lambda: self._client.get_latest_version(subject))
 
-    def _is_registered(self, kind: SchemaKind, subject: str, schema: str) -> bool:
+    def _is_registered(self, kind: str, subject: str, schema: str) -> bool:
         found = _unless_not_found(
             lambda: self._client.lookup_schema(subject, _schema(kind, schema))
         )
         return found is not None
 
-    def _compatibility_problem(
-        self, kind: SchemaKind, subject: str, schema: str, latest: Any
-    ) -> str:
+    def _compatibility_problem(self, kind: str, subject: str, schema: str, latest: Any) -> str:
         if latest is None or not schema:
             return ""
         if self._client.test_compatibility(subject, _schema(kind, schema)):
@@ -124,13 +121,13 @@ def _unless_not_found(ask: Callable[[], Any]) -> Any:
         raise
 
 
-def _schema(kind: SchemaKind, text: str) -> Any:
+def _schema(kind: str, text: str) -> Any:
     from confluent_kafka.schema_registry import Schema
 
     return Schema(text, _LANGUAGES[kind])
 
 
-def _other_language(kind: SchemaKind, subject: str, latest: Any) -> str:
+def _other_language(kind: str, subject: str, latest: Any) -> str:
     language = latest.schema.schema_type or "AVRO"
     if language == _LANGUAGES[kind]:
         return ""
