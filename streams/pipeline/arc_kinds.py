@@ -16,7 +16,9 @@ from kafka_pipeline.common.pipelines.processors import ArcKind, PipelineProcesso
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     JOIN_TOPIC,
+    CountSpec,
     ForwardSpec,
+    ProcessorSpec,
     SessionSpec,
     SparkSpec,
     SqlSpec,
@@ -42,6 +44,11 @@ class Arc:
 
 
 _RECORDS = Arc()
+_COUNTED = (
+    "would count each of them as one more record. Group them in a query of type: sql, which takes "
+    "former ones out"
+)
+_GIVEN = "would give a result for each of them, which nothing takes back"
 
 
 class ArcKinds:
@@ -105,7 +112,7 @@ class ArcKinds:
     def reads_changelog(self, entry: Entry) -> bool:
         """Whether an entry is a query with groups over upserts, which it reads as a table.
 
-        Updates do no harm to SELECT DISTINCT, and to a maximum of what only grows.
+        Updates do no harm to a maximum of what only grows. SELECT DISTINCT cannot read them.
         """
         spec, arc = entry.spec, self.read(entry)
         if not isinstance(spec, SqlSpec) or spec.grouping is None or arc.kind is ArcKind.RECORDS:
@@ -275,42 +282,38 @@ def _refusal(entry: Entry, arc: Arc) -> str:
 
 
 def _check_updates(entry: Entry, kinds: ArcKinds, problems: Problems) -> None:
-    """Report a query that would take each update as a row of its own, which nothing takes back.
-
-    SELECT DISTINCT over the updates of another processor may be wanted. In one query, it would be
-    another result than that of the query.
-    """
-    spec = entry.spec
-    if not isinstance(spec, SparkSpec):
+    """Report a processor that would take each update as a row of its own, and never back."""
+    if not (harm := _harm(entry.spec)):
         return
     arc = kinds.read(entry)
-    if arc.kind is ArcKind.RECORDS:
-        return
-    if not isinstance(spec, SqlSpec):
-        if spec.grouping is not None:
-            problems.add(
-                entry.at,
-                f'"{entry.id}": it reads updates of "{arc.origin}", and group_by of a function '
-                "would count each of them as one more record. Group them in a query of type: sql, "
-                f'or let "{arc.origin}" give each result once, by a window and emit: on_close',
+    if arc.kind is not ArcKind.RECORDS:
+        problems.add(
+            entry.at,
+            f'"{entry.id}": it reads updates of "{arc.origin}", and {harm}, or let "{arc.origin}" '
+            "give each result once, by a window and emit: on_close",
+        )
+
+
+def _harm(spec: ProcessorSpec) -> str:
+    """Return what updates would do to a processor, and what to do about it; "" if nothing."""
+    if isinstance(spec, CountSpec):
+        return f"type: count {_COUNTED}"
+    if isinstance(spec, SparkSpec) and spec.grouping is not None:
+        if not isinstance(spec, SqlSpec):
+            return f"group_by of a function {_COUNTED}"
+        if not _replaces(spec):
+            return (
+                "SELECT DISTINCT would keep a row that is gone later, and take a deletion for a "
+                "row of nulls. Use GROUP BY with all columns, and count(*), instead of DISTINCT"
             )
-        return
-    instead = "read its topic as a table"
-    if spec.join is not None:
-        what = "a join of two inputs"
-        instead += ", or join tables in the DSL, with Table.join"
-    elif spec.over is not None:
-        what = "OVER (…)"
-    elif arc.origin in spec.stages and spec.grouping is not None and not _replaces(spec):
-        what = "SELECT DISTINCT"
-    else:
-        return
-    problems.add(
-        entry.at,
-        f'"{entry.id}": it reads updates of "{arc.origin}", and {what} would give a result for '
-        f'each of them, which nothing takes back. Let "{arc.origin}" give each result once, by a '
-        f"window and emit: on_close, or {instead}",
-    )
+    elif isinstance(spec, SqlSpec) and spec.join is not None:
+        return (
+            f"a join of two inputs {_GIVEN}. Read its topic as a table, or join tables in the DSL, "
+            "with Table.join"
+        )
+    elif isinstance(spec, SqlSpec) and spec.over is not None:
+        return f"OVER (…) {_GIVEN}. Read its topic as a table"
+    return ""
 
 
 def _replaces(spec: SqlSpec) -> bool:

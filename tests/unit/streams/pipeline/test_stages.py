@@ -145,8 +145,8 @@ REFUSED = {
     ),
     "different values among updates": (
         f"SELECT DISTINCT n FROM ({HOURS}) hours",
-        '"Final": it reads updates of "Final.hours", and SELECT DISTINCT would give a result for '
-        'each of them, which nothing takes back. Let "Final.hours" give each result once',
+        '"Final": it reads updates of "Final.hours", and SELECT DISTINCT would keep a row that '
+        "is gone later",
     ),
     "a join of updates": (
         f"SELECT h.n FROM source s JOIN ({HOURS}) h ON s.key = h.key AND s.timestamp = h.timestamp",

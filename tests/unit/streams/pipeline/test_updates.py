@@ -167,11 +167,9 @@ def test_a_lookup_table_is_refused_behind_updates() -> None:
 
 
 DISTINCT = "SELECT auction AS key, category FROM (SELECT DISTINCT auction, category FROM input)"
-LATEST = "SELECT upper(category) AS key, category FROM (SELECT DISTINCT category FROM input)"
 
 AS_RECORDS = {
     "rows without duplicates": (DISTINCT, MEAN.replace("avg(price)", "count(*)")),
-    "duplicates of updates": (HIGHEST, LATEST),
     "the highest of the highest": (HIGHEST, MEAN.replace("avg", "max")),
     "the highest of a number": (
         HIGHEST.replace("max(price) AS price", "count(*) AS n"),
@@ -302,6 +300,66 @@ processors:
     )
 
 
+@pytest.mark.parametrize(
+    "first",
+    [HIGHEST, HIGHEST + " HAVING max(price) < 5", HIGHEST.replace("auction AS key, ", "")],
+    ids=["upserts", "deletions", "updates without a key"],
+)
+def test_different_rows_of_updates_are_refused(first: str) -> None:
+    (problem,) = problems_in(chain(first, "SELECT DISTINCT category AS key FROM input"))
+    assert (
+        'it reads updates of "First", and SELECT DISTINCT would keep a row that is gone later, and '
+        "take a deletion for a row of nulls. Use GROUP BY with all columns, and count(*), instead "
+        'of DISTINCT, or let "First" give each result once, by a window and emit: on_close'
+    ) in problem
+
+
+def test_different_rows_of_a_topic_of_upserts_are_refused() -> None:
+    text = f"""
+sources: {{prices: {{topic: prices, changelog: true}}}}
+processors:
+- {{id: Second, type: sql, query: "SELECT DISTINCT category AS key FROM input", {SCHEMA},
+   from: [prices], to: [sink]}}
+"""
+    (problem,) = problems_in(text)
+    assert 'it reads updates of "prices", and SELECT DISTINCT' in problem
+
+
+COUNTER = "- {id: Counter, type: count, to: [sink]}"
+BEFORE_A_COUNT = {
+    "a query": f"""
+- {{id: First, type: sql, query: "{HIGHEST}", {SCHEMA}, to: [Counter]}}
+{COUNTER}
+""",
+    "what passes them on": f"""
+- {{id: First, type: sql, query: "{HIGHEST}", {SCHEMA}, to: [Between]}}
+- {{id: Between, type: forward, to: [Counter]}}
+{COUNTER}
+""",
+    "a source": f"""
+sources: {{First: {{topic: prices, changelog: true}}}}
+processors:
+{COUNTER.replace("to:", "from: [First], to:")}
+""",
+}
+
+
+@pytest.mark.parametrize("text", BEFORE_A_COUNT.values(), ids=BEFORE_A_COUNT)
+def test_a_count_of_updates_is_refused(text: str) -> None:
+    (problem,) = problems_in(text)
+    assert (
+        '"Counter": it reads updates of "First", and type: count would count each of them as one '
+        "more record. Group them in a query of type: sql"
+    ) in problem
+
+
+def test_a_count_reads_groups_that_have_closed() -> None:
+    first = f"""
+- {{id: First, type: sql, query: "{HOURLY}", {SCHEMA}, emit: on_close, grace: 0 s, to: [Counter]}}
+"""
+    assert changelogs(load(first + COUNTER)) == []
+
+
 def test_a_join_of_updates_is_refused() -> None:
     text = f"""
 sources: {{prices: prices}}
@@ -318,7 +376,7 @@ processors:
 """
     (problem,) = problems_in(text)
     assert 'it reads updates of "First", and a join of two inputs would give a result' in problem
-    assert problem.endswith("or join tables in the DSL, with Table.join")
+    assert "or join tables in the DSL, with Table.join, or let" in problem
 
 
 def test_a_table_that_only_the_inner_query_joins_is_no_harm() -> None:
