@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 from tests.random_sql.comparison import Case, Comparison, opened
 from tests.random_sql.drawing import SHAPES, draw_query
@@ -63,10 +64,7 @@ class _Campaign:
         if arguments.seed is not None:
             seeds = range(arguments.seed, arguments.seed + 1)
         for number in queries:
-            for seed in seeds:
-                self._one(number, seed)
-                if self._wrong and not arguments.keep_going:
-                    break
+            self._one(number, seeds)
             if self._wrong and not arguments.keep_going:
                 break
         print(
@@ -79,19 +77,20 @@ class _Campaign:
                 print(f"{name}, {count} times: {message}")
         return 1 if self._wrong else 0
 
-    def _one(self, number: int, seed: int) -> None:
+    def _one(self, number: int, seeds: Sequence[int]) -> None:
         query = draw_query(number, self._shapes)
-        case = self._comparison.compare(query, draw_inputs(query, seed))
-        self._rows += case.rows
-        if case.kind:
-            self._wrong += 1
-            self._show(number, seed, case)
-        elif case.refused:
-            self._refused[case.refused] += 1
-        elif case.unjudged:
-            self._unjudged[case.unjudged] += 1
-        else:
-            self._right += 1
+        runs = [draw_inputs(query, seed) for seed in seeds]
+        for seed, case in zip(seeds, self._comparison.compare_all(query, runs), strict=True):
+            self._rows += case.rows
+            if case.kind:
+                self._wrong += 1
+                self._show(number, seed, case)
+            elif case.refused:
+                self._refused[case.refused] += 1
+            elif case.unjudged:
+                self._unjudged[case.unjudged] += 1
+            else:
+                self._right += 1
 
     def _show(self, number: int, seed: int, case: Case) -> None:
         if self._arguments.shrink:

@@ -7,7 +7,10 @@ Values of `DOUBLE` are small multiples of powers of two, so their sums are exact
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 
 from tests.random_sql.expressions import Drawing, Expression
 
@@ -15,85 +18,148 @@ _ANY = ("STRING", "INT", "BIGINT", "DOUBLE", "DECIMAL", "BOOLEAN", "TIMESTAMP", 
 _FOR_SUMS = ("INT", "DOUBLE_COLUMN", "DECIMAL_COLUMN", "BIGINT_COLUMN")
 
 
+_SUM = {"INT": "BIGINT"}
+_MEAN = {"INT": "DOUBLE", "BIGINT": "DOUBLE"}
+ROUNDED = "ROUNDED"
+"""The kind of doubles whose last digits depend on the order of the records."""
+
+
 @dataclass(frozen=True)
 class _Function:
-    """An aggregate: the kinds of its argument, the kind of its result, and what goes with it."""
+    """An aggregate: the kinds of its argument, the kind of its result, and what goes with it.
+
+    The result has the kind of the argument, unless `result` or `results` says another one.
+    """
 
     template: str
     kinds: tuple[str, ...]
-    result: str
+    result: str = ""
+    results: Mapping[str, str] = field(default_factory=dict)
     is_distinct: bool = False
     filters: bool = True
+
+    def kind_for(self, argument: str) -> str:
+        """Return the kind of the result for an argument of a kind."""
+        return self.result or self.results.get(argument, argument)
 
 
 _FUNCTIONS = (
     _Function("count(*)", ("",), "BIGINT"),
     _Function("count({0})", _ANY, "BIGINT", is_distinct=True),
     _Function("count_if({0})", ("BOOLEAN",), "BIGINT"),
-    _Function("sum({0})", _FOR_SUMS, "", is_distinct=True),
-    _Function("try_sum({0})", _FOR_SUMS, "", is_distinct=True),
-    _Function("avg({0})", _FOR_SUMS, "", is_distinct=True),
-    _Function("try_avg({0})", _FOR_SUMS, ""),
-    _Function("min({0})", (*_ANY, "ARRAY<INT>", "STRUCT"), "", is_distinct=True),
-    _Function("max({0})", (*_ANY, "ARRAY<STRING>", "STRUCT"), "", is_distinct=True),
-    _Function("max_by({0}, struct({time}, {offset}))", _ANY, ""),
-    _Function("min_by({0}, struct({time}, {offset}))", _ANY, ""),
+    _Function("sum({0})", _FOR_SUMS, results=_SUM, is_distinct=True),
+    _Function("try_sum({0})", _FOR_SUMS, results=_SUM, is_distinct=True),
+    _Function("avg({0})", _FOR_SUMS, results=_MEAN, is_distinct=True),
+    _Function("try_avg({0})", _FOR_SUMS, results=_MEAN),
+    _Function("min({0})", (*_ANY, "ARRAY<INT>", "STRUCT"), is_distinct=True),
+    _Function("max({0})", (*_ANY, "ARRAY<STRING>", "STRUCT"), is_distinct=True),
+    _Function("max_by({0}, struct({time}, {offset}))", _ANY),
+    _Function("min_by({0}, struct({time}, {offset}))", _ANY),
     _Function("bool_and({0})", ("BOOLEAN",), "BOOLEAN"),
     _Function("bool_or({0})", ("BOOLEAN",), "BOOLEAN"),
     _Function("bit_and({0})", ("INT",), "INT"),
     _Function("bit_or({0})", ("BIGINT",), "BIGINT"),
     _Function("bit_xor({0})", ("INT",), "INT"),
-    _Function("stddev({0})", _FOR_SUMS, "DOUBLE"),
-    _Function("var_pop({0})", _FOR_SUMS, "DOUBLE"),
-    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), "DOUBLE", filters=False),
-    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), "DOUBLE", filters=False),
-    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), "DOUBLE"),
-    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), "DOUBLE"),
-    _Function("sort_array(collect_list({0}))", _ANY, "", filters=False),
-    _Function("sort_array(collect_set({0}))", _ANY, "", filters=False),
+    _Function("stddev({0})", _FOR_SUMS, ROUNDED),
+    _Function("var_pop({0})", _FOR_SUMS, ROUNDED),
+    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), ROUNDED, filters=False),
+    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), ROUNDED, filters=False),
+    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("sort_array(collect_list({0}))", _ANY, "LIST", filters=False),
+    _Function("sort_array(collect_set({0}))", _ANY, "LIST", filters=False),
     _Function("array_size(collect_list({0}))", _ANY, "INT", filters=False),
     _Function("percentile({0}, 0.25)", ("INT", "DOUBLE_COLUMN"), "DOUBLE"),
     _Function("median({0})", ("INT", "DECIMAL_COLUMN"), "DOUBLE"),
     _Function("approx_count_distinct({0})", _ANY, "BIGINT"),
-    _Function("approx_percentile({0}, 0.5)", ("INT", "DOUBLE", "DECIMAL"), ""),
+    _Function("approx_percentile({0}, 0.5)", ("INT", "DOUBLE", "DECIMAL")),
 )
 _ORDERED = (
-    _Function("first({0})", _ANY, ""),
-    _Function("last({0})", _ANY, ""),
-    _Function("first({0}, true)", _ANY, ""),
-    _Function("last({0}, true)", _ANY, ""),
-    _Function("collect_list({0})", _ANY, "", filters=False),
+    _Function("first({0})", _ANY),
+    _Function("last({0})", _ANY),
+    _Function("first({0}, true)", _ANY),
+    _Function("last({0}, true)", _ANY),
+    _Function("collect_list({0})", _ANY, "LIST", filters=False),
 )
 """Their results depend on the order of the records of a group, which only partitions keep."""
+
+_FOR_CHANGES = ("INT", "DECIMAL_COLUMN")
+_INVERTIBLE = (
+    _Function("count(*)", ("",), "BIGINT"),
+    _Function("count({0})", _ANY, "BIGINT"),
+    _Function("count_if({0})", ("BOOLEAN",), "BIGINT"),
+    _Function("sum({0})", _FOR_CHANGES, results=_SUM),
+    _Function("sum({0} % 1000)", ("BIGINT",)),
+    _Function("avg({0})", _FOR_CHANGES, results=_MEAN),
+    _Function("bool_and({0})", ("BOOLEAN",), "BOOLEAN"),
+    _Function("bool_or({0})", ("BOOLEAN",), "BOOLEAN"),
+)
+"""Functions of rows that change. Not drawn: sums of `DOUBLE`, which keep digits of rows that are
+gone, and of all values of `BIGINT`, which may overflow for a while."""
+
+
+class Records(Enum):
+    """What is aggregated, on which depends what may be drawn."""
+
+    UNORDERED = "unordered"
+    """Records of an input."""
+    ORDERED = "ordered"
+    """Those whose order in a group is that of their partition."""
+    RESULTS = "results"
+    """Results of a query, which have no time or offset."""
+    CHANGES = "changes"
+    """Rows that are replaced and deleted."""
+
+
+def _functions_for(records: Records) -> tuple[_Function, ...]:
+    if records is Records.CHANGES:
+        return _INVERTIBLE
+    if records is Records.RESULTS:
+        return tuple(
+            each for each in _FUNCTIONS if not re.search("{(time|offset|key)}", each.template)
+        )
+    return _FUNCTIONS
 
 
 class Aggregates:
     """Draws aggregates over the columns in sight."""
 
     def __init__(
-        self, chance: random.Random, drawing: Drawing, prefix: str, *, ordered: bool
+        self,
+        chance: random.Random,
+        drawing: Drawing,
+        prefix: str = "",
+        records: Records = Records.UNORDERED,
     ) -> None:
-        """Take what the columns of the record begin with, and whether its order may count."""
+        """Take what the columns of the record begin with, and what is aggregated."""
         self._chance, self._drawing = chance, drawing
         self._names = {name: f"{prefix}{name}" for name in ("key", "offset")}
         self._names["time"] = f"{prefix}timestamp"
-        self._ordered = ordered
+        self._records = records
+        self._functions = _functions_for(records)
         self.is_ordered = False
         """Whether one was drawn that depends on the order."""
 
     def one(self) -> Expression:
         """Return an aggregate, or an expression of some."""
         chance = self._chance
-        first = self._plain()
-        if chance.random() < 0.2 and first.kind in ("AGGREGATE BIGINT", "AGGREGATE INT"):
-            templates = ("coalesce({0}, 0)", "{0} % 7 + count(*)", "CAST({0} AS STRING)")
-            return Expression(chance.choice(templates), first.kind, (first,))
+        first = self.plain()
+        if chance.random() < 0.2 and first.kind in ("BIGINT", "INT"):
+            template, kind = chance.choice(
+                (
+                    ("coalesce({0}, 0)", first.kind),
+                    ("{0} % 7 + count(*)", "BIGINT"),
+                    ("CAST({0} AS STRING)", "STRING"),
+                )
+            )
+            return Expression(template, kind, (first,))
         return first
 
-    def _plain(self) -> Expression:
+    def plain(self) -> Expression:
+        """Return an aggregate."""
         chance, drawing = self._chance, self._drawing
-        is_ordered = self._ordered and chance.random() < 0.3
-        function = chance.choice(_ORDERED if is_ordered else _FUNCTIONS)
+        is_ordered = self._records is Records.ORDERED and chance.random() < 0.3
+        function = chance.choice(_ORDERED if is_ordered else self._functions)
         kind = chance.choice(function.kinds)
         argument = self._argument(kind)
         template = function.template
@@ -106,8 +172,7 @@ class Aggregates:
         if function.filters and chance.random() < 0.25:
             template = f"{template} FILTER (WHERE {{{len(parts)}}})"
             parts = (*parts, drawing.condition())
-        result = function.result or (argument.kind if argument is not None else "BIGINT")
-        return Expression(template, f"AGGREGATE {result}", parts)
+        return Expression(template, function.kind_for(argument.kind if argument else ""), parts)
 
     def _argument(self, kind: str) -> Expression | None:
         if not kind:

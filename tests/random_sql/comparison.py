@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,10 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.streams.sql.access import Readable
 from kafka_pipeline.streams.sql.local import LocalQueries
+from kafka_pipeline.streams.sql.spec import QuerySpec
 from tests.random_sql.engine_side import EngineSide, RefusedError
 from tests.random_sql.inputs import Inputs
-from tests.random_sql.judge import Difference, Judge, UnjudgedError, difference, folded
+from tests.random_sql.judge import Difference, Judge, Row, UnjudgedError, difference, folded
 from tests.random_sql.queries import Query
 from tests.unit.streams.sql.grouped_job import OpenedOnce
 
@@ -58,10 +59,22 @@ class Comparison:
 
     def compare(self, query: Query, inputs: Inputs) -> Case:
         """Run both sides, and return what was found."""
+        return self.compare_all(query, [inputs])[0]
+
+    def compare_all(self, query: Query, runs: Sequence[Inputs]) -> list[Case]:
+        """Run both sides with each of some inputs; the query is planned once."""
+        expected = self.judge.expected(query, runs)
         try:
-            expected = self.judge.expected(query, inputs)
-        except UnjudgedError as error:
-            return Case(query, inputs, unjudged=str(error))
+            return [
+                Case(query, inputs, unjudged=str(rows))
+                if isinstance(rows, UnjudgedError)
+                else self._case(query, inputs, rows)
+                for inputs, rows in zip(runs, expected, strict=True)
+            ]
+        finally:
+            self.ours.forget()
+
+    def _case(self, query: Query, inputs: Inputs, expected: Sequence[Row]) -> Case:
         try:
             found = folded(query, self.ours.run(query, inputs))
         except RefusedError as error:
@@ -75,6 +88,7 @@ class Comparison:
 def opened() -> Iterator[Comparison]:
     """Start a Spark in this process, and return what compares on it."""
     with tempfile.TemporaryDirectory(prefix="random_sql_") as folder:
-        tables = TableSettings(paths=(folder,))
-        queries = OpenedOnce(LocalQueries(UserCode(), Readable(tables)))
-        yield Comparison(EngineSide(queries, Path(folder)), Judge(Path(folder)))
+        local = LocalQueries(UserCode(), Readable(TableSettings(paths=(folder,))))
+        local.open(QuerySpec("SELECT value FROM input")).close()  # starts Spark as users have it
+        queries = OpenedOnce(local)
+        yield Comparison(EngineSide(queries, Path(folder)), Judge())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -29,9 +30,7 @@ class EngineSide:
 
     def run(self, query: Query, inputs: Inputs) -> list[Result]:
         """Return the results in their order. Raises `RefusedError`."""
-        for name, lines in query.files.items():
-            Path(self._folder, f"{name}.csv").write_text("".join(f"{line}\n" for line in lines))
-        text = query.pipeline(str(self._folder))
+        text = query.pipeline(str(self._with_files(query)))
         try:
             job = _Job(text, self._queries, inputs, query)
         except (ConfigError, QueryError) as error:
@@ -47,12 +46,25 @@ class EngineSide:
             raise AssertionError(f"no record is late, but some were dropped: {late}")
         return [each for each in job.take() if each.timestamp < FAR_MS]
 
+    def forget(self) -> None:
+        """Close what Spark has planned."""
+        self._queries.forget()
+
+    def _with_files(self, query: Query) -> Path:
+        """Return a folder that has the lookup tables of a query."""
+        folder = Path(self._folder, str(zlib.crc32(repr(query.files).encode())))
+        folder.mkdir(exist_ok=True)
+        for name, lines in query.files.items():
+            (folder / f"{name}.csv").write_text("".join(f"{line}\n" for line in lines))
+        return folder
+
 
 class _Job(Job):
     """The tasks, which take the records of all topics in the order of time."""
 
     def __init__(self, text: str, queries: OpenedOnce, inputs: Inputs, query: Query) -> None:
         self._clocks: dict[int, int] = {}
+        self._sent = 0
         count, sources = inputs.partitions, (*query.inputs, *query.topic_tables)
         super().__init__(text, queries, partitions=count, writers=count, sources=sources)
 
@@ -68,7 +80,9 @@ class _Job(Job):
                 found = [
                     each for each in records if (each.topic, each.partition) == (topic, partition)
                 ]
-                offsets = list(range(self._commits, self._commits + len(found)))
+                # Those of the judge, which knows nothing of topics in between.
+                offsets = list(range(self._sent, self._sent + len(found)))
+                self._sent += len(found)
                 self._commits += len(found)
                 keys = [None if each.key is None else each.key.encode() for each in found]
                 values, times = [each.value for each in found], [each.time_ms for each in found]
@@ -81,7 +95,7 @@ class _Job(Job):
     def end(self, topics: Sequence[str]) -> None:
         """Let time pass everything that was sent, by a record in each partition."""
         last = [
-            Record(topic, partition, "end", b"{}", FAR_MS)
+            Record(topic, partition, f"end of {topic}", b"{}", FAR_MS)
             for partition in range(self._partitions)
             for topic in topics
         ]

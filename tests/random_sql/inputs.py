@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-from tests.random_sql.drawing import GRACE_MIN
+from tests.random_sql.drawn_windows import GRACE_MIN
 from tests.random_sql.queries import Query, Shape
 from tests.random_sql.values import Raw, object_of
 
@@ -22,6 +22,10 @@ FAR_MS = 40_000 * 24 * 60 * MINUTE_MS
 
 _BAD = (b"{", b"[1]", b"", b"\xff", b'{"s": "a"} tail', b"null", b'{"x": NaN}', b"{'s': 'a'}")
 assert DISORDER_MIN < GRACE_MIN
+_STEPS_MS = (0, 0, 1, 999, 20_000, 60_000, 180_000)
+_LONG_STEPS_MS = (0, 1, 60_000, 1_800_000, 7_200_000)
+_CHANGED_CLOCKS_MIN = (28_530_000, 28_833_060, 28_540_740)
+"""Half a day before clocks change: in Berlin to summer time and back, and on Lord Howe Island."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +86,23 @@ class _Inputs:
         self._used = [
             each for each in range(self._partitions) if each == 0 or chance.random() < 0.8
         ]
+        self._ahead = [
+            chance.choice((0, 0, 7, 120, 26 * 60)) * MINUTE_MS for _ in range(self._partitions)
+        ]
+        self._steps = chance.choice((_STEPS_MS, _STEPS_MS, _LONG_STEPS_MS))
         self._skips_bad = query.uses_a_field and chance.random() < 0.5
 
     def draw(self) -> Inputs:
         chance = self._chance
-        now = chance.choice((0, 10, 1000, 28_400_000)) * MINUTE_MS + 12 * 3_600_000
+        now = chance.choice((0, 10, 1000, 28_400_000, *_CHANGED_CLOCKS_MIN)) * MINUTE_MS
+        now += 12 * 3_600_000
         batches: list[tuple[Record, ...]] = []
         left = self._size
         while left > 0:
             size = min(left, chance.choice((1, 4, 12, 30)))
             batch = []
             for _ in range(size):
-                now += chance.choice((0, 0, 1, 999, 20_000, 60_000, 180_000))
+                now += chance.choice(self._steps)
                 batch.append(self._record(now))
             batches.append(tuple(batch))
             left -= size
@@ -111,12 +120,13 @@ class _Inputs:
             key = "a"
         back = chance.choice((0, 0, 0, 1, 60_000, chance.randrange(DISORDER_MIN * MINUTE_MS)))
         partition = self._used[_place(key) % len(self._used)]
+        now += self._ahead[partition]
         if topic in query.inputs and self._skips_bad and chance.random() < 0.05:
             return Record(topic, partition, key, chance.choice(_BAD), now - back, is_bad=True)
         return Record(topic, partition, key, self._value(topic), now - back)
 
     def _value(self, topic: str) -> bytes | None:
-        if self._chance.random() < 0.06:
+        if self._chance.random() < (0.25 if self._query.changelog else 0.06):
             return None
         schema = self._query.inputs.get(topic) or self._query.topic_tables[topic]
         return as_json(object_of(dict(schema), self._chance)).encode()
@@ -141,4 +151,5 @@ def as_json(value: Any) -> str:
 
 def has_time(query: Query) -> bool:
     """Whether results wait for the time of later records."""
-    return query.on_close or query.shape is Shape.JOIN
+    is_bounded = query.shape is Shape.JOIN and not query.ttl
+    return query.on_close or is_bounded or query.shape is Shape.OVER

@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
+from functools import reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.random_sql.drawn_windows import CALENDAR, calendar_of
 from tests.random_sql.inputs import Inputs, Record
 from tests.random_sql.queries import FILE_SCHEMA, Query, Shape
 from tests.unit.streams.sql.folding import plain_session
@@ -27,10 +29,24 @@ from tests.unit.streams.sql.grouped_job import Result
 FOREVER = 2**31 - 1
 _NEARLY_ZERO = Decimal("1e-10")
 """What should be 0 is less than that, if it is the difference of doubles."""
-_SIDES = ("start", "end")
 _HIDDEN = ("__time", "__start", "__end")
 _AS_OF = re.compile(r"«asof (\w+)»")
-_RECORD = "key STRING, value STRING, at BIGINT, partition INT, offset BIGINT, __seq INT"
+_RECORD = {
+    "key": pa.string(),
+    "value": pa.string(),
+    "at": pa.int64(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "__seq": pa.int32(),
+}
+_VERSION = {
+    "key": pa.string(),
+    "value": pa.string(),
+    "at": pa.int64(),
+    "__since": pa.int32(),
+    "__until": pa.int32(),
+}
+_FILE_COLUMNS = [each.split()[0] for each in FILE_SCHEMA.split(", ")]
 
 Row = tuple[str | None, Any, int | None]
 """Key, value and time (ms) of a result; the time is null where it is not compared."""
@@ -54,68 +70,110 @@ class Difference:
 
 
 class Judge:
-    """Runs queries in sessions of the Spark of this process."""
+    """Runs queries in a session of the Spark of this process, those of several inputs at once."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder of lookup tables."""
-        self._folder = folder
+    def __init__(self) -> None:
+        """Wait for the first query: it may start Spark."""
+        self._session: SparkSession | None = None
 
-    def expected(self, query: Query, inputs: Inputs) -> list[Row]:
-        """Return what the results must be. Raises `UnjudgedError`."""
-        session = plain_session()
-        self._define(session, query, inputs)
+    def expected(self, query: Query, runs: Sequence[Inputs]) -> list[list[Row] | UnjudgedError]:
+        """Return what the results for each of some inputs must be."""
+        session = self._session = self._session or _session()
+        text = _text(query)
         try:
-            found = session.sql(self._text(query))
-            rows = _rows(found)
+            frames = list[DataFrame]()
+            for inputs in runs:
+                _define(session, query, inputs)
+                frames.append(_numbered(session.sql(text), len(frames)))
         except PySparkException as error:
-            raise UnjudgedError(str(error).splitlines()[0]) from error
-        kept = [row for row in rows if _is_kept(query, row)]
-        return [_row(query, row) for row in kept]
+            return [_unjudged(error)] * len(runs)
+        try:
+            rows = reduce(DataFrame.union, frames).collect()
+        except PySparkException:
+            return [self._one(query, frame) for frame in frames]
+        return [_kept(query, [row for row in rows if row.run == run]) for run in range(len(runs))]
 
-    def _text(self, query: Query) -> str:
-        prefix = "i." if "input i" in query.source else ""
-        time = f"{prefix}timestamp"
-        if query.shape is Shape.JOIN:
-            time = "greatest(o.timestamp, p.timestamp)"
-        last, again = f", unix_millis(max({time})) AS __time", ", __time"
-        if query.window is not None:
-            borders = [f"unix_millis({query.window.column}.{each}) AS __{each}" for each in _SIDES]
-            last += ", " + ", ".join(borders)
-            again += ", __start, __end"
-        marks = {
-            "«time»": f", unix_millis({time}) AS __time",
-            "«last»": last,
-            "«last again»": again,
-            "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
-            "«ties»": f", {prefix}timestamp, {prefix}partition, {prefix}offset",
-        }
-        text = query.marked()
-        for mark, instead in marks.items():
-            text = text.replace(mark, instead)
-        return _AS_OF.sub(r" AND \1.__since <= i.__seq AND i.__seq < \1.__until", text)
+    def _one(self, query: Query, frame: DataFrame) -> list[Row] | UnjudgedError:
+        try:
+            return _kept(query, frame.collect())
+        except PySparkException as error:
+            return _unjudged(error)
 
-    def _define(self, session: SparkSession, query: Query, inputs: Inputs) -> None:
-        taken: dict[str, list[tuple[Any, ...]]] = {topic: [] for topic in query.inputs}
-        versions: dict[str, list[list[Any]]] = {topic: [] for topic in query.topic_tables}
-        for number, (record, offset) in enumerate(in_turns(inputs, [*query.topic_tables])):
-            if record.topic in versions:
-                _change(versions[record.topic], record, number)
-            elif not _is_left_out(query, record):
-                row = (record.key, _text_of(record), record.time_ms, record.partition, offset)
-                taken[record.topic].append((*row, number))
-        for topic, rows in taken.items():
-            rows.sort(key=lambda row: row[4])
-            view = "input" if len(taken) == 1 else topic
-            frame = _parsed(session.createDataFrame(rows, _RECORD), query.inputs[topic])
-            frame = frame if query.topic_tables else frame.drop("__seq")
-            frame.createOrReplaceTempView(view)
-        for topic, changes in versions.items():
-            types = "key STRING, value STRING, at BIGINT, __since INT, __until INT"
-            table = session.createDataFrame([tuple(each) for each in changes], types)
-            _parsed(table, query.topic_tables[topic]).createOrReplaceTempView(topic)
-        for name in query.files:
-            path = str(Path(self._folder, f"{name}.csv"))
-            session.read.schema(FILE_SCHEMA).csv(path).createOrReplaceTempView(name)
+
+def _session() -> SparkSession:
+    session = plain_session()
+    # One partition needs no exchange, and no job for each.
+    session.conf.set("spark.sql.adaptive.enabled", "false")
+    session.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
+    return session
+
+
+def _unjudged(error: PySparkException) -> UnjudgedError:
+    return UnjudgedError(str(error).splitlines()[0])
+
+
+def _text(query: Query) -> str:
+    prefix = "i." if "input i" in query.source else ""
+    time = f"{prefix}timestamp"
+    if query.shape is Shape.JOIN:
+        time = "o.timestamp" if query.shows_one_side else "greatest(o.timestamp, p.timestamp)"
+    last, again = f", unix_millis(max({time})) AS __time", ", __time"
+    window = query.window
+    if window is not None:
+        for side, column in (("start", window.start), ("end", window.end)):
+            last += f", unix_millis({column}) AS __{side}"
+        again += ", __start, __end"
+    marks = {
+        "«time»": f", unix_millis({time}) AS __time",
+        "«last»": last,
+        "«again»": again,
+        "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
+        "«ties»": f", {prefix}timestamp, {prefix}partition, {prefix}offset",
+    }
+    text = query.marked()
+    for mark, instead in (*marks.items(), *(() if window is None else window.judged)):
+        text = text.replace(mark, instead)
+    return _AS_OF.sub(r" AND \1.__since <= i.__seq AND i.__seq < \1.__until", text)
+
+
+def _define(session: SparkSession, query: Query, inputs: Inputs) -> None:
+    """Make views of what a query reads."""
+    taken: dict[str, list[tuple[Any, ...]]] = {topic: [] for topic in query.inputs}
+    versions: dict[str, list[list[Any]]] = {topic: [] for topic in query.topic_tables}
+    for number, (record, offset) in enumerate(in_turns(inputs, [*query.topic_tables])):
+        if record.topic in versions:
+            _change(versions[record.topic], record, number)
+        elif not _is_left_out(query, record):
+            row = (record.key, _text_of(record), record.time_ms, record.partition, offset)
+            taken[record.topic].append((*row, number))
+    for topic, rows in taken.items():
+        rows.sort(key=lambda row: row[4])
+        if query.changelog:
+            rows = [row for row in {row[0]: row for row in rows}.values() if row[1] is not None]
+        frame = _parsed(session, rows, _RECORD, query.inputs[topic])
+        if calendar := calendar_of(query.window):
+            frame = frame.withColumn(CALENDAR, F.expr(calendar))
+        frame = frame if query.topic_tables else frame.drop("__seq")
+        for view in {topic, "input" if len(taken) == 1 else topic}:
+            frame.createOrReplaceTempView(f"`{view}`")
+    for topic, changes in versions.items():
+        _parsed(session, changes, _VERSION, query.topic_tables[topic]).createOrReplaceTempView(
+            topic
+        )
+    for name, lines in query.files.items():
+        fields = [[each or None for each in line.split(",")] for line in lines]
+        table = _frame(session, fields, dict.fromkeys(_FILE_COLUMNS, pa.string()))
+        columns = FILE_SCHEMA.split(", ")
+        cast = [F.col(each.split()[0]).cast(each.split()[1]) for each in columns]
+        table.select(*cast).createOrReplaceTempView(name)
+
+
+def _frame(
+    session: SparkSession, rows: Sequence[Sequence[Any]], types: Mapping[str, pa.DataType]
+) -> DataFrame:
+    columns = [[row[place] for row in rows] for place in range(len(types))]
+    arrays = [pa.array(each, type_) for each, type_ in zip(columns, types.values(), strict=True)]
+    return session.createDataFrame(pa.table(arrays, [*types]))
 
 
 def in_turns(inputs: Inputs, tables: Sequence[str]) -> Iterator[tuple[Record, int]]:
@@ -148,18 +206,25 @@ def _change(versions: list[list[Any]], record: Record, number: int) -> None:
 
 def _is_left_out(query: Query, record: Record) -> bool:
     """Whether a record is rejected, or dropped since a group is one of keys and it has none."""
-    return (record.is_bad and query.uses_a_field) or (record.key is None and query.groups_by_key)
+    needs_key = query.groups_by_key or query.changelog
+    return (record.is_bad and query.uses_a_field) or (record.key is None and needs_key)
 
 
 def _text_of(record: Record) -> str | None:
     return None if record.value is None or record.is_bad else record.value.decode()
 
 
-def _parsed(frame: DataFrame, schema: Mapping[str, str]) -> DataFrame:
-    types = ", ".join(f"{name} {type_}" for name, type_ in schema.items())
+def _parsed(
+    session: SparkSession,
+    rows: Sequence[Sequence[Any]],
+    types: Mapping[str, pa.DataType],
+    schema: Mapping[str, str],
+) -> DataFrame:
+    frame = _frame(session, rows, types)
+    fields = ", ".join(f"{name} {type_}" for name, type_ in schema.items())
     others = [name for name in frame.columns if name not in ("key", "value", "at")]
     frame = frame.select(
-        F.from_json("value", types).alias("value"),
+        F.from_json("value", fields).alias("value"),
         "key",
         F.timestamp_millis("at").alias("timestamp"),
         *others,
@@ -167,38 +232,42 @@ def _parsed(frame: DataFrame, schema: Mapping[str, str]) -> DataFrame:
     return frame.select("value.*", *(name for name in frame.columns if name != "value"))
 
 
-def _rows(found: DataFrame) -> list[dict[str, Any]]:
+def _numbered(found: DataFrame, run: int) -> DataFrame:
+    """Return results as JSON, with the number of their run."""
     names = [name for name in found.columns if name not in ("key", "timestamp", *_HIDDEN)]
     fields = [F.col(f"`{name}`") for name in names]
     value = F.to_json(F.struct(*fields), {"ignoreNullFields": "false"}) if fields else F.lit("{}")
-    hidden = [F.col(name) for name in _HIDDEN if name in found.columns]
-    key = F.col("key") if "key" in found.columns else F.lit(None).cast("string")
-    chosen = found.select(key.alias("key"), value.alias("value"), *hidden)
-    return [row.asDict() for row in chosen.collect()]
+    nothing = F.lit(None)
+    hidden = [F.col(each) if each in found.columns else nothing for each in _HIDDEN]
+    key = F.col("key") if "key" in found.columns else nothing
+    return found.select(
+        F.lit(run).alias("run"),
+        key.cast("string").alias("key"),
+        value.alias("value"),
+        *(each.cast("bigint").alias(name) for each, name in zip(hidden, _HIDDEN, strict=True)),
+    )
 
 
-def _is_kept(query: Query, row: Mapping[str, Any]) -> bool:
-    """Whether the engine keeps a window; it keeps none that begins before 1970."""
-    return query.window is None or "__start" not in row or row["__start"] >= 0
-
-
-def _row(query: Query, row: Mapping[str, Any]) -> Row:
-    value = json.loads(row["value"], parse_float=Decimal)
-    return row["key"], value, row.get("__time")
+def _kept(query: Query, rows: Iterable[Any]) -> list[Row]:
+    """Return the results that the engine keeps: none of windows that begin before 1970."""
+    has_windows = query.window is not None
+    return [
+        (
+            row.key,
+            json.loads(row.value, parse_float=Decimal),
+            row["__time"] if query.has_time else None,
+        )
+        for row in rows
+        if not (has_windows and row["__start"] is not None and row["__start"] < 0)
+    ]
 
 
 def folded(query: Query, results: Iterable[Result]) -> list[Row]:
     """Return what the results of a stream say in the end: a table, or all of them."""
-    rows = [
-        (each.key, each.value, each.timestamp if _has_time(query) else None) for each in results
-    ]
+    rows = [(each.key, each.value, each.timestamp if query.has_time else None) for each in results]
     if not query.is_table:
         return rows
     return [row for row in {row[0]: row for row in rows}.values() if row[1] is not None]
-
-
-def _has_time(query: Query) -> bool:
-    return query.shape not in (Shape.DISTINCT, Shape.BEST)
 
 
 def difference(expected: Sequence[Row], found: Sequence[Row]) -> Difference | None:

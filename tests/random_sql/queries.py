@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -15,6 +15,8 @@ from typing import Any
 from tests.random_sql.expressions import Expression
 
 _MARK = re.compile("«[^»]*»")
+_OF_RESULTS = re.compile("«(time|last|again|window end)»")
+"""The marks for columns with the time of a result."""
 
 
 class Shape(StrEnum):
@@ -25,6 +27,7 @@ class Shape(StrEnum):
     DISTINCT = "distinct"
     BEST = "best"
     JOIN = "join"
+    OVER = "over"
 
 
 @dataclass(frozen=True)
@@ -42,11 +45,65 @@ class Item:
 
 @dataclass(frozen=True)
 class Window:
-    """A window of event time among the columns of GROUP BY, SELECT DISTINCT or PARTITION BY."""
+    """A window of event time among the columns of GROUP BY, SELECT DISTINCT or PARTITION BY.
+
+    `start` and `end` are the columns with its bounds. `judged` has pairs of texts: what only this
+    engine knows, and what the judge reads in its place.
+    """
 
     sql: str
-    column: str = "window"
+    start: str = "window.start"
+    end: str = "window.end"
     is_session: bool = False
+    judged: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Again:
+    """Groups of the results of a query: in the same query, or in processors of their own.
+
+    `schema` has the columns that it reads. With two processors, the second one groups; with three,
+    one in between has the conditions.
+    """
+
+    items: tuple[Item, ...]
+    key: Expression
+    groups: tuple[Expression, ...]
+    schema: Mapping[str, str]
+    where: tuple[Expression, ...] = ()
+    having: tuple[str, ...] = ()
+    processors: int = 1
+    is_cte: bool = False
+
+    def around(self, inner: str) -> str:
+        """Return the query that has both."""
+        if self.is_cte:
+            return f"WITH t AS ({inner}) {self.over('t')}"
+        return self.over(f"({inner}) t")
+
+    def over(self, source: str, *, has_where: bool = True) -> str:
+        """Return the query that groups what it reads."""
+        columns = ", ".join([f"{self.key.sql} AS key", *(each.sql for each in self.items)])
+        where = _where(self.where) if has_where else ""
+        by = ", ".join(each.sql for each in self.groups)
+        return f"SELECT {columns} FROM {source}{where} GROUP BY {by}{_having(self.having)}"
+
+    def of_processors(self) -> Iterator[tuple[str, str]]:
+        """Yield the names and queries of the processors after the first one."""
+        if self.processors > 2:
+            yield "Between", f"SELECT * FROM input{_where(self.where)}"
+        yield "P", self.over("input", has_where=self.processors < 3)
+
+    def smaller(self) -> Iterator[Again]:
+        """Yield groups with one part less."""
+        if self.is_cte:
+            yield replace(self, is_cte=False)
+        if self.having:
+            yield replace(self, having=())
+        for less in _with_less(self.where):
+            yield replace(self, where=less)
+        for items in _fewer_items(self.items):
+            yield replace(self, items=items)
 
 
 @dataclass(frozen=True)
@@ -55,6 +112,7 @@ class Query:
 
     `source` is what follows FROM, with marks. `inputs` has the schemas of the inputs by topic, and
     `topic_tables` those of the tables that follow a topic; `files` has the rows of lookup tables.
+    With `changelog`, records are upserts. A join without bounds of time has a `ttl`.
     """
 
     shape: Shape
@@ -68,10 +126,16 @@ class Query:
     having: tuple[str, ...] = ()
     order: tuple[str, ...] = ()
     """`ORDER BY` of the best rows."""
-    places: int = 0
-    """How many best rows there are."""
+    function: str = "row_number"
+    limit: str = ""
+    """Which places the best rows have."""
     outer: tuple[str, ...] = ()
-    """Conditions in a query around the groups."""
+    """Conditions in a query around the groups, the frames or the best rows."""
+    how: str = ""
+    """The kind of a join, such as `LEFT `."""
+    ttl: str = ""
+    changelog: bool = False
+    again: Again | None = None
     nesting: str = ""
     """`cte` or `subquery`: where WHERE and the source are."""
     on_close: bool = False
@@ -93,13 +157,35 @@ class Query:
     @property
     def is_table(self) -> bool:
         """Whether the results are upserts by key; otherwise, each one counts."""
+        if self.again is not None:
+            return True
+        if self.shape is Shape.JOIN:
+            return self.takes_back
         return self.shape in (Shape.GROUPS, Shape.BEST) and not self.on_close
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether it joins, and deletes what a row without a partner gave when one comes."""
+        return bool(self.ttl) and self.how not in ("", "INNER ", "LEFT SEMI ")
+
+    @property
+    def shows_one_side(self) -> bool:
+        """Whether it joins, and gives rows of the left side only."""
+        return self.how in ("LEFT SEMI ", "LEFT ANTI ")
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the documentation says which time each result has."""
+        is_open = self.shape in (Shape.DISTINCT, Shape.BEST) or self.shows_one_side
+        return not is_open and not self.changelog and self.again is None
 
     @property
     def uses_a_field(self) -> bool:
         """Whether the result certainly needs the value: a field is a column of it, as it is."""
         fields = {name for schema in self.inputs.values() for name in schema}
-        plain = (*(each.expression for each in self.items), *self.groups)
+        plain = [*self.groups]
+        if self.again is None or self.shape is Shape.DISTINCT:
+            plain += [each.expression for each in self.items]
         if self.shape is Shape.JOIN:
             return False
         return any(each.sql.removeprefix("i.") in fields for each in plain)
@@ -111,68 +197,85 @@ class Query:
 
     def marked(self) -> str:
         """Return the query with marks for the judge."""
-        where = f" WHERE {' AND '.join(each.enclosed for each in self.where)}" if self.where else ""
-        start, source = "", f"{self.source}{where}"
+        if self.again is None:
+            return self._own()
+        return self.again.around(_OF_RESULTS.sub("", self._own()))
+
+    def _own(self) -> str:
+        """Return the query without the groups around it."""
+        start, source = "", f"{self.source}{_where(self.where)}"
         if self.nesting == "cte":
             start, source = f"WITH src AS (SELECT * FROM {source}) ", "src"
         elif self.nesting == "subquery":
             source = f"(SELECT * FROM {source}) src"
         match self.shape:
-            case Shape.ROWS | Shape.JOIN:
-                return f"{start}SELECT {self._columns() or '*'}«time» FROM {source}"
+            case Shape.ROWS | Shape.JOIN | Shape.OVER:
+                found = self._around(f"SELECT {self._columns() or '*'}«time» FROM {source}")
             case Shape.DISTINCT:
-                return f"{start}{self._distinct(source)}"
+                found = self._distinct(source)
             case Shape.BEST:
-                return f"{start}{self._best(source)}"
-        return f"{start}{self._grouped(source)}"
+                found = self._best(source)
+            case Shape.GROUPS:
+                found = self._grouped(source)
+        return f"{start}{found}"
 
     def _columns(self) -> str:
         key = [] if self.key is None else [f"{self.key.sql} AS key"]
         return ", ".join(key + [each.sql for each in self.items])
 
+    def _names(self) -> str:
+        return ", ".join(["key"] * (self.key is not None) + [each.name for each in self.items])
+
     def _grouped(self, source: str) -> str:
         window = [] if self.window is None else [self.window.sql]
         by = ", ".join([each.sql for each in self.groups] + window)
-        having = f" HAVING {' AND '.join(self.having)}" if self.having else ""
-        inner = f"SELECT {self._columns()}«last» FROM {source} GROUP BY {by}{having}"
+        columns = f"{self._columns()}«last»"
+        return self._around(f"SELECT {columns} FROM {source} GROUP BY {by}{_having(self.having)}")
+
+    def _around(self, inner: str) -> str:
+        """Return a query with the conditions around it."""
         if not self.outer:
             return inner
-        names = ", ".join(["key"] * (self.key is not None) + [each.name for each in self.items])
-        return f"SELECT {names}«last again» FROM ({inner}) WHERE {' AND '.join(self.outer)}"
+        return f"SELECT {self._names()}«again» FROM ({inner}) WHERE {' AND '.join(self.outer)}"
 
     def _distinct(self, source: str) -> str:
         if self.window is None:
             return f"SELECT DISTINCT {self._columns()} FROM {source}"
-        names = ", ".join(["key"] * (self.key is not None) + [each.name for each in self.items])
         inner = f"SELECT DISTINCT {self._columns()}, {self.window.sql} AS w FROM {source}"
-        return f"SELECT {names}, w.start AS begin«window end» FROM ({inner})"
+        return f"SELECT {self._names()}, w.start AS begin«window end» FROM ({inner})"
 
     def _best(self, source: str) -> str:
         window = [] if self.window is None else [self.window.sql]
         by = ", ".join([each.sql for each in self.groups] + window)
         groups = [f"{each.sql} AS g{place}" for place, each in enumerate(self.groups)]
-        columns = ", ".join(groups + [each.sql for each in self.items])
-        key = ", ".join(f"coalesce(CAST(g{place} AS STRING), '~')" for place in range(len(groups)))
+        is_numbered = self.function == "row_number"
+        columns = ", ".join(
+            [
+                *groups,
+                *([] if is_numbered else ["offset AS nr"]),
+                *(each.sql for each in self.items),
+            ]
+        )
+        parts = [f"coalesce(CAST(g{place} AS STRING), '~')" for place in range(len(groups))]
+        parts.append(f"CAST({'place' if is_numbered else 'nr'} AS STRING)")
         names = ", ".join(["place"] + [each.name for each in self.items])
-        number = f"row_number() OVER (PARTITION BY {by} ORDER BY {', '.join(self.order)}«ties»)"
+        ties = "«ties»" if is_numbered else ""
+        number = (
+            f"{self.function}() OVER (PARTITION BY {by} ORDER BY {', '.join(self.order)}{ties})"
+        )
+        conditions = " AND ".join((self.limit, *self.outer))
         return (
-            f"SELECT concat_ws('|', {key}, CAST(place AS STRING)) AS key, {names} FROM "
-            f"(SELECT {columns}, {number} AS place FROM {source}) WHERE place <= {self.places}"
+            f"SELECT concat_ws('{SEPARATOR}', {', '.join(parts)}) AS key, {names} FROM "
+            f"(SELECT {columns}, {number} AS place FROM {source}) WHERE {conditions}"
         )
 
     def pipeline(self, folder: str) -> str:
         """Return pipeline.yaml; the files of lookup tables are in a folder."""
         schemas = {topic: _ddl(schema) for topic, schema in self.inputs.items()}
-        topics = [*self.inputs, *self.topic_tables]
-        processor: dict[str, Any] = {
-            "id": "P",
-            "type": "sql",
+        first: dict[str, Any] = {
             "from": [*self.inputs],
-            "format": "json",
             "schema": schemas if len(schemas) > 1 else next(iter(schemas.values())),
             "query": self.text,
-            "on_error": "skip",
-            "to": ["sink"],
         }
         tables: dict[str, Any] = {
             name: {"topic": name, "schema": _ddl(schema)}
@@ -182,39 +285,79 @@ class Query:
             name: {"format": "csv", "path": f"{folder}/{name}.csv", "schema": FILE_SCHEMA}
             for name in self.files
         }
-        processor |= {"tables": tables} if tables else {}
-        processor |= {"emit": "on_close"} if self.on_close else {}
-        processor |= {} if self.grace_min is None else {"grace": f"{self.grace_min} min"}
-        return json.dumps(
-            {"sources": {name: name for name in topics}, "processors": [processor]},
-            ensure_ascii=False,
-        )
+        first |= {"tables": tables} if tables else {}
+        first |= {"emit": "on_close"} if self.on_close else {}
+        first |= {} if self.grace_min is None else {"grace": f"{self.grace_min} min"}
+        first |= {"ttl": self.ttl} if self.ttl else {}
+        processors = [("P", first)]
+        again = self.again
+        if again is not None and again.processors > 1:
+            first["query"] = _MARK.sub("", self._own())
+            others = [
+                (name, {"schema": _ddl(again.schema), "query": query})
+                for name, query in again.of_processors()
+            ]
+            processors = [("First", first), *others]
+        targets = [name for name, _ in processors[1:]] + ["sink"]
+        shared = {"type": "sql", "format": "json", "on_error": "skip"}
+        found = [
+            {"id": name, "to": [target], **shared, **own}
+            for (name, own), target in zip(processors, targets, strict=True)
+        ]
+        sources: dict[str, Any] = {name: name for name in (*self.inputs, *self.topic_tables)}
+        if self.changelog:
+            sources = {name: {"topic": name, "changelog": True} for name in sources}
+        return json.dumps({"sources": sources, "processors": found}, ensure_ascii=False)
 
     def smaller(self) -> Iterator[Query]:
         """Yield queries with one part less."""
         if self.nesting:
             yield replace(self, nesting="")
-        for place in range(len(self.where)):
-            yield replace(self, where=(*self.where[:place], *self.where[place + 1 :]))
+        if self.again is not None:
+            for less in self.again.smaller():
+                yield replace(self, again=less)
+        for where in _with_less(self.where):
+            yield replace(self, where=where)
         if self.having:
             yield replace(self, having=())
         if self.outer:
             yield replace(self, outer=())
-        for place in range(len(self.items) if len(self.items) > 1 else 0):
-            yield replace(self, items=(*self.items[:place], *self.items[place + 1 :]))
+        for items in _fewer_items(self.items):
+            yield replace(self, items=items)
         for place in range(len(self.groups) if self.shape is Shape.BEST else 0):
             if len(self.groups) > 1:
                 yield replace(self, groups=(*self.groups[:place], *self.groups[place + 1 :]))
-        for place, item in enumerate(self.items):
-            for less in item.expression.smaller():
-                items = (*self.items[:place], Item(item.name, less), *self.items[place + 1 :])
-                yield replace(self, items=items)
-        for place, condition in enumerate(self.where):
-            for less in condition.smaller():
-                yield replace(self, where=(*self.where[:place], less, *self.where[place + 1 :]))
 
 
 FILE_SCHEMA = "code STRING, name STRING, level INT, price DECIMAL(10,2)"
+SEPARATOR = "¦"
+"""Between the parts of a key; no value has it."""
+
+
+def _where(conditions: Sequence[Expression]) -> str:
+    return f" WHERE {' AND '.join(each.enclosed for each in conditions)}" if conditions else ""
+
+
+def _having(conditions: Sequence[str]) -> str:
+    return f" HAVING {' AND '.join(conditions)}" if conditions else ""
+
+
+def _with_less(conditions: tuple[Expression, ...]) -> Iterator[tuple[Expression, ...]]:
+    """Yield conditions without one of them, then with a part less in one."""
+    for place in range(len(conditions)):
+        yield (*conditions[:place], *conditions[place + 1 :])
+    for place, condition in enumerate(conditions):
+        for less in condition.smaller():
+            yield (*conditions[:place], less, *conditions[place + 1 :])
+
+
+def _fewer_items(items: tuple[Item, ...]) -> Iterator[tuple[Item, ...]]:
+    """Yield columns without one of them, then with a part less in one."""
+    for place in range(len(items) if len(items) > 1 else 0):
+        yield (*items[:place], *items[place + 1 :])
+    for place, item in enumerate(items):
+        for less in item.expression.smaller():
+            yield (*items[:place], Item(item.name, less), *items[place + 1 :])
 
 
 def _ddl(schema: Mapping[str, str]) -> str:

@@ -86,6 +86,9 @@ class Broken(EngineSide):
     def run(self, query: Query, inputs: Inputs) -> list[Result]:
         return self._gives(self._ours.run(query, self._reads(inputs)))
 
+    def forget(self) -> None:
+        self._ours.forget()
+
 
 def counted_twice(inputs: Inputs) -> Inputs:
     """Take the first record of the second batch twice."""
@@ -150,8 +153,13 @@ def test_queries_have_all_that_they_should() -> None:
         *("session_window", "'1 hour', '20 minutes'", "FILTER (WHERE", "(DISTINCT", "HAVING"),
         *("row_number", "SELECT DISTINCT", "SELECT *", "CASE WHEN", "NULLS LAST", "customers"),
         *("collect_list", "collect_set", "percentile", "stddev", "max_by", "first("),
+        *("dense_rank()", " rank()", "ROWS BETWEEN", "RANGE BETWEEN", "lag(", "WITH t AS"),
+        *("calendar_window", "TUMBLE(", "HOP(", "SESSION(TABLE", "products"),
     ):
         assert part in text, part
+    assert {query.changelog for query in queries} == {True, False}
+    assert {query.ttl for query in queries} == {"", "none", "20000 d"}
+    assert {query.again.processors for query in queries if query.again is not None} == {1, 2, 3}
     assert {query.on_close for query in queries if query.window is not None} == {True, False}
 
 
@@ -169,11 +177,11 @@ def test_inputs_have_all_that_they_should_and_no_record_is_late() -> None:
 
 
 def behind(inputs: Inputs) -> int:
-    """Return by how much a record is older at most than one before it."""
-    newest = most = 0
+    """Return by how much a record is older at most than one before it in its partition."""
+    newest, most = dict[int, int](), 0
     for record in inputs.records:
-        newest = max(newest, record.time_ms)
-        most = max(most, newest - record.time_ms)
+        newest[record.partition] = max(newest.get(record.partition, 0), record.time_ms)
+        most = max(most, newest[record.partition] - record.time_ms)
     return most
 
 

@@ -55,29 +55,48 @@ class OpenedOnce:
         self._opened_rows: dict[str, _KeptRows] = {}
         self._opened_joins: dict[str, _KeptJoin] = {}
         self._opened_over: dict[str, _KeptOver] = {}
+        self._open: list[SparkQuery | PreparedJoin | PreparedOver | PreparedAggregation] = []
+
+    def forget(self) -> None:
+        """Close all queries, which no task uses any more."""
+        for query in self._open:
+            query.close()
+        self._opened.clear()
+        self._opened_rows.clear()
+        self._opened_joins.clear()
+        self._opened_over.clear()
+        self._open.clear()
 
     def open(self, spec: QuerySpec) -> SparkQuery:
         name = spec.to_json()
         if name not in self._opened_rows:
-            self._opened_rows[name] = _KeptRows(self._queries.open(spec))
+            query = self._queries.open(spec)
+            self._open.append(query)
+            self._opened_rows[name] = _KeptRows(query)
         return self._opened_rows[name]
 
     def open_join(self, spec: QuerySpec) -> PreparedJoin:
         name = spec.to_json()
         if name not in self._opened_joins:
-            self._opened_joins[name] = _KeptJoin(self._queries.open_join(spec))
+            query = self._queries.open_join(spec)
+            self._open.append(query)
+            self._opened_joins[name] = _KeptJoin(query)
         return self._opened_joins[name]
 
     def open_over(self, spec: QuerySpec) -> PreparedOver:
         name = spec.to_json()
         if name not in self._opened_over:
-            self._opened_over[name] = _KeptOver(self._queries.open_over(spec))
+            query = self._queries.open_over(spec)
+            self._open.append(query)
+            self._opened_over[name] = _KeptOver(query)
         return self._opened_over[name]
 
     def open_aggregation(self, spec: QuerySpec) -> PreparedAggregation:
         name = spec.to_json()
         if name not in self._opened:
-            self._opened[name] = _Kept(self._queries.open_aggregation(spec))
+            query = self._queries.open_aggregation(spec)
+            self._open.append(query)
+            self._opened[name] = _Kept(query)
         return self._opened[name]
 
 
