@@ -39,7 +39,7 @@ processors:
 - {{id: A, type: forward, to: [P]}}
 - {{id: P, type: dataframe, function: "shop:f", group_by: {group_by}, from: [other], to: [C, sink]
    {more}}}
-- {{id: C, type: count, to: [sink]}}
+- {{id: C, type: forward, to: [sink]}}
 """
 
 

@@ -44,7 +44,7 @@ sinks: {{late: late_ones}}
 processors:
 - {{id: A, type: forward, to: [P]}}
 - {{id: P, type: sql, query: "{query}", from: [other], to: [C, sink]{more}}}
-- {{id: C, type: count, to: [sink]}}
+- {{id: C, type: forward, to: [sink]}}
 """
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_pipeline.streams.spark.session import start_session
 from kafka_pipeline.streams.sql.jvm_functions import JvmFunctions
-from kafka_pipeline.streams.sql.local import local_settings
+from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.spec import QuerySpec
 
 pytestmark = pytest.mark.integration
 
@@ -22,8 +22,11 @@ QUERY = """
 
 
 @pytest.fixture(scope="module")
-def session() -> SparkSession:
-    return start_session(local_settings({})).newSession()
+def session(local: LocalQueries) -> SparkSession:
+    local.open(QuerySpec("SELECT key, value FROM input")).close()
+    session = SparkSession.getActiveSession()
+    assert session is not None, "a query was opened in this thread"
+    return session.newSession()
 
 
 @pytest.fixture(scope="module")
