@@ -296,9 +296,11 @@ def _comparable(value: Any) -> Any:
 def _digits(value: Decimal) -> Any:
     """Return a number without the digits that a double does not have for certain.
 
-    Numbers of up to 10 decimal places are as they are.
+    Numbers of up to 10 decimal places are as they are, unless they have 16 or 17 digits, as most
+    doubles do.
     """
-    exponent = value.normalize().as_tuple().exponent
-    if not isinstance(exponent, int) or exponent >= -10:
-        return value.normalize()
-    return Decimal(0) if abs(value) < _NEARLY_ZERO else Decimal(f"{value:.9e}").normalize()
+    _, digits, exponent = value.normalize().as_tuple()
+    assert isinstance(exponent, int), "JSON has neither infinities nor NaN"
+    if exponent < -10:
+        return Decimal(0) if abs(value) < _NEARLY_ZERO else Decimal(f"{value:.9e}").normalize()
+    return Decimal(f"{value:.12e}").normalize() if len(digits) in (16, 17) else value.normalize()
