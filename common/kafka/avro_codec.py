@@ -199,7 +199,18 @@ def _mismatches(
 
 
 def _names(schema: Any) -> Mapping[str, Any]:
-    return schema.get("__named_schemas__", {}) if isinstance(schema, dict) else {}
+    """Return the types of a schema that it may give by their names."""
+    found, waiting = dict[str, Any](), [schema]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, list):
+            waiting += each
+        elif isinstance(each, dict):
+            if "name" in each:
+                found[each["name"]] = each
+            waiting += [each.get("type"), each.get("items"), each.get("values")]
+            waiting += [field["type"] for field in each.get("fields", ())]
+    return found
 
 
 def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
