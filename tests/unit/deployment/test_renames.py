@@ -63,10 +63,13 @@ def test_plan_takes_nothing_away(folder: Path) -> None:
     assert any('"Counter" is removed, and its state' in loss for loss in lost.losses)
 
 
-@pytest.mark.parametrize("first", ["type: forward", UPDATES])
-def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path, first: str) -> None:
+@pytest.mark.parametrize(
+    ("first", "second"), [("type: forward", "type: count"), (UPDATES, "type: forward")]
+)
+def test_former_pipeline_gets_the_new_ids_everywhere(folder: Path, first: str, second: str) -> None:
     before, after = (
-        loaded(folder, text.replace("type: forward", first)) for text in (BEFORE, AFTER)
+        loaded(folder, text.replace("type: forward", first).replace("type: count", second))
+        for text in (BEFORE, AFTER)
     )
     assert with_new_ids(before, after).processors == after.processors
     assert with_new_ids(before, before) is before
