@@ -1,4 +1,4 @@
-"""TUMBLE, HOP and SESSION in FROM, as in Flink and in standard SQL.
+"""TUMBLE, HOP, CUMULATE and SESSION in FROM, as in Flink and in standard SQL.
 
 Spark has no such table functions, and sqlglot cannot read their arguments. So the tokens of a call
 become a subquery, which adds a column of windows to those that the function gives:
@@ -10,13 +10,16 @@ become a subquery, which adds a column of windows to those that the function giv
 
 `window_columns.py` then has the query group by that column. Only these places of the text change,
 and each line stays where it is.
+
+The windows of CUMULATE begin with those of TUMBLE, and end a step apart. One that ends at a time
+has the rows of the window of HOP that ends then, without those before its start.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import Token, TokenType
 from sqlglot.dialects.spark import Spark
@@ -32,6 +35,10 @@ PARTS = {
 
 SESSION = "session"
 _CUMULATE = "cumulate"
+_STARTS_OF_SIZE = (
+    "timestamp_millis(unix_millis({{0}}.end) - 1 - pmod(unix_millis({{0}}.end) {shift:+d}, {size}))"
+)
+"""When the window of CUMULATE with a `size` in ms starts that ends with a window."""
 _ARGUMENTS = {
     "tumble": ("data", "timecol", "size", "offset"),
     "hop": ("data", "timecol", "slide", "size", "offset"),
@@ -47,6 +54,14 @@ _INTERVAL = re.compile(
     r"interval\s+'?\s*([+-]?\d+)\s*'?\s*((?:millisecond|second|minute|hour|day|week)s?)\s*'?",
     re.IGNORECASE,
 )
+_UNITS_MS = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
@@ -58,13 +73,19 @@ Edit = tuple[int, int, str]
 class Call:
     """A call of a table function, whose `windows` are in the column of that name.
 
-    `keys` are the columns in PARTITION BY, in small letters.
+    `keys` are the columns in PARTITION BY, in small letters. `starts` is the expression of when a
+    window starts.
     """
 
     function: str
     line: int
     windows: str
     keys: Sequence[str] = ()
+    starts: str = PARTS["window_start"]
+
+    def part(self, name: str, windows: str) -> str:
+        """Return the expression of one of the `PARTS` of windows in a column."""
+        return (self.starts if name == "window_start" else PARTS[name]).format(windows)
 
     def error(self, problem: str) -> QueryError:
         """Return the error that names the call and its place."""
@@ -176,31 +197,41 @@ def _is_named(argument: Sequence[Token]) -> bool:
 
 def _subquery(call: Call, found: _Found, number: int) -> tuple[str, list[Call]]:
     """Return the subquery for a call, and the call with those within its DATA."""
-    if call.function == _CUMULATE:
-        raise call.error(
-            "windows that grow are not possible. Use TUMBLE with the largest size: with emit: "
-            "on_update, each change gives the result so far"
-        )
     given = _arguments(call, found)
     data, keys = _data(call, given["data"])
-    call = Call(call.function, call.line, call.windows, keys)
+    call = replace(call, keys=keys)
     source, inner = found.text(data), list[Call]()
     if len(data) > 1:
         within = expanded(source, call.line + data[0].line - found.name.line, number)
         source, inner = within.text, [*within.calls]
     sizes = {
-        name: _interval(call, found.text(tokens))
+        name: _Interval.of(call, found.text(tokens))
         for name, tokens in given.items()
         if name not in ("data", "timecol")
     }
-    size = sizes.get("size") or sizes["gap"]
-    slide = sizes.get("slide", size if "offset" in sizes else "")
-    times = filter(None, [size, slide, sizes.get("offset")])
+    size, offset = sizes.get("size") or sizes["gap"], sizes.get("offset")
+    slide = sizes.get("slide") or sizes.get("step") or (size if offset else None)
+    times = [f"'{each.text}'" for each in (size, slide, offset) if each]
     function = "session_window" if call.function == SESSION else "window"
-    window = f"{function}({', '.join([_descriptor(call, found, given['timecol']), *times])})"
-    columns = ", ".join(f"{part.format(call.windows)} AS {name}" for name, part in PARTS.items())
-    made = f"(SELECT *, {columns} FROM (SELECT *, {window} AS {call.windows} FROM {source}))"
+    time, where = _descriptor(call, found, given["timecol"]), ""
+    if call.function == _CUMULATE:
+        call = replace(call, starts=_cumulated(call, size, sizes["step"], offset))
+        where = f" WHERE {time} >= {call.part('window_start', call.windows)}"
+    window = f"{function}({', '.join([time, *times])})"
+    columns = ", ".join(f"{call.part(name, call.windows)} AS {name}" for name in PARTS)
+    made = f"(SELECT *, {columns} FROM (SELECT *, {window} AS {call.windows} FROM {source}){where})"
     return made, [call, *inner]
+
+
+def _cumulated(call: Call, size: _Interval, step: _Interval, offset: _Interval | None) -> str:
+    """Return the expression of when the window of CUMULATE starts that ends with a window."""
+    if step.ms <= 0 or size.ms % step.ms:
+        raise call.error(
+            f"the size, {size.text}, must be a multiple of the step, {step.text}: the last of the "
+            "windows that begin together has the size"
+        )
+    shift = -1 - (offset.ms if offset else 0)
+    return _STARTS_OF_SIZE.format(shift=shift, size=size.ms)
 
 
 def _arguments(call: Call, found: _Found) -> dict[str, Sequence[Token]]:
@@ -256,12 +287,21 @@ def _descriptor(call: Call, found: _Found, tokens: Sequence[Token]) -> str:
     return found.text(tokens[2:-1])
 
 
-def _interval(call: Call, text: str) -> str:
-    """Return an interval as an argument of `window(…)`."""
-    found = _INTERVAL.fullmatch(text)
-    if found is None:
-        raise call.error(
-            f"{' '.join(text.split())} cannot be read: write whole numbers of milliseconds to "
-            "weeks, such as INTERVAL '10' MINUTES"
-        )
-    return f"'{found[1]} {found[2].lower()}'"
+@dataclass(frozen=True, slots=True)
+class _Interval:
+    """An interval, as `window(…)` takes it."""
+
+    text: str
+    ms: int
+
+    @classmethod
+    def of(cls, call: Call, text: str) -> _Interval:
+        """Read an interval. Raises `QueryError` if that is not possible."""
+        found = _INTERVAL.fullmatch(text)
+        if found is None:
+            raise call.error(
+                f"{' '.join(text.split())} cannot be read: write whole numbers of milliseconds to "
+                "weeks, such as INTERVAL '10' MINUTES"
+            )
+        unit = found[2].lower()
+        return cls(f"{found[1]} {unit}", int(found[1]) * _UNITS_MS[unit.removesuffix("s")])

@@ -128,7 +128,7 @@ class _Rewriting:
             call = _call_of(column, read)
             if call is None or column.find_ancestor(exp.Group, exp.Select) is not select:
                 continue
-            bound = PARTS[column.name].format(_windows(column, call))
+            bound = call.part(column.name, _windows(column, call))
             is_given = column.parent is select
             self._replace(column, f"{bound} AS {column.name}" if is_given else f"({bound})")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ pytestmark = pytest.mark.integration
 TUMBLE = "TUMBLE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '1' HOUR)"
 HOP = "HOP(TABLE input, DESCRIPTOR(timestamp), INTERVAL '20' MINUTES, INTERVAL '1' HOUR)"
 SESSION = "SESSION(TABLE input PARTITION BY key, DESCRIPTOR(timestamp), INTERVAL '5' MINUTES)"
+MINUTES = "INTERVAL '{}' MINUTES"
+CLOSED = "emit: on_close\n  grace: 2 h"
 HOURLY = "window(timestamp, '1 hour')"
 ROWS: Sequence[Row] = [
     {"key": key, "customer": customer, "n": n, "at": at}
@@ -34,11 +37,11 @@ ROWS: Sequence[Row] = [
 ]
 
 
-def results(query: str, more: str, queries: OpenedOnce) -> list[Result]:
+def results(query: str, more: str, queries: OpenedOnce, rows: Sequence[Row] = ROWS) -> list[Result]:
     """Return what a query gives for some batches, sorted, with a restart in between."""
     job = Job(pipeline(query, more), queries)
-    for at in range(0, len(ROWS), 3):
-        job.send(ROWS[at : at + 3])
+    for at in range(0, len(rows), 3):
+        job.send(rows[at : at + 3])
         job.restart()
     found = job.take()
     job.close()
@@ -91,6 +94,42 @@ def test_results_are_those_of_the_window_functions(
     found = results(query, more, shared)
     assert len(found) > 3
     assert found == results(same, more, shared)
+
+
+@pytest.mark.parametrize("offset", [0, -10])
+def test_windows_of_cumulate_begin_together_and_end_a_step_apart(
+    offset: int, shared: OpenedOnce
+) -> None:
+    """As in Flink: a record is in each window of its size that ends after it."""
+    cumulate = (
+        f"CUMULATE(TABLE input, DESCRIPTOR(timestamp), {MINUTES.format(20)}, {MINUTES.format(60)}, "
+        f"{MINUTES.format(offset)})"
+    )
+    query = (
+        "SELECT key, unix_millis(w.window_start) div 60000 AS s, unix_millis(window_end) div 60000 "
+        f"AS e, unix_millis(window_time) AS t, sum(n) AS n FROM TABLE({cumulate}) w WHERE n <> 7 "
+        "GROUP BY window_start, w.window_end, window_time, key"
+    )
+    # Windows that begin before 1970 are not kept.
+    rows = [{**row, "at": row["at"] + 600} for row in ROWS]
+    wanted = Counter[tuple[str, int, int]]()
+    for row in rows:
+        start = (row["at"] - offset) // 60 * 60 + offset
+        ends = [end for end in (start + 20, start + 40, start + 60) if end > row["at"]]
+        wanted.update({(row["key"], start, end): row["n"] for end in ends if row["n"] != 7})
+    updates = results(query, "grace: 1 d", shared, rows)
+    once = results(query, CLOSED, shared, rows)
+    last = {(each.key, each.value["e"]): each.value for each in in_order(updates)}
+    assert {(key, v["s"], end): v["n"] for (key, end), v in last.items()} == wanted
+    assert all(v["t"] == v["e"] * MINUTE_MS - 1 for v in last.values())
+    closed = {(each.key, each.value["s"], each.value["e"]): each.value["n"] for each in once}
+    assert len(closed) == len(once)
+    assert closed.items() == {each for each in wanted.items() if each[0][2] <= 1000 - 120}
+
+
+def in_order(found: list[Result]) -> list[Result]:
+    """Return the updates of sums that only grow, in their order."""
+    return sorted(found, key=lambda each: each.value["n"])
 
 
 def test_rows_without_groups_have_the_columns_of_their_windows(shared: OpenedOnce) -> None:

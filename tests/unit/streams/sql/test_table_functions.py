@@ -50,6 +50,15 @@ def windows(size: int, slide: int, start: int = 0) -> WindowSpec:
             "SLIDE => INTERVAL '30' MINUTES, OFFSET => INTERVAL '-5' MINUTES)",
             windows(60, 30, -5),
         ),
+        (
+            "CUMULATE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '20' MINUTE, INTERVAL '1' HOUR)",
+            windows(60, 20),
+        ),
+        (
+            "CUMULATE(DATA => TABLE input, TIMECOL => DESCRIPTOR(timestamp), SIZE => INTERVAL '1' "
+            "DAY, STEP => INTERVAL '1' HOUR, OFFSET => INTERVAL '30' MINUTES)",
+            windows(1440, 60, 30),
+        ),
         (SESSION, SessionSpec(gap_ms=5 * MINUTE_MS)),
         (
             "SESSION(DATA => TABLE input PARTITION BY (key), TIMECOL => DESCRIPTOR(timestamp), "
@@ -116,9 +125,9 @@ def test_lines_stay_where_they_are() -> None:
             r"TUMBLE\(…\) in line 1: it is a table function here: write FROM TUMBLE\(TABLE input",
         ),
         (
-            "SELECT 1 FROM CUMULATE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '1' HOUR, "
+            "SELECT 1 FROM CUMULATE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '5' HOURS, "
             "INTERVAL '1' DAY)",
-            r"CUMULATE\(…\) in line 1: windows that grow .* Use TUMBLE",
+            r"CUMULATE\(…\) in line 1: the size, 1 day, must be a multiple of the step, 5 hours",
         ),
         (
             "SELECT 1\nFROM TUMBLE(TABLE input, DESCRIPTOR(timestamp), INTERVAL '1' MONTH)",
