@@ -150,7 +150,7 @@ def _pruned(above: Sequence[PlanStep], make: Catalyst) -> tuple[list[PlanStep], 
 
 def _used_by(node: Any, make: Catalyst) -> set[int]:
     """Return the ids of the columns that an operator or an expression uses."""
-    return {*make.functions.ids(node.references().toSeq())}
+    return {*make.questions.ids(node.references().toSeq())}
 
 
 def _derived(

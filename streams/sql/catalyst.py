@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kafka_pipeline.streams.sql.jvm_functions import JvmFunctions
+from kafka_pipeline.streams.sql.plan_questions import PlanQuestions
 
 
 class Catalyst:
@@ -21,7 +21,7 @@ class Catalyst:
         self.expressions = self.catalyst.expressions
         self.aggregates = self.expressions.aggregate
         self.logical = self.catalyst.plans.logical
-        self.functions = JvmFunctions(jvm)
+        self.questions = PlanQuestions(jvm)
         self.none = jvm.scala.Option.empty()
         self._new_list, self._to_seq = jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
 

@@ -55,7 +55,7 @@ def require_known_options(plan: Any, make: Catalyst) -> None:
     `rowValidationXSDPath` of `from_xml` would be a file.
     """
     for each in (plan, *items(plan.subqueriesAll())):
-        for name, expression in make.functions.found_in(each, _FORMATS_OF_FUNCTIONS):
+        for name, expression in make.questions.found_in(each, _FORMATS_OF_FUNCTIONS):
             _require_known(expression, _FORMATS_OF_FUNCTIONS[name])
 
 

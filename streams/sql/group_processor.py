@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import GROUPS_TOPIC, GroupingSpec
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.clocks import late_by
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import FollowsTime, StepTime
@@ -33,7 +32,12 @@ from kafka_pipeline.streams.sql.kept_distinct import in_parts
 from kafka_pipeline.streams.sql.kept_groups import KeptTable, KeptWindows
 from kafka_pipeline.streams.sql.kept_layouts import KeptLayouts
 from kafka_pipeline.streams.sql.kept_sessions import KeptSessions
-from kafka_pipeline.streams.sql.late_records import LateRecords, QueryWindows, committed_time
+from kafka_pipeline.streams.sql.late_records import (
+    LateRecords,
+    QueryWindows,
+    committed_time,
+    late_by,
+)
 from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QuerySpec
@@ -172,8 +176,7 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def late_by(self, batch: Batch) -> Times:
         """Return the time by which each record of a batch may be late."""
-        times, follows_records = items_of(batch.timestamps), self.context.task_time.follows_records
-        return late_by(times, batch.clocks, self.now, follows_records=follows_records)
+        return late_by(batch, self.context, self.now)
 
     def _process_keyed(self, batch: Batch) -> None:
         """Process records; drop those without a key, which are spread over all partitions."""

@@ -37,7 +37,7 @@ class JvmBatches:
     def put(self, table: pa.Table) -> Any:
         """Return a table as a Scala Seq of Arrow batches."""
         batches = table.combine_chunks().to_batches()
-        if table.nbytes <= MOST_IN_CALL:
+        if are_small([table]):
             return self._seq([_bytes(batch) for batch in batches])
         serializer = ArrowStreamSerializer()
         return self._context._serialize_to_jvm(

@@ -7,11 +7,12 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import GroupingSpec, WindowSpec
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.streams import clocks
 from kafka_pipeline.streams.dsl.window_aggregates import late_headers
 from kafka_pipeline.streams.dsl.windows import CalendarWindows, SessionWindows
 from kafka_pipeline.streams.event_time.step_time import NO_TIME, SENT_ON, late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, Record
+from kafka_pipeline.streams.record import Batch, Record, items_of
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.group_codec import Times, spans
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM, PERIOD
@@ -22,6 +23,19 @@ from kafka_pipeline.streams.windowed import Window
 def committed_time(context: ProcessorContext) -> int:
     """Return the time of a step that has no store: it is committed with the offsets."""
     return context.stream_time if context.task_time.follows_records else NO_TIME
+
+
+def late_by(batch: Batch, context: ProcessorContext, now: int | None = None) -> Times:
+    """Return the time by which each record of a batch may be late.
+
+    `now` is the time of the step before them, by default the committed one.
+    """
+    return clocks.late_by(
+        items_of(batch.timestamps),
+        batch.clocks,
+        committed_time(context) if now is None else now,
+        follows_records=context.task_time.follows_records,
+    )
 
 
 class LateRecords:

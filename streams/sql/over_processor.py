@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import OVER_TOPIC, OverSpec
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.streams.clocks import Times, clocks_by_time, late_by
+from kafka_pipeline.streams.clocks import Times, clocks_by_time
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY, selected
 from kafka_pipeline.streams.engine.mixed import MixedProcessor
 from kafka_pipeline.streams.event_time.step_time import FollowsTime
@@ -22,7 +22,7 @@ from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedErr
 from kafka_pipeline.streams.record import Batch, items_of
 from kafka_pipeline.streams.sql.columns import batch_of, table_of
 from kafka_pipeline.streams.sql.join_records import Mask
-from kafka_pipeline.streams.sql.late_records import LateRecords, committed_time
+from kafka_pipeline.streams.sql.late_records import LateRecords, late_by
 from kafka_pipeline.streams.sql.over_failures import possible_results
 from kafka_pipeline.streams.sql.over_rows import Row, RowsCodec
 from kafka_pipeline.streams.sql.over_shape import PLACE, PreparedOver, require_over_as_planned
@@ -38,7 +38,7 @@ RESULT_FAILED = "result failed"
 _NO_RECORDS = Batch([], [], [])
 
 
-class OverQuery(MixedProcessor):
+class OverStageProcessor(MixedProcessor):
     """The base of the processors of a query with `OVER (…)`, at any stage.
 
     Late records are counted or sent on, and not looked at any further.
@@ -124,7 +124,7 @@ class OverQuery(MixedProcessor):
         """Process the rows of a batch, each with its group."""
 
 
-class OverRowsProcessor(OverQuery):
+class OverRowsProcessor(OverStageProcessor):
     """Turns records into rows, and sends them to where those of a group meet, at the stage `rows`.
 
     A record is late by the clock of its own partition.
@@ -132,13 +132,11 @@ class OverRowsProcessor(OverQuery):
 
     def process(self, batch: Batch) -> None:
         """Process the records before the first malformed one, and reject that one."""
-        follows_records = self.context.task_time.follows_records
-        times, now = items_of(batch.timestamps), committed_time(self.context)
-        late = late_by(times, batch.clocks, now, follows_records=follows_records)
+        late = late_by(batch, self.context)
         self.take(batch, late, self.is_late(batch, late), np.zeros(len(batch), np.bool_))
 
     def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
-        """See `OverQuery`."""
+        """See `OverStageProcessor`."""
         if not rows:
             return
         times = [Row.of(each).time for each in rows]
@@ -149,7 +147,7 @@ class OverRowsProcessor(OverQuery):
         self.context.forward(sent, OVER_TOPIC)
 
 
-class OverFrames(OverQuery, FollowsTime):
+class OverFrames(OverStageProcessor, FollowsTime):
     """The base of the processors that keep rows, and give results once they are due."""
 
     def init(self, context: ProcessorContext) -> None:
@@ -157,7 +155,7 @@ class OverFrames(OverQuery, FollowsTime):
         self.state = OverState(self.query.shape, self.over, context)
 
     def is_late(self, batch: Batch, late_by: Times) -> Mask:
-        """See `OverQuery`: rows of some time may have had their results already."""
+        """See `OverStageProcessor`: rows of some time may have had their results already."""
         times = np.asarray(items_of(batch.timestamps), np.int64)
         return super().is_late(batch, late_by) | (times < self.state.given_until)
 
@@ -168,7 +166,7 @@ class OverFrames(OverQuery, FollowsTime):
             self._forward(self.state.pass_time(now), is_alone=True)
 
     def process_rows(self, batch: Batch, groups: Sequence[bytes], rows: Sequence[bytes]) -> None:
-        """See `OverQuery`."""
+        """See `OverStageProcessor`."""
         time = max(items_of(batch.timestamps))
         self._forward(self.state.add(groups, rows, time), is_alone=len(batch) == 1)
 

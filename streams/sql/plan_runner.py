@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,15 +22,18 @@ class PlanRunner:
         """The jobs of the query, with which its tables are read too, have the tag `tag`."""
         self._context = session.sparkContext
         self._tag = tag
-        batches = JvmBatches(session, make)
+        self._batches = JvmBatches(session, make)
         is_local = session._jsparkSession.sparkContext().isLocal()
-        self._in_place = TasksInPlace(session, batches) if is_local else None
+        self._in_place = TasksInPlace(session, self._batches) if is_local else None
         jvm: Any = session._jvm
-        self._as_job = _Jobs(jvm.PythonRDD.collectAndServe, batches, make.seq([]))
+        self._collect, self._nothing = jvm.PythonRDD.collectAndServe, make.seq([])
 
     def results(self, rdd: Any, leaves: Sequence[Any]) -> Results:
         """Return what an RDD gives; `leaves` are the partitions that get rows for each batch."""
-        return (self._in_place or self._as_job).results(rdd, leaves)
+        if self._in_place is not None:
+            return self._in_place.results(rdd, leaves)
+        replace = [getattr(leaf, "values_$eq") for leaf in leaves]
+        return _Job(partial(self._collect, rdd), self._batches, replace, self._nothing)
 
     def cancel(self) -> None:
         """End from another thread what runs; later calls may fail too."""
@@ -38,33 +42,28 @@ class PlanRunner:
             self._in_place.cancel()
 
 
-class _Jobs:
-    """Computes RDDs by jobs."""
-
-    def __init__(self, collect: Callable[[Any], Any], batches: JvmBatches, nothing: Any) -> None:
-        self.collect = collect
-        self.batches = batches
-        self.nothing = nothing
-
-    def results(self, rdd: Any, leaves: Sequence[Any]) -> _Job:
-        """See `PlanRunner`."""
-        return _Job(self, rdd, [getattr(leaf, "values_$eq") for leaf in leaves])
-
-
 class _Job:
-    """See `Results`."""
+    """See `Results`. The RDD is computed by a job for each batch."""
 
-    def __init__(self, jobs: _Jobs, rdd: Any, leaves: Sequence[Callable[[Any], Any]]) -> None:
-        self._jobs = jobs
-        self._rdd = rdd
-        self._leaves = leaves
+    def __init__(
+        self,
+        collect: Callable[[], Any],
+        batches: JvmBatches,
+        replace: Sequence[Callable[[Any], Any]],
+        nothing: Any,
+    ) -> None:
+        """`replace` has a function for each leaf, which puts rows into it; `nothing` is no rows."""
+        self._collect = collect
+        self._batches = batches
+        self._replace = replace
+        self._nothing = nothing
 
     def of(self, tables: Sequence[pa.Table]) -> list[bytes]:
         """See `Results`. Raises whatever Spark raises."""
         try:
-            for put, table in zip(self._leaves, tables, strict=True):
-                put(self._jobs.batches.put(table))
-            return received(self._jobs.collect(self._rdd))
+            for replace, table in zip(self._replace, tables, strict=True):
+                replace(self._batches.put(table))
+            return received(self._collect())
         finally:
-            for put in self._leaves:
-                put(self._jobs.nothing)  # or Spark would keep the batch in memory
+            for replace in self._replace:
+                replace(self._nothing)  # or Spark would keep the batch in memory

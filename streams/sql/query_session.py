@@ -372,7 +372,7 @@ class QuerySession:
         """
         made = {rdd_id: self._leaf(rows) for rdd_id, (_, rows) in leaves.items()}
         ids = {leaves[rdd_id][0]: int(leaf.id()) for rdd_id, leaf in made.items()}
-        joins = HASH_JOIN in self.make.functions.names(plan)
+        joins = HASH_JOIN in self.make.questions.names(plan)
         node = self._prepared(self._scanning(plan, made, joins=joins))
         input_id = ids.pop(INPUT)
         way, scan = way_to_input(node, input_id, others)
@@ -571,7 +571,7 @@ def _used(way: Sequence[PlanStep], scan: Any, make: Catalyst) -> tuple[str, ...]
 
     A table without columns would have no rows.
     """
-    ids = make.functions.ids
+    ids = make.questions.ids
     used = {id_ for step in way for id_ in ids(step.node.references().toSeq())}
     output = scan.output()
     places = [place for place, id_ in enumerate(ids(output)) if id_ in used]

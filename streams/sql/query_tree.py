@@ -29,6 +29,7 @@ from kafka_pipeline.streams.sql.spec import (
     GroupBy,
     QueryError,
 )
+from kafka_pipeline.streams.sql.table_functions import UNITS_US
 from kafka_pipeline.streams.sql.window_columns import without_table_functions
 
 _KEY, _TIME = "key", "timestamp"
@@ -36,15 +37,6 @@ _IS_LOOKUP = "is a lookup table"
 _SHOWN = 30
 """How many characters of a query an error shows."""
 
-_UNITS_US = {
-    "microsecond": 1,
-    "millisecond": 1_000,
-    "second": 1_000_000,
-    "minute": 60_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
 _PART = re.compile(r"\s*([+-]?\d+)\s+([a-z]+)\s*")
 _HOW = "write its times as text, such as window(timestamp, '1 hour')"
 
@@ -359,9 +351,9 @@ def microseconds(text: str) -> int | None:
     while text:
         found = _PART.match(text)
         unit = found[2].removesuffix("s") if found else ""
-        if found is None or unit not in _UNITS_US:
+        if found is None or unit not in UNITS_US:
             return None
-        total += int(found[1]) * _UNITS_US[unit]
+        total += int(found[1]) * UNITS_US[unit]
         text = text[found.end() :]
     return total
 

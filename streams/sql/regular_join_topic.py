@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_pipeline.common.pipelines.specs import JOIN_TOPIC
-from kafka_pipeline.streams.clocks import Times, late_by
+from kafka_pipeline.streams.clocks import Times
 from kafka_pipeline.streams.dsl.stateless import NULL_KEY
 from kafka_pipeline.streams.event_time.step_time import late_reason
 from kafka_pipeline.streams.processor import ProcessorContext
-from kafka_pipeline.streams.record import Batch, items_of
+from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.join_records import Mask, Row
 from kafka_pipeline.streams.sql.join_shape import RECORD, SIDES, JoinShape
-from kafka_pipeline.streams.sql.late_records import committed_time
+from kafka_pipeline.streams.sql.late_records import late_by
 from kafka_pipeline.streams.sql.processor import other_rows
 from kafka_pipeline.streams.sql.regular_join import JoinsRows, RegularJoin
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -99,11 +99,7 @@ class JoinRowsProcessor(RegularJoin):
         taken.reject(batch)
 
     def _late_by(self, batch: Batch) -> Times | None:
-        if self.ttl_ms is None:
-            return None
-        follows_records = self.context.task_time.follows_records
-        times, now = items_of(batch.timestamps), committed_time(self.context)
-        return late_by(times, batch.clocks, now, follows_records=follows_records)
+        return None if self.ttl_ms is None else late_by(batch, self.context)
 
     def _send(self, batch: Batch, sides: Sequence[pa.Table]) -> None:
         found: list[tuple[int, bytes, bytes]] = []

@@ -395,7 +395,7 @@ class _Merging:
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:
-            if self._always.issuperset(self._make.functions.ids(column.references().toSeq())):
+            if self._always.issuperset(self._make.questions.ids(column.references().toSeq())):
                 self._always.add(id_of(column))
 
     def _with_state(self, columns: list[Any]) -> list[Any]:
@@ -404,7 +404,7 @@ class _Merging:
 
     def _project(self, columns: list[Any], node: Any) -> Any:
         # A column that HAVING makes null may be nullable only here, and not in Spark's own plan.
-        functions, output, listed = self._make.functions, node.output(), self._make.seq(columns)
+        functions, output, listed = self._make.questions, node.output(), self._make.seq(columns)
         places = {id_: place for place, id_ in enumerate(functions.ids(output))}
         parts = zip(columns, functions.names(listed), functions.ids(listed), strict=True)
         columns = [

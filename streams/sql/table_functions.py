@@ -33,6 +33,17 @@ PARTS = {
 }
 """The columns that a table function adds, as expressions of its column of windows."""
 
+UNITS_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": 86_400_000_000,
+    "week": 604_800_000_000,
+}
+"""The units of intervals in queries."""
+
 SESSION = "session"
 _CUMULATE = "cumulate"
 _STARTS_OF_SIZE = (
@@ -54,14 +65,6 @@ _INTERVAL = re.compile(
     r"interval\s+'?\s*([+-]?\d+)\s*'?\s*((?:millisecond|second|minute|hour|day|week)s?)\s*'?",
     re.IGNORECASE,
 )
-_UNITS_MS = {
-    "millisecond": 1,
-    "second": 1000,
-    "minute": 60_000,
-    "hour": 3_600_000,
-    "day": 86_400_000,
-    "week": 604_800_000,
-}
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
@@ -304,4 +307,4 @@ class _Interval:
                 "weeks, such as INTERVAL '10' MINUTES"
             )
         unit = found[2].lower()
-        return cls(f"{found[1]} {unit}", int(found[1]) * _UNITS_MS[unit.removesuffix("s")])
+        return cls(f"{found[1]} {unit}", int(found[1]) * UNITS_US[unit.removesuffix("s")] // 1000)

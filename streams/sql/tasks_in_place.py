@@ -8,7 +8,7 @@ plan's own objects compute the partitions, and a small batch is one call of py4j
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,8 @@ from kafka_pipeline.streams.sql.jvm_batches import JvmBatches, are_small, cut, f
 from kafka_pipeline.streams.sql.spec import SparkLostError
 
 _MOST_IN_ANSWER = 8000
-"""As in TasksInPlace.java."""
+"""The characters in one answer. py4j writes longer ones in pieces of 8,192 bytes, and the second
+one then waits until the first is acknowledged, which takes Linux 40 ms."""
 
 
 class TasksInPlace:
@@ -29,7 +30,7 @@ class TasksInPlace:
         self._jvm: Any = session._jvm
         self._batches = batches
         self._tasks = java_class(self._jvm, "TasksInPlace").newInstance()
-        self._is_cancelled = False
+        self.is_cancelled = False
 
     @property
     def memory_used(self) -> int:
@@ -42,46 +43,37 @@ class TasksInPlace:
         given = self._jvm.java.util.ArrayList()
         for leaf in leaves:
             given.add(leaf)
-        plan = self._tasks.plan(rdd, given)
-        return PlanInPlace(plan, self._batches, self._guarded)
+        return PlanInPlace(self, self._tasks.plan(rdd, given), self._batches)
 
     def cancel(self) -> None:
         """End from another thread what is computed; later calls fail too."""
-        self._is_cancelled = True
+        self.is_cancelled = True
         self._tasks.cancel()
-
-    def _guarded(self, compute: Callable[[], list[bytes]]) -> list[bytes]:
-        """Raise `SparkLostError` if the query was cancelled, and else what `compute` raises."""
-        try:
-            return compute()
-        except Exception as error:
-            if self._is_cancelled:
-                raise SparkLostError("the query was cancelled") from error
-            raise
 
 
 class PlanInPlace:
     """See `Results`. Small tables, and what becomes of them, are part of calls."""
 
-    def __init__(
-        self,
-        plan: Any,
-        batches: JvmBatches,
-        guarded: Callable[[Callable[[], list[bytes]]], list[bytes]],
-    ) -> None:
+    def __init__(self, tasks: TasksInPlace, plan: Any, batches: JvmBatches) -> None:
+        self._tasks = tasks
         self._plan = plan
         self._batches = batches
-        self._guarded = guarded
 
     def of(self, tables: Sequence[pa.Table]) -> list[bytes]:
         """See `Results`. Raises what the RDD raises, and `SparkLostError` once it is cancelled."""
-        compute = self._in_calls if are_small(tables) else self._through_sockets
-        return self._guarded(lambda: compute(tables))
+        try:
+            if are_small(tables):
+                return self._in_calls(tables)
+            return self._through_sockets(tables)
+        except Exception as error:
+            if self._tasks.is_cancelled:
+                raise SparkLostError("the query was cancelled") from error
+            raise
 
     def _in_calls(self, tables: Sequence[pa.Table]) -> list[bytes]:
-        parts: list[str] = [self._plan.run(framed(tables))]
+        parts: list[str] = [self._plan.run(framed(tables), _MOST_IN_ANSWER)]
         while len(parts[-1]) == _MOST_IN_ANSWER:
-            parts.append(self._plan.more())
+            parts.append(self._plan.more(_MOST_IN_ANSWER))
         return cut(b64decode("".join(parts)))
 
     def _through_sockets(self, tables: Sequence[pa.Table]) -> list[bytes]:

@@ -68,8 +68,8 @@ class QueryForm(ABC):
         """Return what makes the processor."""
 
     @abstractmethod
-    def content(self, query: QuerySpec, queries: Queries) -> str:
-        """Return what Spark says that the query keeps."""
+    def content_of(self, opened: Any) -> str:
+        """Return what an `opened` query keeps."""
 
     @abstractmethod
     def opened(self, query: QuerySpec, queries: Queries) -> PreparedJoin | PreparedOver:
@@ -84,6 +84,14 @@ class QueryForm(ABC):
         opened = self.opened(query, queries)
         try:
             self.require_as_planned(opened)
+        finally:
+            opened.close()
+
+    def content(self, query: QuerySpec, queries: Queries) -> str:
+        """Return what Spark says that the query keeps."""
+        opened = self.opened(query, queries)
+        try:
+            return self.content_of(opened)
         finally:
             opened.close()
 
@@ -148,12 +156,8 @@ class _JoinForm(QueryForm):
         make = _processor_of_join(stage)
         return partial(make, query, join, right, results, queries.open_join)
 
-    def content(self, query: QuerySpec, queries: Queries) -> str:
-        opened = self.opened(query, queries)
-        try:
-            return opened.shape.content
-        finally:
-            opened.close()
+    def content_of(self, opened: PreparedJoin) -> str:
+        return opened.shape.content
 
     def opened(self, query: QuerySpec, queries: Queries) -> PreparedJoin:
         return queries.open_join(query)
@@ -230,12 +234,8 @@ class _OverForm(QueryForm):
 
         require_over_as_planned(opened.shape, self._over)
 
-    def content(self, query: QuerySpec, queries: Queries) -> str:
-        opened = self.opened(query, queries)
-        try:
-            return opened.shape.content_at(self._over.stage)
-        finally:
-            opened.close()
+    def content_of(self, opened: PreparedOver) -> str:
+        return opened.shape.content_at(self._over.stage)
 
 
 def _processor_of_over(stage: OverStage) -> Any:

@@ -33,12 +33,6 @@ public final class TasksInPlace {
     /** Spark's `BlockInfo.NON_TASK_WRITER`: blocks are locked as by other threads of the driver. */
     private static final long NO_TASK = -1024L;
 
-    /**
-     * The longest text in one answer. py4j writes longer ones in pieces of 8,192 bytes, and the
-     * second one then waits until the first is acknowledged, which takes Linux 40 ms.
-     */
-    private static final int MOST_IN_ANSWER = 8000;
-
     /** Ids of tasks for the memory, below those of Spark's own tasks. */
     private static final AtomicLong IDS = new AtomicLong(0);
 
@@ -163,10 +157,10 @@ public final class TasksInPlace {
          * Compute the plan with `tables`: for each leaf the number of its batches, and for each of
          * these its length and content. All numbers have 4 bytes.
          *
-         * Returns the batches that it gives, with their lengths, in Base64. If that is as long as
-         * an answer may be, the rest is to be had by `more`.
+         * Returns the batches that it gives, with their lengths, in Base64: the first `most`
+         * characters. If there are as many, `more` returns those that follow.
          */
-        public String run(byte[] tables) throws IOException {
+        public String run(byte[] tables, int most) throws IOException {
             DataInputStream given = new DataInputStream(new ByteArrayInputStream(tables));
             for (int leaf = 0; leaf < this.leaves.size(); leaf++) {
                 int size = given.readInt();
@@ -188,15 +182,15 @@ public final class TasksInPlace {
             }
             this.answer = Base64.getEncoder().encodeToString(framed.toByteArray());
             this.answered = 0;
-            return this.more();
+            return this.more(most);
         }
 
-        /** Return what comes next of the answer of `run`. */
-        public String more() {
-            int end = Math.min(this.answered + MOST_IN_ANSWER, this.answer.length());
+        /** Return the next characters of the answer of `run`, at most as many. */
+        public String more(int most) {
+            int end = Math.min(this.answered + most, this.answer.length());
             String next = this.answer.substring(this.answered, end);
             this.answered = end;
-            if (next.length() < MOST_IN_ANSWER) {
+            if (next.length() < most) {
                 this.answer = "";
             }
             return next;

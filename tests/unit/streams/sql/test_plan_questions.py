@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafka_pipeline.streams.sql.jvm_functions import JvmFunctions
 from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.plan import all_nodes, expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.plan_questions import PlanQuestions
 from kafka_pipeline.streams.sql.spec import QuerySpec
 
 pytestmark = pytest.mark.integration
@@ -35,33 +35,33 @@ def plan(session: SparkSession) -> Any:
 
 
 @pytest.fixture(scope="module")
-def functions(session: SparkSession) -> JvmFunctions:
-    return JvmFunctions(session._jvm)
+def questions(session: SparkSession) -> PlanQuestions:
+    return PlanQuestions(session._jvm)
 
 
-def test_names_are_those_of_the_nodes(functions: JvmFunctions, plan: Any) -> None:
+def test_names_are_those_of_the_nodes(questions: PlanQuestions, plan: Any) -> None:
     own = items(plan.subqueriesAll())
     walked = sorted(kind(node) for node in all_nodes(plan))
-    named = sorted(name for each in (plan, *own) for name in functions.names(each))
+    named = sorted(name for each in (plan, *own) for name in questions.names(each))
     assert named == walked
     assert named.count("Range") == 3
 
 
-def test_names_of_columns_are_in_their_order(functions: JvmFunctions, plan: Any) -> None:
+def test_names_of_columns_are_in_their_order(questions: PlanQuestions, plan: Any) -> None:
     columns = plan.projectList()
-    assert functions.names(columns) == [kind(each) for each in items(columns)]
+    assert questions.names(columns) == [kind(each) for each in items(columns)]
 
 
-def test_ids_are_in_the_order_of_columns(functions: JvmFunctions, plan: Any) -> None:
+def test_ids_are_in_the_order_of_columns(questions: PlanQuestions, plan: Any) -> None:
     columns = plan.projectList()
-    found = functions.ids(columns)
+    found = questions.ids(columns)
     assert found == [id_of(column) for column in items(columns)]
     assert len({*found}) == 2
 
 
 @pytest.mark.parametrize("name", ["StructsToJson", "JsonToStructs", "AttributeReference", "Gone"])
 def test_expressions_are_found_wherever_they_are(
-    name: str, functions: JvmFunctions, plan: Any
+    name: str, questions: PlanQuestions, plan: Any
 ) -> None:
     walked = [
         each
@@ -72,7 +72,7 @@ def test_expressions_are_found_wherever_they_are(
     found = [
         each
         for part in (plan, *items(plan.subqueriesAll()))
-        for named, each in functions.found_in(part, [name])
+        for named, each in questions.found_in(part, [name])
         if named == name
     ]
     assert sorted(str(each.toString()) for each in found) == sorted(
@@ -82,8 +82,8 @@ def test_expressions_are_found_wherever_they_are(
 
 
 def test_an_expression_in_a_subquery_is_not_one_of_the_plan(
-    functions: JvmFunctions, plan: Any
+    questions: PlanQuestions, plan: Any
 ) -> None:
     (subquery,) = items(plan.subqueriesAll())
-    assert functions.found_in(plan, ["StructsToCsv"]) == []
-    assert [name for name, _ in functions.found_in(subquery, ["StructsToCsv"])] == ["StructsToCsv"]
+    assert questions.found_in(plan, ["StructsToCsv"]) == []
+    assert [name for name, _ in questions.found_in(subquery, ["StructsToCsv"])] == ["StructsToCsv"]
