@@ -7,8 +7,9 @@ not pair the rows, as they arrive at different times.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Literal
 
 from kafka_pipeline.common.pipelines.specs import JoinedBy, JoinSide, JoinSpec, RegularJoinSpec
@@ -25,7 +26,9 @@ from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     all_nodes,
     compared,
+    conjuncts,
     demands,
+    expressions,
     id_of,
     input_column,
     is_column,
@@ -42,6 +45,7 @@ from kafka_pipeline.streams.sql.spec import QueryError
 
 _KEEPS: dict[str, tuple[JoinSide, ...]] = {
     "Inner": (),
+    "Cross": (),
     "LeftOuter": ("left",),
     "RightOuter": ("right",),
     "FullOuter": ("left", "right"),
@@ -53,6 +57,8 @@ _COMPARED_AS_BYTES = re.compile(
     r"(string|binary|boolean|tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(.*\))"
 )
 """The types of join columns. Equal values of others may have different bytes, as 0.0 and -0.0."""
+
+_SUBQUERIES = ("Exists", "InSubquery", "ListQuery", "ScalarSubquery")
 
 _COLUMN_ID = re.compile(r"#\d+L?")
 _SUMS = ("TimestampAddInterval", "TimeAdd")
@@ -145,7 +151,11 @@ def name_of(side: int, index: int) -> str:
 
 
 def joined_query(
-    analyzed: Any, inputs: Mapping[int, str], view_id: int, joined_by: JoinedBy | None
+    analyzed: Any,
+    inputs: Mapping[int, str],
+    view_id: int,
+    joined_by: JoinedBy | None,
+    make: Catalyst,
 ) -> JoinedQuery:
     """Cut an analyzed query at its join of two `inputs`, whose RDDs have these ids and names.
 
@@ -161,7 +171,10 @@ def joined_query(
     above, join = _way_to_join(analyzed, inputs)
     how = str(join.joinType().toString())
     keeps, only = _KEEPS.get(how), _ONLY.get(how)
-    if keeps is None or not join.condition().isDefined():
+    demanded = demands(join)
+    if how in ("Inner", "Cross"):
+        demanded, above = _with_where(join, above, make)
+    if keeps is None or not demanded:
         raise QueryError(f"{HOW_TO_JOIN} ({how})")
     rdd_ids = _inputs_of_sides(join, inputs)
     for side, rdd_id in zip(items(join.children()), rdd_ids, strict=True):
@@ -169,13 +182,13 @@ def joined_query(
     equal = list[tuple[Any, Any]]()
     left, right = (inputs[rdd_id].lower() for rdd_id in rdd_ids)
     if joined_by == "columns":
-        equal, others = _read_equal(join)
+        equal, others = _read_equal(join, demanded)
         regular = RegularJoinSpec(only=only, stage="pairs")
         spec = JoinSpec(
             left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
         )
     elif joined_by == "key":
-        _, others = _read_condition(join, rdd_ids, has_bounds=False)
+        _, others = _read_condition(join, demanded, rdd_ids, has_bounds=False)
         spec = JoinSpec(
             left=left,
             right=right,
@@ -185,7 +198,7 @@ def joined_query(
             regular=RegularJoinSpec(only=only),
         )
     else:
-        comparisons, others = _read_condition(join, rdd_ids, has_bounds=True)
+        comparisons, others = _read_condition(join, demanded, rdd_ids, has_bounds=True)
         bounds = bounds_of(comparisons)
         if bounds is None or only is not None:
             raise QueryError(f"for Spark, the join has no bounds: write them as in {EXAMPLE}")
@@ -233,7 +246,30 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
     return left, right
 
 
-def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+def _with_where(
+    join: Any, above: list[PlanStep], make: Catalyst
+) -> tuple[list[Any], list[PlanStep]]:
+    """Return what a join and WHERE above it demand of pairs, and the operators that are left above.
+
+    WHERE is the condition of an inner join that has none, such as one by a comma.
+    """
+    demanded = [each for each in demands(join) if str(each.toString()) != "true"]
+    if demanded or not above or kind(above[-1].node) != "Filter":
+        return demanded, above
+    left = list[Any]()
+    for demand in conjuncts(above[-1].node.condition()):
+        (left if _has_subquery(demand) else demanded).append(demand)
+    if not left:
+        return demanded, above[:-1]
+    rest = make.filter(reduce(make.expressions.And, left), join)
+    return demanded, [*above[:-1], PlanStep(rest, [join], 0)]
+
+
+def _has_subquery(demand: Any) -> bool:
+    return any(kind(each) in _SUBQUERIES for each in expressions([demand]))
+
+
+def _read_equal(join: Any, demanded: Sequence[Any]) -> tuple[list[tuple[Any, Any]], list[Any]]:
     """Return what must be equal on both sides of a join, in a certain order, and the other demands.
 
     Raises `QueryError` if there is nothing by which rows can meet.
@@ -245,7 +281,7 @@ def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
         return next((side for side in (0, 1) if read and read <= outputs[side]), None)
 
     equal, others, wrong = list[tuple[Any, Any]](), list[Any](), list[str]()
-    for demand in demands(join):
+    for demand in demanded:
         if kind(demand) != "EqualTo":
             others.append(demand)
             continue
@@ -278,7 +314,7 @@ def _described(both: tuple[Any, Any]) -> str:
 
 
 def _read_condition(
-    join: Any, rdd_ids: tuple[int, int], *, has_bounds: bool
+    join: Any, demanded: Sequence[Any], rdd_ids: tuple[int, int], *, has_bounds: bool
 ) -> tuple[list[TimeComparison], list[Any]]:
     """Return the comparisons of times in a condition, and all others but the equality of keys.
 
@@ -308,7 +344,7 @@ def _read_condition(
         return None if side is None or added_us is None else (side, added_us)
 
     comparisons, others, has_keys = list[TimeComparison](), list[Any](), False
-    for demand in demands(join):
+    for demand in demanded:
         if kind(demand) == "EqualTo":
             both = {key_of(demand.left()), key_of(demand.right())}
             if both == {0, 1}:

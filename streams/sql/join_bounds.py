@@ -16,7 +16,7 @@ EXAMPLE = (
 )
 HOW_TO_JOIN = (
     "two inputs are joined by INNER, LEFT, RIGHT, FULL, LEFT SEMI or LEFT ANTI JOIN with ON or "
-    f"USING, as in {EXAMPLE}"
+    f"USING, or by a comma and WHERE, as in {EXAMPLE}"
 )
 SEVERAL_JOINS = (
     "one SELECT joins inputs more than once: put the first one into a subquery of FROM, which "

@@ -53,6 +53,9 @@ _KEEPS: dict[tuple[str, str], tuple[JoinSide, ...]] = {
 }
 """The sides that have results without a partner, by side and kind of a join."""
 
+_BARE = ("", "INNER", "CROSS")
+"""The kinds of joins that may have their condition in WHERE. A comma is `CROSS` for sqlglot."""
+
 _ONLY: dict[str, Literal["semi", "anti"]] = {"SEMI": "semi", "ANTI": "anti"}
 
 
@@ -60,7 +63,8 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     """Return the join of two inputs; `None` if there is none, or sqlglot cannot read the query.
 
     The names of the inputs are in small letters. A join is regular unless `ON` has the keys of both
-    records and both bounds of the time between them.
+    records and both bounds of the time between them. A join without ON, such as one by a comma, has
+    its condition in WHERE.
 
     Raises `QueryError` for joins that cannot run.
     """
@@ -80,7 +84,11 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     said = f"the query joins {left} with {right}, which are inputs, as tables has neither"
     how = f"{join.method or ''} {join.side or ''} {join.kind or ''} JOIN".strip()
     on, using = join.args.get("on"), join.args.get("using")
-    keeps = _KEEPS.get((join.side or "", join.kind or ""))
+    kind, where = join.kind or "", scope.expression.args.get("where")
+    is_bare = on in (None, exp.true()) and not using and kind in _BARE and not join.side
+    if is_bare and where is not None:
+        on, kind = where.this, ""
+    keeps = _KEEPS.get((join.side or "", kind))
     if join.method or keeps is None or (on is None and not using):
         raise QueryError(f"{said}: {HOW_TO_JOIN}" + (f" ({how})" if how != "JOIN" else ""))
     only = _ONLY.get(join.kind)

@@ -92,7 +92,7 @@ class RunningJoin(Running[_Plan]):
         found = work.analyzed(tables)
         # A query of one input joins it with itself.
         inputs = found.inputs or dict.fromkeys([found.rdd_id], work.spec.inputs[0])
-        query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by)
+        query = joined_query(found.plan, inputs, found.rdd_id, work.spec.joined_by, work.make)
         work.require_reusable(found.plan, "what is kept")
         left, right = (self._side(query, found, side) for side in (0, 1))
         shape = JoinShape(

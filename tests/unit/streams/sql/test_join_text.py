@@ -53,6 +53,12 @@ def test_bounds(condition: str, before_ms: int, after_ms: int) -> None:
     )
 
 
+@pytest.mark.parametrize("between", [", payments", "CROSS JOIN payments", "JOIN payments"])
+def test_condition_of_a_join_may_be_in_where(between: str) -> None:
+    found = read_join(f"SELECT o.key FROM orders o {between} p WHERE {ON.removeprefix('ON ')}")
+    assert found == read_join(joined("JOIN", WITHIN))
+
+
 @pytest.mark.parametrize(
     ("how", "keeps"),
     [
@@ -124,7 +130,7 @@ def test_other_queries_have_no_join(query: str) -> None:
             joined("JOIN", "p.timestamp > o.timestamp AND p.timestamp <= o.timestamp"),
             "no two records can meet",
         ),
-        (f"SELECT o.key FROM orders o, payments p WHERE {WITHIN}", r"LEFT ANTI JOIN.*CROSS JOIN"),
+        ("SELECT o.key FROM orders o, payments p", r"LEFT ANTI JOIN.*CROSS JOIN"),
         ("SELECT key FROM orders NATURAL JOIN payments", "NATURAL"),
         (
             joined("JOIN", WITHIN) + " JOIN refunds r ON r.key = o.key",
@@ -169,6 +175,7 @@ def test_joins_by_key_without_bounds(query: str) -> None:
         "SELECT n FROM orders JOIN payments USING (n)",
         "SELECT o.n FROM (SELECT upper(key) AS key FROM orders) o JOIN payments p ON o.key = p.key",
         "SELECT o.n FROM orders o JOIN payments p ON o.key = p.key OR o.n = p.n",
+        f"SELECT o.n FROM orders o, payments p WHERE o.n = p.n AND {WITHIN}",
     ],
 )
 def test_joins_by_columns(query: str) -> None:

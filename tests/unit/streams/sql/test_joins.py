@@ -160,8 +160,15 @@ def test_an_error_in_select_rejects_the_record_that_it_is_about(shared: OpenedOn
     job.close()
 
 
-def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce) -> None:
-    query = f"SELECT key, n, m FROM (SELECT o.key, n, m FROM orders o JOIN payments p {ON})"
+@pytest.mark.parametrize(
+    "read",
+    [
+        f"(SELECT o.key, n, m FROM orders o JOIN payments p {ON})",
+        f"(SELECT o.key, n, m FROM orders o, payments p WHERE {ON.removeprefix('ON ')} AND n = 1)",
+    ],
+)
+def test_each_input_may_have_columns_of_its_own(shared: OpenedOnce, read: str) -> None:
+    query = f"SELECT key, n, m FROM {read}"
     job = Job(pipeline(query, schema="{orders: n INT, payments: m INT}"), shared)
     job.send([row("a", 10, 1)], topic="orders")
     job.send([row("a", 10, m=2)], topic="payments")

@@ -132,6 +132,16 @@ def test_all_at_once_gives_the_same(
             "AND p.timestamp <= o.timestamp WHERE o.x = 1",
             ["o2p1"],
         ),
+        (
+            "SELECT o.id || p.id AS id FROM orders o, payments p "
+            "WHERE o.n = p.n AND o.x = 1 AND p.x IS NOT NULL",
+            ["o2p1"],
+        ),
+        (
+            "SELECT o.id || p.id AS id FROM orders o JOIN payments p "
+            "WHERE o.n = p.n AND o.x = (SELECT 1)",
+            ["o2p1"],
+        ),
     ],
 )
 def test_rows_meet_by_what_must_be_equal(
