@@ -85,8 +85,7 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     how = f"{join.method or ''} {join.side or ''} {join.kind or ''} JOIN".strip()
     on, using = join.args.get("on"), join.args.get("using")
     kind, where = join.kind or "", scope.expression.args.get("where")
-    is_bare = on in (None, exp.true()) and not using and kind in _BARE and not join.side
-    if is_bare and where is not None:
+    if is_bare(join) and where is not None:
         on, kind = where.this, ""
     keeps = _KEEPS.get((join.side or "", kind))
     if join.method or keeps is None or (on is None and not using):
@@ -110,24 +109,35 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     return JoinSpec(left=left, right=right, keeps=keeps, before_ms=bounds[0], after_ms=bounds[1])
 
 
+def is_bare(join: exp.Join) -> bool:
+    """Whether a join has no condition of its own, such as one by a comma."""
+    has_condition = join.args.get("on") not in (None, exp.true()) or bool(join.args.get("using"))
+    return not has_condition and not join.side and (join.kind or "") in _BARE
+
+
 def _joins(scope: Scope) -> Iterator[tuple[Scope, exp.Join, str, str]]:
     """Yield the joins of inputs in a scope, with the names of the inputs on both sides."""
     joins = {join.alias_or_name: join for join in scope.expression.args.get("joins") or ()}
     left: set[str] = set()
     for alias, (_, source) in sources_of(scope).items():
-        read = _inputs(source)
+        read = inputs_of(source)
         if left and read and alias in joins:
             for first in sorted(left):
                 yield scope, joins[alias], first, min(read)
         left |= read
 
 
-def _inputs(source: exp.Table | Scope) -> set[str]:
+def joins_inputs(scope: Scope) -> bool:
+    """Whether a part of a query joins inputs."""
+    return next(_joins(scope), None) is not None
+
+
+def inputs_of(source: exp.Table | Scope) -> set[str]:
     """Return the names of the inputs that a source reads."""
     if isinstance(source, exp.Table):
         return {source.name} if is_input(source) else set()
     read = [each for _, each in source.selected_sources.values()]
-    return set[str]().union(*map(_inputs, [*read, *source.set_operation_scopes]))
+    return set[str]().union(*map(inputs_of, [*read, *source.set_operation_scopes]))
 
 
 def _has_keys(condition: exp.Expr, scope: Scope, right: str) -> bool:

@@ -1,7 +1,8 @@
 """Cuts a query into stages, each of which meets the records of a group, or of two inputs, once.
 
 A subquery in FROM or a CTE becomes a stage of its own if it groups or joins records, and if what
-reads it does so too, or if several parts of the query read it. Everything else stays where it is.
+reads it does so too, or if several parts of the query read it. So do the joins of a SELECT that
+joins more than two inputs, or that groups what it joins. Everything else stays where it is.
 
 The query is cut as text, so that Spark gets what was written. It is imported late: loading sqlglot
 takes a quarter of a second.
@@ -10,7 +11,7 @@ takes a quarter of a second.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import TokenType
@@ -18,7 +19,8 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 
 from kafka_pipeline.common.names import name_problem
-from kafka_pipeline.streams.sql.join_tree import find_join
+from kafka_pipeline.streams.sql.join_tree import find_join, joins_inputs
+from kafka_pipeline.streams.sql.joins_in_select import FromClause, JoinsOfSelect, find_from
 from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
 from kafka_pipeline.streams.sql.query_tree import (
@@ -80,6 +82,16 @@ class _Piece:
     meets: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """The text in place of the tokens from the `first` to the `last`, and the CTEs it `needs`."""
+
+    first: int
+    last: int
+    text: _Text
+    needs: tuple[Cte, ...] = ()
+
+
 class _Cutting:
     """Makes the stages of one query, from the inside out."""
 
@@ -117,24 +129,20 @@ class _Cutting:
         if meeting:
             # With a table in place of what meets records, does this part do so, too?
             names = {id(read): f"`{self._reading}`" for read in meeting}
-            probe = self._written(query, inner, names)
+            probe = self._written(query, self._edits(query, inner, names))
             if len(meeting) > 1 or self._meets_records(self.composed(probe)):
                 for read in meeting:
                     if isinstance(read, Subquery):
                         names[id(read)] = self._cut(read.name, self.composed(inner[id(read)]))
                     elif read.cte is not None:
                         names[id(read)] = self._cut_cte(read.cte)
-                found = self._written(query, inner, names)
-                return replace(found, meets=self._meets_records(self.composed(found)))
-            found = self._written(query, inner, {})
-            return replace(found, meets=True)
-        found = self._written(query, inner, {})
-        return replace(found, meets=self._meets_records(self.composed(found)))
+                return self._with_joins_apart(query, self._edits(query, inner, names))
+            return replace(self._written(query, self._edits(query, inner, {})), meets=True)
+        return self._with_joins_apart(query, self._edits(query, inner, {}))
 
     def composed(self, piece: _Piece) -> _Text:
         """Return the text of a query with the CTEs around it that it needs."""
-        needed = dict[int, Cte]()
-        self._add_needs(piece, needed)
+        needed = self._all_needs(piece.needs)
         if not needed:
             return piece.text
         text = self._with([*needed.values()])
@@ -144,10 +152,12 @@ class _Cutting:
             return [*text, (",", None), *rest]
         return [*text, (" ", None), *piece.text]
 
-    def _add_needs(self, piece: _Piece, needed: dict[int, Cte]) -> None:
-        for cte in piece.needs:
-            self._add_needs(self._pieces[id(cte)], needed)
-            needed.setdefault(id(cte), cte)
+    def _all_needs(self, ctes: Iterable[Cte]) -> dict[int, Cte]:
+        """Return CTEs and those that they need, these first."""
+        needed = dict[int, Cte]()
+        for cte in ctes:
+            needed |= self._all_needs(self._pieces[id(cte)].needs) | {id(cte): cte}
+        return needed
 
     def _meets(self, read: Subquery | Reference, inner: Mapping[int, _Piece]) -> bool:
         if isinstance(read, Subquery):
@@ -167,7 +177,8 @@ class _Cutting:
                 or find_over(query, self._tables) is not None
             )
         except QueryError:  # the stage with this text is refused with the reason
-            return any(map(is_grouped, reading_scopes(parsed(query, self._tables))))
+            scopes = reading_scopes(parsed(query, self._tables))
+            return any(is_grouped(scope) or joins_inputs(scope) for scope in scopes)
 
     def _cut_cte(self, cte: Cte) -> str:
         """Make a stage of a CTE, once; return the table that has its rows."""
@@ -198,33 +209,74 @@ class _Cutting:
         self.stages.append(Stage(name, self._whole, text))
         return f"`{self._reading}.{name}`"
 
-    def _written(
-        self, query: Query, inner: Mapping[int, _Piece], names: Mapping[int, str]
+    def _with_joins_apart(self, query: Query, edits: Sequence[_Edit]) -> _Piece:
+        """Return a query. If it cannot be one stage, others have joined what it reads."""
+        whole, clause = self._written(query, edits), find_from(self._tokens, query)
+        text = self.composed(whole)
+        if clause is not None:
+            tree = parsed("".join(part for part, _ in text), self._tables)
+            joins = JoinsOfSelect(tree, clause)
+            if joins.is_too_much:
+                return self._over_joins(query, edits, clause, joins)
+        return replace(whole, meets=self._meets_records(text))
+
+    def _over_joins(
+        self, query: Query, edits: Sequence[_Edit], clause: FromClause, joins: JoinsOfSelect
     ) -> _Piece:
-        """Return a query with the tables of `names` in place of what is read."""
-        needed = dict[int, Cte]()
-        # The first and the last token of what is replaced, and what is there instead.
-        edits: list[tuple[int, int, _Text]] = []
+        """Make stages of the joins of a SELECT; return it with the last of them in FROM.
+
+        It keeps its last join if it does nothing else with records.
+        """
+        places, read = (*clause.items, clause.end), _joined("FROM")
+        demands = {number: self._edited(edits, *at) for number, at in enumerate(clause.where)}
+        left, first, last = dict(demands), places[0], len(clause.items)
+        for end in (*joins.meeting[2:], *([last] if joins.groups else [])):
+            wanted = [*left] if end == last else joins.demands_of(end)
+            here = [left.pop(number) for number in wanted if number in left]
+            given = f"SELECT {', '.join(joins.given(end, demands.keys() - left.keys()))}"
+            read = _joined(read, self._edited(edits, first, places[end]))
+            table = self._cut(joins.name(end), self.composed(_joined(given, read, *_where(here))))
+            read, first = _joined("FROM", table), places[end]
+        select = _joined(
+            self._edited(edits, query.body, clause.opening),
+            read,
+            self._edited(edits, first, clause.end),
+            *_where([*left.values()]),
+            self._edited(edits, clause.rest, query.end),
+        )
+        return replace(self._with_own(query, select), meets=True)
+
+    def _edits(
+        self, query: Query, inner: Mapping[int, _Piece], names: Mapping[int, str]
+    ) -> list[_Edit]:
+        """Return what a query has in place of what it reads: the tables of `names`, or `inner`."""
+        edits = list[_Edit]()
         for read in query.reads:
             table = names.get(id(read))
             if isinstance(read, Subquery) and table is not None:
-                edits.append((read.opening, read.closing, [(table, None)]))
+                edits.append(_Edit(read.opening, read.closing, [(table, None)]))
             elif isinstance(read, Subquery):
                 piece = inner[id(read)]
-                edits.append((read.opening + 1, read.closing - 1, piece.text))
-                self._add_needs(piece, needed)
+                edits.append(_Edit(read.opening + 1, read.closing - 1, piece.text, piece.needs))
             elif read.cte is not None:
                 table = table or self._stage_of.get(id(read.cte))
+                text = self._text_of(read.at)
                 if table is None:
-                    self._add_needs(self._pieces[id(read.cte)], needed)
-                    needed.setdefault(id(read.cte), read.cte)
+                    edits.append(_Edit(read.at, read.at, [(text, None)], (read.cte,)))
                 else:
-                    alias = "" if read.has_alias else f" AS {self._text_of(read.at)}"
-                    edits.append((read.at, read.at, [(table + alias, None)]))
-        text, own = self._edited(query, edits), [cte for cte in query.ctes if id(cte) in needed]
+                    alias = "" if read.has_alias else f" AS {text}"
+                    edits.append(_Edit(read.at, read.at, [(table + alias, None)]))
+        return sorted(edits, key=lambda edit: edit.first)
+
+    def _written(self, query: Query, edits: Sequence[_Edit]) -> _Piece:
+        return self._with_own(query, self._edited(edits, query.body, query.end))
+
+    def _with_own(self, query: Query, select: _Piece) -> _Piece:
+        """Return a SELECT behind those CTEs of its query that it needs."""
+        needed = self._all_needs(select.needs)
+        own = [cte for cte in query.ctes if id(cte) in needed]
         outer = [cte for cte in needed.values() if cte not in own]
-        if own:
-            text = [*self._with(own), (" ", None), *text]
+        text = [*self._with(own), (" ", None), *select.text] if own else select.text
         return _Piece(text, tuple(outer), meets=False)
 
     def _with(self, ctes: Sequence[Cte]) -> _Text:
@@ -237,15 +289,17 @@ class _Cutting:
             text += [*self._pieces[id(cte)].text, (")", None)]
         return text
 
-    def _edited(self, query: Query, edits: Sequence[tuple[int, int, _Text]]) -> _Text:
-        """Return the SELECT of a query with other text in place of some tokens."""
-        if query.body >= query.end:
-            return [("", None)]
-        at, text = self._tokens[query.body].start, _Text()
-        for first, last, instead in sorted(edits, key=lambda edit: edit[0]):
-            text += [self._part(at, self._tokens[first].start), *instead]
-            at = self._tokens[last].end + 1
-        return [*text, self._part(at, self._tokens[query.end - 1].end + 1)]
+    def _edited(self, edits: Sequence[_Edit], start: int, end: int) -> _Piece:
+        """Return the text from one token up to another one, with other text in some places."""
+        if start >= end:
+            return _Piece([], (), meets=False)
+        at, text, needs = self._tokens[start].start, _Text(), list[Cte]()
+        for edit in (each for each in edits if start <= each.first < end):
+            text += [self._part(at, self._tokens[edit.first].start), *edit.text]
+            needs += edit.needs
+            at = self._tokens[edit.last].end + 1
+        text.append(self._part(at, self._tokens[end - 1].end + 1))
+        return _Piece(text, tuple(needs), meets=False)
 
     def _part(self, start: int, end: int) -> tuple[str, int]:
         return self._whole[start:end], start
@@ -253,3 +307,21 @@ class _Cutting:
     def _text_of(self, at: int) -> str:
         token = self._tokens[at]
         return self._whole[token.start : token.end + 1]
+
+
+def _joined(*parts: str | _Piece) -> _Piece:
+    """Return text and parts of queries, one behind the other."""
+    text, needs = _Text(), list[Cte]()
+    for part in parts:
+        added = [(part, None)] if isinstance(part, str) else part.text
+        text += [(" ", None), *added] if text and added else added
+        needs += () if isinstance(part, str) else part.needs
+    return _Piece(text, tuple(needs), meets=False)
+
+
+def _where(demands: Sequence[_Piece]) -> list[str | _Piece]:
+    """Return the clause that demands something."""
+    found: list[str | _Piece] = []
+    for demand in demands:
+        found += ["AND" if found else "WHERE", demand]
+    return found

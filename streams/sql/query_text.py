@@ -87,8 +87,9 @@ def read_stages(query: str, tables: Collection[str], reading: str) -> list[Stage
     tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
     for names of stages that are not possible.
     """
-    may_meet = any(each.search(query) for each in (_MAY_GROUP, _MAY_JOIN, _MAY_HAVE_FRAMES))
-    if not may_meet or len(_SELECT.findall(query)) < 2:
+    may_join, has_one = _MAY_JOIN.search(query), len(_SELECT.findall(query)) < 2
+    may_meet = may_join or _MAY_GROUP.search(query) or _MAY_HAVE_FRAMES.search(query)
+    if not may_meet or (has_one and not may_join):
         return [Stage.of_all(query)]
     from kafka_pipeline.streams.sql.query_stages import cut_query
 

@@ -112,13 +112,16 @@ class Sql(Spark[SqlSpec]):
         schema = read_schema(fields, format_, problems, schemas)
         is_lenient = read_lenient(fields, format_, problems)
         stages = self._stages(fields, problems)
+        is_cut = not problems.found_at(fields.at(_QUERY.name))
         of_stages = fields_of_stages(fields, stages, tables, fields.text(ID))
         specs = {}
         for stage, (own, its_tables) in zip(stages, of_stages, strict=True):
             query, names = stage.query, tables.names
-            join = _read_joining(own, query, names, problems)
-            over = None if join else read_over_keys(own, query, names, problems)
-            grouping = None if join or over else grouping_of_query(own, query, names, problems)
+            join, over, grouping = None, None, None
+            if is_cut:
+                join = _read_joining(own, query, names, problems)
+                over = None if join else read_over_keys(own, query, names, problems)
+                grouping = None if join or over else grouping_of_query(own, query, names, problems)
             if _reads_stage(stage, stages, fields.text(ID)):
                 # A null in what an earlier stage calls key is a group like others.
                 grouping = grouping and structs.replace(grouping, stage="groups")

@@ -129,7 +129,7 @@ def test_inputs_must_have_as_many_partitions() -> None:
         (INNER, "emit: on_update", "emit belongs to a query with GROUP BY: leave it out in a join"),
         (INNER, "late_to: nowhere", '"P": late_to names no sink, got "nowhere"'),
         (
-            INNER + " GROUP BY o.key, p.n",
+            INNER + " LATERAL VIEW explode(o.l) GROUP BY o.key, p.n",
             "",
             "cannot be in the SELECT that joins two inputs",
         ),

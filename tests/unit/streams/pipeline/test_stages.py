@@ -216,11 +216,12 @@ def test_other_processors_name_the_query_and_not_its_stages() -> None:
     )
 
 
-def test_join_in_the_select_that_groups_is_refused_with_the_way_out() -> None:
+def test_join_in_the_select_that_groups_is_a_stage() -> None:
     query = PAID.replace("(SELECT o.product, p.paid FROM ", "").replace(") pairs", "")
     top = "sources: {orders: o, payments: p}"
-    (problem,) = problems_in(pipeline(query, "from: [orders, payments]", top))
-    assert "put the join into a subquery, as in SELECT … FROM (SELECT …" in problem
+    loaded = load(pipeline(query, "from: [orders, payments]", top))
+    assert [*found(loaded)] == ["Final.o_p", "Final-rows", "Final"]
+    assert spec_of(loaded, "Final.o_p").join is not None
 
 
 def test_wrong_join_is_the_only_thing_reported() -> None:

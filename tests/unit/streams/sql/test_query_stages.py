@@ -221,3 +221,97 @@ def test_parentheses_around_what_is_read_change_nothing() -> None:
         "1": "SELECT x, count(*) AS n FROM input GROUP BY x",
         "": "SELECT n, count(*) FROM (`P.1`) g GROUP BY n",
     }
+
+
+COMMA = "FROM a A, b WHERE A.id = b.id AND b.t BETWEEN A.t AND A.e"
+
+
+def test_joins_of_a_select_that_groups_them_are_a_stage_called_after_its_tables() -> None:
+    query = f"SELECT A.x, max(b.y) AS m {COMMA} GROUP BY A.x, A.id HAVING m > 1"
+    assert cut(query) == {
+        "a_b": f"SELECT struct(`a`.`id`, `a`.`x`) AS `a`, struct(`b`.`y`) AS `b` {COMMA}",
+        "": "SELECT A.x, max(b.y) AS m FROM `P.a_b` GROUP BY A.x, A.id HAVING m > 1",
+    }
+
+
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT DISTINCT A.x {}",
+        "SELECT x FROM (SELECT A.x, row_number() OVER (PARTITION BY A.x ORDER BY A.x) AS n {}) "
+        "WHERE n = 1",
+        "SELECT A.x, lag(A.x) OVER (PARTITION BY A.x ORDER BY A.x) AS n {}",
+    ],
+)
+def test_joins_below_other_groups_are_a_stage_too(select: str) -> None:
+    assert cut(select.format(COMMA)) == {
+        "a_b": f"SELECT struct(`a`.`x`) AS `a` {COMMA}",
+        "": select.format("FROM `P.a_b`"),
+    }
+
+
+def test_all_columns_of_a_table_and_those_without_a_table() -> None:
+    query = "SELECT id, a.*, max(y) FROM a JOIN b USING (id) GROUP BY ALL"
+    assert cut(query) == {
+        "a_b": "SELECT struct(`a`.*) AS `a`, `id`, `y` FROM a JOIN b USING (id)",
+        "": "SELECT id, a.*, max(y) FROM `P.a_b` GROUP BY ALL",
+    }
+
+
+def test_each_join_but_the_last_one_is_a_stage() -> None:
+    query = (
+        "SELECT a.x, d.y FROM a JOIN b ON a.id = b.id JOIN lookup l ON l.k = b.k "
+        "LEFT JOIN c ON c.id = a.id AND c.z > l.z JOIN d USING (id) WHERE a.x > 1 OR d.y IS NULL"
+    )
+    assert cut(query, "lookup") == {
+        "a_b_l": "SELECT struct(`a`.`id`, `a`.`x`) AS `a`, struct(`l`.`z`) AS `l`, `id` "
+        "FROM a JOIN b ON a.id = b.id JOIN lookup l ON l.k = b.k",
+        "a_b_l_c": "SELECT struct(`a`.`x`) AS `a`, `id` FROM `P.a_b_l` "
+        "LEFT JOIN c ON c.id = a.id AND c.z > l.z",
+        "": "SELECT a.x, d.y FROM `P.a_b_l_c` JOIN d USING (id) WHERE a.x > 1 OR d.y IS NULL",
+    }
+
+
+def test_what_where_demands_is_a_condition_of_the_first_join_that_has_all_of_its_tables() -> None:
+    query = (
+        "WITH big AS (SELECT * FROM a WHERE x > 1) SELECT b.y FROM big, b, c WHERE big.id = b.id "
+        "AND b.t BETWEEN 1 AND 2 AND CASE WHEN big.u AND b.u THEN c.u END AND (b.k = c.k OR c.v)"
+    )
+    assert cut(query) == {
+        "big_b": "WITH big AS (SELECT * FROM a WHERE x > 1) SELECT struct(`big`.`u`) AS "
+        "`big`, struct(`b`.`k`, `b`.`u`, `b`.`y`) AS `b` FROM big, b "
+        "WHERE big.id = b.id AND b.t BETWEEN 1 AND 2",
+        "": "SELECT b.y FROM `P.big_b` , c "
+        "WHERE CASE WHEN big.u AND b.u THEN c.u END AND (b.k = c.k OR c.v)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (f"SELECT * {COMMA} GROUP BY ALL", r"cannot have \*: write a\.\*, b\.\*"),
+        (
+            "SELECT x FROM a JOIN b ON a.id = b.id JOIN c ON c.id = b.id",
+            'which of them has "x": write the name of the table',
+        ),
+        (
+            "SELECT upper(a.x) AS x, count(*) FROM a JOIN b ON a.id = b.id GROUP BY x",
+            '"x" may be a column of what is joined, or what SELECT calls so',
+        ),
+    ],
+)
+def test_refused_joins_in_a_select(query: str, message: str) -> None:
+    with pytest.raises(QueryError, match=message):
+        cut(query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a.x FROM a JOIN b ON a.id = b.id",
+        "SELECT i.x, count(*) FROM input i JOIN lookup l ON l.k = i.k GROUP BY i.x",
+        "SELECT a.x, count(*) FROM a JOIN b ON a.id = b.id LATERAL VIEW explode(b.l) GROUP BY a.x",
+    ],
+)
+def test_other_joins_stay_where_they_are(query: str) -> None:
+    assert cut(query, "lookup") == {"": query}

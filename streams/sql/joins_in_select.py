@@ -1,0 +1,290 @@
+"""Where one SELECT joins inputs, and what its other parts read of them.
+
+A SELECT that joins more than two inputs, or that also groups records, is cut behind each join: see
+`query_stages.py`. What is joined then comes from another stage, which gives a column for each
+table: a struct with the name of that table. So `a.id` is the same on both sides of the cut.
+
+It is imported late: loading sqlglot takes a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlglot import Token, TokenType, exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from kafka_pipeline.streams.sql.join_tree import inputs_of, is_bare
+from kafka_pipeline.streams.sql.query_parts import Query
+from kafka_pipeline.streams.sql.query_tree import NUMBERING, is_grouped, sources_of
+from kafka_pipeline.streams.sql.spec import QueryError
+
+_OF_JOINS = frozenset(
+    {
+        TokenType.INNER,
+        TokenType.LEFT,
+        TokenType.RIGHT,
+        TokenType.FULL,
+        TokenType.OUTER,
+        TokenType.CROSS,
+        TokenType.SEMI,
+        TokenType.ANTI,
+        TokenType.NATURAL,
+    }
+)
+"""The words that may stand before JOIN."""
+_ENDS = frozenset(
+    {
+        TokenType.WHERE,
+        TokenType.GROUP_BY,
+        TokenType.HAVING,
+        TokenType.QUALIFY,
+        TokenType.WINDOW,
+        TokenType.ORDER_BY,
+        TokenType.SORT_BY,
+        TokenType.CLUSTER_BY,
+        TokenType.DISTRIBUTE_BY,
+        TokenType.LIMIT,
+        TokenType.OFFSET,
+        TokenType.SEMICOLON,
+    }
+)
+"""What may come after FROM."""
+_OTHERS = frozenset(
+    {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.LATERAL, TokenType.PIVOT}
+)
+"""With one of these, a SELECT is not cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class FromClause:
+    """The places of tokens in a SELECT.
+
+    `items` are where each thing that is read begins, with the comma or the words of its join; the
+    first one comes after `opening`, the FROM. `end` is behind the last one. `where` has the places
+    of what WHERE demands, each from its first token to behind its last one; `rest` is behind it.
+    """
+
+    opening: int
+    items: Sequence[int]
+    end: int
+    where: Sequence[tuple[int, int]]
+    rest: int
+
+
+def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
+    """Return the FROM of a SELECT; `None` without one, and for a SELECT that is never cut."""
+    at = [*_outside_parentheses(tokens, query.body, query.end)]
+    types = {place: tokens[place].token_type for place in at}
+    starts = [
+        place for place in at if types[place] == TokenType.FROM and not _is_test(tokens, place)
+    ]
+    after = [place for place in at if starts and place > starts[0]]
+    if len(starts) != 1 or any(types[place] in _OTHERS for place in after):
+        return None
+    (opening,) = starts
+    end = next((place for place in after if types[place] in _ENDS), query.end)
+    items = [opening + 1]
+    for place in after:
+        if place < end and types[place] in (TokenType.COMMA, TokenType.JOIN):
+            while tokens[place - 1].token_type in _OF_JOINS:
+                place -= 1
+            items.append(place)
+    where, rest = list[tuple[int, int]](), end
+    if types.get(end) == TokenType.WHERE:
+        behind = (place for place in after if place > end and types[place] in _ENDS)
+        rest = next(behind, query.end)
+        where = _demands(tokens, end + 1, rest)
+    return FromClause(opening, items, end, where, rest)
+
+
+def _is_test(tokens: Sequence[Token], place: int) -> bool:
+    """Whether a FROM belongs to IS DISTINCT FROM."""
+    return tokens[place - 1].token_type == TokenType.DISTINCT
+
+
+def _outside_parentheses(tokens: Sequence[Token], start: int, end: int) -> Iterator[int]:
+    depth = 0
+    for place in range(start, end):
+        type_ = tokens[place].token_type
+        depth -= type_ in (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
+        if not depth:
+            yield place
+        depth += type_ in (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+
+
+def _demands(tokens: Sequence[Token], start: int, end: int) -> list[tuple[int, int]]:
+    """Return the places of what a condition demands, which is joined by AND."""
+    found, first, cases, betweens = list[tuple[int, int]](), start, 0, 0
+    for place in _outside_parentheses(tokens, start, end):
+        type_ = tokens[place].token_type
+        cases += (type_ == TokenType.CASE) - (type_ == TokenType.END)
+        betweens += type_ == TokenType.BETWEEN
+        if type_ == TokenType.OR and not cases:
+            return [(start, end)]
+        if type_ == TokenType.AND and not cases:
+            if betweens:
+                betweens -= 1
+                continue
+            found.append((first, place))
+            first = place + 1
+    return [*found, (first, end)]
+
+
+class JoinsOfSelect:
+    """The joins of the outermost SELECT of a tree.
+
+    `meeting` are the numbers of those of its items in FROM that read inputs.
+    """
+
+    def __init__(self, tree: exp.Query, clause: FromClause) -> None:
+        self._scope: Scope = traverse_scope(tree)[-1]
+        select = self._scope.expression
+        assert isinstance(select, exp.Select), "it has a FROM"
+        self._joins: list[exp.Join] = [*(select.args.get("joins") or ())]
+        first = select.args.get("from_")
+        items = [] if first is None else [first, *self._joins]
+        self._names: list[str] = [item.alias_or_name for item in items]
+        self._select = select
+        self._demands: list[exp.Expr] = []
+        where = select.args.get("where")
+        if where is not None:
+            self._demands = [*_conjuncts(where.this)]
+        sources = sources_of(self._scope) if len(items) == len(clause.items) else {}
+        self.meeting = [
+            number
+            for number, name in enumerate(self._names)
+            if name in sources and inputs_of(sources[name][1])
+        ]
+        if len(self._demands) != len(clause.where):
+            self._demands = []
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether the SELECT cannot be one stage, though each thing that it reads could be read."""
+        return len(self.meeting) > 2 or (len(self.meeting) > 1 and self.groups)
+
+    @property
+    def groups(self) -> bool:
+        """Whether the SELECT has a GROUP BY, DISTINCT or OVER."""
+        calls = self._scope.find_all(exp.Window)
+        return is_grouped(self._scope) or any(
+            call.args.get("over") or isinstance(call.this, NUMBERING) for call in calls
+        )
+
+    def name(self, end: int) -> str:
+        """Return what the join of all items in front of an `end` is called."""
+        return "_".join(self._names[:end])
+
+    def demands_of(self, end: int) -> list[int]:
+        """Return which parts of WHERE a join of all items before `end` needs as its condition.
+
+        Those are the ones that read nothing else, if an item has no condition of its own.
+        """
+        joins = self._joins[: end - 1]
+        if not any(map(is_bare, joins)) or any(join.side for join in joins):
+            return []
+        known = set(self._names[:end])
+        return [
+            number
+            for number, demand in enumerate(self._demands)
+            if (read := {*_tables_read(demand)}) and read <= known
+        ]
+
+    def given(self, end: int, demands: Collection[int]) -> list[str]:
+        """Return what a stage must give that joins all items before `end` and meets some `demands`.
+
+        These are columns with a name, as text. Raises `QueryError` if it depends on the columns of
+        the items what that would be.
+        """
+        inside = {id(node) for join in self._joins[: end - 1] for node in join.walk()}
+        if self._demands:
+            inside |= {id(node) for each in demands for node in self._demands[each].walk()}
+        elif demands:
+            inside |= {id(node) for node in self._select.args["where"].walk()}
+        known, is_last = self._names[:end], end == len(self._names)
+        merged = {each.name for join in self._joins for each in join.args.get("using") or ()}
+        fields: dict[str, set[str] | None] = {}
+        plain = set[str]()
+        if any(isinstance(each, exp.Star) for each in self._select.selects):
+            raise QueryError(
+                "a stage joins what the SELECT reads, so it cannot have *: write "
+                f"{', '.join(f'{name}.*' for name in self._names)}, or the columns"
+            )
+        for star in self._scope.stars:
+            if star.text("table") in known and id(star) not in inside:
+                fields[star.text("table")] = None
+        for column in self._scope.columns:
+            if id(column) in inside:
+                continue
+            table, *names = (part.name for part in column.parts)
+            if table in self._names and names:
+                of_table = fields.setdefault(table, set()) if table in known else None
+                if of_table is not None:
+                    of_table.add(names[0])
+            elif not self._is_alias(column, table):
+                if not is_last and table not in merged:
+                    raise QueryError(
+                        f'a SELECT that joins more than two inputs says which of them has "{table}"'
+                        f": write the name of the table in front of it"
+                    )
+                plain.add(table)
+        for join in self._joins[end - 1 :]:
+            for each in join.args.get("using") or ():
+                plain.add(each.name)
+        return [*_structs(known, fields), *map(_quoted, sorted(plain))] or ["true AS joined"]
+
+    def _is_alias(self, column: exp.Column, name: str) -> bool:
+        """Whether a column without a table is what SELECT calls something.
+
+        Raises `QueryError` if it may be either.
+        """
+        part: exp.Expr = column
+        while part.parent not in (self._select, None):
+            part = part.parent
+        # In SELECT, an expression can use what those before it are called.
+        before = part.index if part.arg_key == "expressions" else None
+        called = (each for each in self._select.selects[:before] if each.alias_or_name == name)
+        selected = next(called, None)
+        if selected is None or len(column.parts) > 1:
+            return False
+        given = selected.unalias()
+        if isinstance(given, exp.Column) and given.name == name:
+            return bool(given.table)
+        if column.find_ancestor(exp.Having) and not column.find_ancestor(exp.AggFunc):
+            return True
+        raise QueryError(
+            f'"{name}" may be a column of what is joined, or what SELECT calls so: write the name '
+            "of the table in front of it, or repeat the expression"
+        )
+
+
+def _conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(condition, exp.And):
+        yield from _conjuncts(condition.left)
+        yield from _conjuncts(condition.right)
+    else:
+        yield condition
+
+
+def _tables_read(demand: exp.Expr) -> Iterator[str]:
+    """Yield the tables of the columns in a condition; "" for a column that names none."""
+    for column in demand.find_all(exp.Column):
+        table, *names = (part.name for part in column.parts)
+        yield table if names else ""
+
+
+def _structs(tables: Sequence[str], fields: Mapping[str, set[str] | None]) -> Iterator[str]:
+    """Yield a column for each table with `fields`: these, or all of them if there is `None`."""
+    for table in (each for each in tables if each in fields):
+        names, quoted = fields[table], _quoted(table)
+        if names is None:
+            yield f"struct({quoted}.*) AS {quoted}"
+        else:
+            given = [f"{quoted}.{_quoted(name)}" for name in sorted(names)]
+            yield f"struct({', '.join(given)}) AS {quoted}"
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

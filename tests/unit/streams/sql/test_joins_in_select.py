@@ -1,0 +1,158 @@
+"""Queries whose SELECT joins more than two inputs, or groups what it joins, against Spark."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from kafka_pipeline.streams import serdes
+from kafka_pipeline.testing import TopologyTestDriver
+from tests.unit.streams.sql.test_stages import CONFIG
+
+pytestmark = pytest.mark.integration
+
+SCHEMA = "id INT, other INT, n INT, group STRING"
+TOPICS = ("a", "b", "c")
+
+
+_READ = re.compile(r"(?:FROM|JOIN|,) ([abc])\b(?![.])", re.IGNORECASE)
+
+
+def read_by(query: str) -> list[str]:
+    return sorted({each.lower() for each in _READ.findall(query)})
+
+
+def pipeline(query: str) -> str:
+    return f"""
+sources: {{a: a, b: b, c: c}}
+processors:
+- id: P
+  type: sql
+  from: {json.dumps(read_by(query))}
+  format: json
+  schema: {SCHEMA}
+  query: {json.dumps(query)}
+  ttl: none
+  to: [sink]
+"""
+
+
+def random_value(chance: random.Random) -> dict[str, Any]:
+    return {
+        "id": chance.choice([1, 2, 3, None]),
+        "other": chance.randrange(3),
+        "n": chance.choice([1, 2, 3, 4, None]),
+        "group": chance.choice("xyz"),
+    }
+
+
+def results(folder: Path, query: str, rows: list[tuple[str, dict[str, Any]]]) -> list[Any]:
+    (folder / "config.yaml").write_text(CONFIG, "utf-8")
+    (folder / "pipeline.yaml").write_text(pipeline(query), "utf-8")
+    with TopologyTestDriver.of_pipeline(folder / "config.yaml", folder / "pipeline.yaml") as driver:
+        given = {
+            topic: driver.create_input_topic(topic, serdes.string, serdes.json)
+            for topic in read_by(query)
+        }
+        for at, (topic, value) in enumerate(each for each in rows if each[0] in given):
+            given[topic].pipe_input(f"k{at}", value, at)
+        return driver.create_output_topic("out", serdes.string, serdes.json).read_records()
+
+
+def of_spark(query: str, rows: list[tuple[str, dict[str, Any]]]) -> list[dict[str, Any]]:
+    session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
+    for topic in TOPICS:
+        values = [(topic, None, *value.values()) for of, value in rows if of == topic]
+        frame = session.createDataFrame(values, f"key STRING, timestamp TIMESTAMP, {SCHEMA}")
+        frame.createOrReplaceTempView(topic)
+    return [row.asDict(recursive=True) for row in session.sql(query).collect()]
+
+
+GROUPED = {
+    "groups of a join by a comma": (
+        "SELECT A.group AS key, A.group, max(B.n) AS best, count(*) AS c FROM a A, b B "
+        "WHERE A.id = B.id AND B.n BETWEEN A.n AND A.n + 2 GROUP BY A.group"
+    ),
+    "groups by columns without a table": (
+        "SELECT id AS key, sum(b.n) AS s FROM a JOIN b USING (id) GROUP BY id HAVING s > 3"
+    ),
+    "best rows": (
+        "SELECT * FROM (SELECT concat(a.id, a.group) AS key, a.* EXCEPT (key, timestamp, group), "
+        "b.other AS taken, row_number() OVER (PARTITION BY a.id, a.group "
+        "ORDER BY b.n DESC, b.other, a.n, a.other) AS place "
+        "FROM a, b WHERE a.id = b.id AND b.n IS NOT NULL) WHERE place <= 1"
+    ),
+    "distinct": (
+        "SELECT DISTINCT concat(a.group, b.group) AS key, a.group, b.group AS h "
+        "FROM a JOIN b ON a.id = b.id"
+    ),
+    "groups of three inputs": (
+        "SELECT concat(c.group, a.other) AS key, count(*) AS c, sum(a.n) AS s FROM a, b, c "
+        "WHERE a.id = b.id AND b.other = c.other AND (a.n < c.n OR b.n = 1) "
+        "GROUP BY c.group, a.other"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", GROUPED.values(), ids=GROUPED)
+def test_groups_of_joins(query: str, tmp_path: Path, seeds: list[int]) -> None:
+    chance = random.Random(f"{seeds} {query}")
+    rows = [(chance.choice(TOPICS), random_value(chance)) for _ in range(40)]
+    found: dict[Any, Any] = {}
+    for each in results(tmp_path, query, rows):
+        found[each.key] = each.value
+    wanted = {str(each.pop("key")): each for each in of_spark(query, rows)}
+    assert {
+        key: {name: value.get(name) for name in wanted.get(key, value)}
+        for key, value in found.items()
+        if value is not None
+    } == wanted
+    assert wanted
+
+
+ROWS = {
+    "three inputs": (
+        "SELECT a.n AS p, b.n AS q, C.N AS r, C.Group FROM a JOIN b ON a.id = b.id JOIN c C ON "
+        "b.other = c.other AND c.n > a.n WHERE a.group <> 'z'"
+    ),
+    "by commas": (
+        "SELECT a.n AS p, b.n AS q, c.n AS r FROM a, b, c WHERE a.id = b.id AND c.id = b.id AND "
+        "a.n BETWEEN 1 AND 3 AND CASE WHEN b.n > 1 AND c.n > 1 THEN true ELSE a.other = 1 END"
+    ),
+    "by USING": (
+        "SELECT id, a.n AS p, b.n AS q, c.n AS r FROM a JOIN b USING (id) JOIN c USING (id)"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", ROWS.values(), ids=ROWS)
+def test_joins_of_three_inputs(query: str, tmp_path: Path, seeds: list[int]) -> None:
+    chance = random.Random(f"{seeds} {query}")
+    rows = [(chance.choice(TOPICS), random_value(chance)) for _ in range(40)]
+    found = Counter(json.dumps(each.value) for each in results(tmp_path, query, rows))
+    assert found == Counter(json.dumps(each) for each in of_spark(query, rows))
+    assert found
+
+
+def test_last_join_may_keep_rows_without_a_partner(tmp_path: Path, seeds: list[int]) -> None:
+    query = (
+        "SELECT concat(a.n, b.other, b.n) AS key, c.n FROM a JOIN b ON a.id = b.id "
+        "LEFT JOIN c ON b.other = c.other AND c.n = 1"
+    )
+    chance = random.Random(f"{seeds}")
+    rows = [("a", {**random_value(chance), "n": at}) for at in range(5)]
+    rows += [("b", {**random_value(chance), "n": at}) for at in range(5)]
+    rows += [("c", {**random_value(chance), "other": other, "n": 1}) for other in (0, 1)]
+    chance.shuffle(rows)
+    found = {each.key: each.value for each in results(tmp_path, query, rows)}
+    assert {key: value for key, value in found.items() if value is not None} == {
+        each.pop("key"): each for each in of_spark(query, rows)
+    }
