@@ -25,13 +25,6 @@ def as_they_are(values: Iterable[Json]) -> Iterable[Json]:
     return values
 
 
-def for_each_auction(values: Iterable[Json]) -> Iterator[Json]:
-    """Yield a row for each of the auctions that have most bids."""
-    for value in values:
-        auctions = value.pop("auctions", None)
-        yield from ([value] if auctions is None else ({**value, "auction": a} for a in auctions))
-
-
 def bids_of_bidders(values: Iterable[Json]) -> Iterator[Json]:
     """Add up the counts of each bidder, since only the wall clock knows the windows."""
     counts = Counter[int]()
@@ -71,14 +64,14 @@ QUERIES: Mapping[str, Query] = {
         Query(name="q0", title="pass through"),
         Query(name="q1", title="currency conversion"),
         Query(name="q2", title="selection"),
-        Query(name="q3", title="local item suggestion", topics=(AUCTION, PERSON), is_table=True),
+        Query(name="q3", title="local item suggestion", topics=(AUCTION, PERSON)),
         Query(
             name="q4",
             title="average price for a category",
             topics=(BID, AUCTION),
             is_table=True,
         ),
-        Query(name="q5", title="hot items", is_table=True, reading=for_each_auction),
+        Query(name="q5", title="hot items", is_table=True),
         Query(
             name="q6",
             title="average selling price by seller",
@@ -87,13 +80,12 @@ QUERIES: Mapping[str, Query] = {
             needs_order=True,
         ),
         Query(name="q7", title="highest bid"),
-        Query(name="q8", title="monitor new users", topics=(AUCTION, PERSON), is_table=True),
+        Query(name="q8", title="monitor new users", topics=(AUCTION, PERSON)),
         Query(
             name="q9",
             title="winning bids",
             topics=(BID, AUCTION),
             is_table=True,
-            needs_order=True,
         ),
         Query(name="q11", title="user sessions", window_time="starttime"),
         Query(

@@ -5,7 +5,7 @@ The time of a bid is that at which it is read. It stays with the bid on its way 
 
 from __future__ import annotations
 
-from benchmarks.nexmark.queries.streams import GRACE_MS, TEN_SECONDS_MS, Json, builder
+from benchmarks.nexmark.queries.streams import Json, builder
 from kafka_pipeline import (
     StreamsBuilder,
     WallclockTimestampExtractor,
@@ -13,6 +13,9 @@ from kafka_pipeline import (
     serdes,
     windows,
 )
+
+TEN_SECONDS_MS = 10_000
+GRACE_MS = 4_000
 
 
 def build(sink: str) -> StreamsBuilder:

@@ -8,10 +8,6 @@ from kafka_pipeline import Stream, StreamsBuilder, Table, serdes
 
 Json = dict[str, Any]
 
-TEN_SECONDS_MS = 10_000
-GRACE_MS = 4_000
-"""How far out of order events may be."""
-
 
 def builder() -> StreamsBuilder:
     """Return a builder whose keys are ids in decimal digits, and whose values are JSON objects."""
