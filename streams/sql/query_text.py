@@ -22,7 +22,9 @@ _MAY_CALL_WINDOWS = re.compile(
     rf"{CALENDAR_WINDOW}|\b(tumble|hop|cumulate|session)\s*\(", re.IGNORECASE
 )
 _MAY_HAVE_FRAMES = re.compile(r"\bover\b", re.IGNORECASE)
-_MAY_JOIN = re.compile(r"\bjoin\b|\bfrom\b[^()]*,", re.IGNORECASE)
+_MAY_JOIN = re.compile(
+    r"\bjoin\b|\bfrom\b([^()]*|.*\)\s*(as\s+)?[`\w]*\s*),", re.IGNORECASE | re.DOTALL
+)
 _SELECT = re.compile(r"\bselect\b", re.IGNORECASE)
 
 

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from tests.random_sql.aggregates import Aggregates, Records
-from tests.random_sql.drawn_joins import join, regular_join
+from tests.random_sql.drawn_joins import join, joined_groups, regular_join
 from tests.random_sql.drawn_windows import GRACE_MIN, table_function, window
 from tests.random_sql.expressions import Drawing, Expression, column
 from tests.random_sql.nesting import again
@@ -251,6 +251,7 @@ SHAPES: Mapping[str, Callable[[random.Random], Query]] = {
     "ranks": _ranks,
     "join": join,
     "regular": regular_join,
+    "joined": joined_groups,
     "over": _frames,
     "changes": _changes,
     "nested": _nested,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+from tests.random_sql.aggregates import Aggregates, Records
 from tests.random_sql.drawn_windows import GRACE_MIN
 from tests.random_sql.expressions import ARRAYS, Drawing, Expression, column, kind_of
-from tests.random_sql.queries import SEPARATOR, Query, Shape
-from tests.random_sql.sources import columns, conditions
+from tests.random_sql.queries import SEPARATOR, Item, Query, Shape
+from tests.random_sql.sources import columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
 _BOUNDS = (
@@ -23,14 +25,19 @@ _COMPARED = ("STRING", "INT", "BIGINT", "DECIMAL", "BOOLEAN", "DATE", "TIMESTAMP
 class _Sides:
     """What is joined, and the columns in sight."""
 
-    def __init__(self, chance: random.Random, *, explodes: bool, alone: bool = False) -> None:
-        """Draw both sides; `alone` joins an input with itself."""
+    def __init__(
+        self, chance: random.Random, *, explodes: bool, alone: bool = False, third: str = ""
+    ) -> None:
+        """Draw both sides; `alone` joins an input with itself, and a `third` one is called q."""
         self.schemas: dict[str, dict[str, str]] = {}
         self.columns: dict[str, str] = {}
         self.sql: dict[str, str] = {}
-        for topic, alias in (("orders", "o"), ("orders" if alone else "payments", "p")):
+        topics = {"o": "orders", "p": "orders" if alone else "payments"}
+        topics |= {"q": third} if third else {}
+        for alias, topic in topics.items():
             if topic not in self.schemas:
-                names = chance.sample([*COLUMNS], chance.randint(2, 4))
+                known = [name for name in COLUMNS if not third or name not in topics]
+                names = chance.sample(known, chance.randint(2, 4))
                 self.schemas[topic] = {name: COLUMNS[name] for name in COLUMNS if name in names}
             schema = {name: kind_of(each) for name, each in self.schemas[topic].items()}
             self.columns |= {f"{alias}.{name}": each for name, each in schema.items()}
@@ -75,7 +82,7 @@ def regular_join(chance: random.Random) -> Query:
     adds = how in ("", "INNER ", "LEFT SEMI ")
     sides = _Sides(chance, explodes=adds, alone=chance.random() < 0.2)
     drawing = Drawing(chance, sides.columns)
-    on = [_equality(chance, sides) for _ in range(chance.choice((1, 1, 2)))]
+    on = [_equality(chance, sides, "o", "p") for _ in range(chance.choice((1, 1, 2)))]
     if chance.random() < 0.3:
         on.append(f"({drawing.condition().sql})")
     if chance.random() < 0.2:
@@ -101,21 +108,83 @@ _ADDRESS = ("partition", "offset")
 """What identifies a record of an input."""
 
 
-def _equality(chance: random.Random, sides: _Sides) -> str:
-    """Return a condition that is true for some pairs."""
+def joined_groups(chance: random.Random) -> Query:
+    """Draw a SELECT that groups what it joins, or joins three inputs, or both."""
+    third = chance.choice(("", "", "orders", "payments"))
+    sides = _Sides(chance, explodes=True, alone=chance.random() < 0.2, third=third)
+    aliases = (*sides.sql,)
+    conditions_on = {"p": [_equality(chance, sides, "o", "p")]}
+    if third:
+        conditions_on["q"] = [_equality(chance, sides, chance.choice("op"), "q")]
+    for on in conditions_on.values():
+        if chance.random() < 0.3:
+            on.append("p.timestamp <= o.timestamp + INTERVAL 2 HOURS")
+    drawing = Drawing(chance, sides.columns)
+    where = conditions(chance, drawing) if chance.random() < 0.5 else ()
+    if chance.random() < 0.5:
+        source = ", ".join(f"{sides.sql[alias]} {alias}" for alias in aliases)
+        given = [each for on in conditions_on.values() for each in on]
+        chance.shuffle(given)
+        where = (*(_plain(each) for each in given), *where)
+    else:
+        source = f"{sides.sql['o']} o" + "".join(
+            f" JOIN {sides.sql[alias]} {alias} ON {' AND '.join(on)}"
+            for alias, on in conditions_on.items()
+        )
+    settings: dict[str, Any] = {
+        "source": source,
+        "inputs": sides.schemas,
+        "where": where,
+        "joined": aliases,
+        "ttl": chance.choice(("none", "20000 d")),
+    }
+    shapes = (Shape.GROUPS, Shape.GROUPS, Shape.BEST, Shape.DISTINCT)
+    shape = chance.choice((*shapes, Shape.ROWS, Shape.ROWS) if third else shapes)
+    if shape in (Shape.DISTINCT, Shape.ROWS):
+        return Query(shape, items=columns(chance, drawing, 3), **settings)
+    groups = grouping(chance, drawing, chance.choice((None, column("o.key", "STRING"))))
+    if shape is Shape.BEST:
+        address = tuple(f"{alias}.{each}" for alias in aliases for each in _ADDRESS)
+        order = f"({drawing.any(1, _COMPARED).sql}) {chance.choice(('', 'DESC', ' NULLS LAST'))}"
+        return Query(
+            shape,
+            items=columns(chance, drawing, 3),
+            groups=groups,
+            order=(order, *address),
+            limit=chance.choice(("place = 1", "place <= 2", "place BETWEEN 2 AND 3")),
+            **settings,
+        )
+    aggregates = Aggregates(chance, drawing, records=Records.RESULTS)
+    return Query(
+        shape,
+        items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 3))),
+        key=key_of_groups(groups),
+        groups=groups,
+        having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
+        **settings,
+    )
+
+
+def _plain(condition: str) -> Expression:
+    return Expression(condition.replace("{", "{{").replace("}", "}}"), "BOOLEAN")
+
+
+def _equality(chance: random.Random, sides: _Sides, first: str, second: str) -> str:
+    """Return a condition that is true for some pairs of two inputs."""
+    keys = f"{first}.key = {second}.key"
     if chance.random() < 0.3:
-        return "o.key = p.key"
+        return keys
     kinds = {
         alias: {kind for name, kind in sides.columns.items() if name.startswith(f"{alias}.")}
-        for alias in ("o", "p")
+        for alias in (first, second)
     }
-    both = [each for each in _COMPARED if each in kinds["o"] & kinds["p"]]
+    both = [each for each in _COMPARED if each in kinds[first] & kinds[second]]
     if not both:
-        return chance.choice(("o.key = p.key", "upper(o.key) = p.key"))
+        return chance.choice((keys, f"upper({first}.key) = {second}.key"))
     kind = chance.choice(both)
     left, right = (
         Drawing(chance, {n: k for n, k in sides.columns.items() if n.startswith(f"{alias}.")})
-        for alias in ("o", "p")
+        for alias in (first, second)
     )
     depth = chance.choice((0, 0, 1))
     made = column(*_one_of(chance, left, kind)) if not depth else left.varying(kind, depth)

@@ -89,7 +89,8 @@ class _Job(Job):
                 batches.append(RecordBatch(topic, partition, keys, values, times, offsets, None))
             for unit in self._units:
                 if unit.task.partition == partition and {*topics} & {*unit.in_topics}:
-                    self._process(unit, [each for each in batches if len(each)])
+                    read = [each for each in batches if each.topic in unit.in_topics]
+                    self._process(unit, [each for each in read if len(each)])
         self._pass_on(records)
 
     def end(self, topics: Sequence[str]) -> None:

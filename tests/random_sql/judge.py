@@ -117,6 +117,8 @@ def _text(query: Query) -> str:
     time = f"{prefix}timestamp"
     if query.shape is Shape.JOIN:
         time = "o.timestamp" if query.shows_one_side else "greatest(o.timestamp, p.timestamp)"
+    if query.joined:
+        time = f"greatest({', '.join(f'{each}.timestamp' for each in query.joined)})"
     last, again = f", unix_millis(max({time})) AS __time", ", __time"
     window = query.window
     if window is not None:
@@ -128,7 +130,7 @@ def _text(query: Query) -> str:
         "«last»": last,
         "«again»": again,
         "«window end»": ", unix_millis(w.start) AS __start, unix_millis(w.end) AS __end",
-        "«ties»": f", {prefix}timestamp, {prefix}partition, {prefix}offset",
+        "«ties»": "" if query.joined else f", {prefix}timestamp, {prefix}partition, {prefix}offset",
     }
     text = query.marked()
     for mark, instead in (*marks.items(), *(() if window is None else window.judged)):

@@ -134,6 +134,8 @@ class Query:
     how: str = ""
     """The kind of a join, such as `LEFT `."""
     ttl: str = ""
+    joined: tuple[str, ...] = ()
+    """The inputs of a SELECT that groups what it joins, or joins more than two of them."""
     changelog: bool = False
     again: Again | None = None
     nesting: str = ""
@@ -186,7 +188,7 @@ class Query:
         plain = [*self.groups]
         if self.again is None or self.shape is Shape.DISTINCT:
             plain += [each.expression for each in self.items]
-        if self.shape is Shape.JOIN:
+        if self.shape is Shape.JOIN or self.joined:
             return False
         return any(each.sql.removeprefix("i.") in fields for each in plain)
 

@@ -203,3 +203,10 @@ def test_bounds_are_whole_milliseconds() -> None:
     comparisons = [TimeComparison(">=", -1500), TimeComparison("<", 2001)]
     assert bounds_of(comparisons) == (1, 2)
     assert bounds_of([TimeComparison(">", -1000), TimeComparison("<", 1000)]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "left", ["(SELECT * FROM orders) o", "(SELECT * FROM orders) AS `o`", "orders"]
+)
+def test_comma_may_be_behind_a_subquery(left: str) -> None:
+    assert read_join(f"SELECT p.n FROM {left} ,\n payments p WHERE p.n = 1") is not None
