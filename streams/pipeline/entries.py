@@ -79,8 +79,11 @@ _STAND_IN = ForwardSpec()
 """In place of what a processor with a wrong type does."""
 
 
-def read_entries(root: Value, problems: Problems) -> list[Entry]:
-    """Return the entries that have an id, each id once, in file order."""
+def read_entries(root: Value, problems: Problems, views: Mapping[str, str] = {}) -> list[Entry]:
+    """Return the entries that have an id, each id once, in file order.
+
+    `views` are the queries of views by name, in small letters.
+    """
     if not isinstance(root, Items):
         problems.add(root, f"must be a list of processors (`- id: …`), got {describe(root)}")
         return []
@@ -88,7 +91,7 @@ def read_entries(root: Value, problems: Problems) -> list[Entry]:
         problems.add(root, "the pipeline is empty: it needs at least one processor")
     entries: dict[str, Entry] = {}
     for item in root.items:
-        entry = _entry(item, problems)
+        entry = _entry(item, problems, views)
         if entry is None:
             continue
         first = entries.setdefault(entry.id, entry)
@@ -115,11 +118,12 @@ def _check_former_ids(entries: Mapping[str, Entry], problems: Problems) -> None:
             problems.add(entry.at, f'both "{first}" and "{entry.id}" were "{entry.was}"')
 
 
-def _entry(item: Value, problems: Problems) -> Entry | None:
+def _entry(item: Value, problems: Problems, views: Mapping[str, str]) -> Entry | None:
     if not isinstance(item, Map):
         problems.add(item, f"a processor must be a map with id, type and to, got {describe(item)}")
         return None
     found = _kind(item, problems)
+    found = found and found.with_views(views)
     kind = found or kind_of(_STAND_IN)
     fields = Fields(item.pairs, problems, at=item, known=names(kind.keys))
     id_ = fields.text(ID)

@@ -31,6 +31,7 @@ from kafka_pipeline.streams.pipeline.kinds.sources import (
     TOPIC,
     read_source,
 )
+from kafka_pipeline.streams.pipeline.kinds.tables import VIEW
 from kafka_pipeline.streams.pipeline.stages import with_stages
 
 _TOPIC_SCHEMA = TOPIC.schema()
@@ -62,6 +63,16 @@ SINKS = Free(
     },
     says="map",
 )
+VIEWS = Free(
+    name="views",
+    doc="queries by names, which those of `type: sql` read as tables",
+    of={
+        "type": "object",
+        "propertyNames": {"pattern": NAME_PATTERN, "not": {"enum": [SOURCE, VIEW]}},
+        "additionalProperties": {"type": "string", "pattern": r"\S"},
+    },
+    says="map",
+)
 PROCESSORS = Free(
     name="processors",
     doc="the processors, in any order",
@@ -70,7 +81,7 @@ PROCESSORS = Free(
     of=ENTRIES_SCHEMA,
     says="list of maps",
 )
-FILE_KEYS: tuple[ConfigKey, ...] = (SOURCES, SINKS, PROCESSORS)
+FILE_KEYS: tuple[ConfigKey, ...] = (SOURCES, SINKS, VIEWS, PROCESSORS)
 
 
 def pipeline_schema() -> Schema:
@@ -112,7 +123,8 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
         if isinstance(pair.value, Map)
     }
     processors = fields.require(PROCESSORS)
-    entries = [] if processors is None else read_entries(processors, problems)
+    views = _views(fields, problems)
+    entries = [] if processors is None else read_entries(processors, problems, views)
     taken = {entry.id for entry in entries}
     places: dict[str, Located] = {}
     for key, others in ((SOURCES, taken), (SINKS, taken | sources.keys())):
@@ -122,9 +134,33 @@ def read_pipeline(root: Value, problems: Problems) -> PipelineFile:
                 problems.add(
                     pair.at, f'{key.name}: the name "{pair.key}" is given to something else too'
                 )
+    names_of_inputs = {name.lower() for name in (*taken, *sources)}
+    for pair in fields.pairs(VIEWS):
+        if pair.key.lower() in names_of_inputs:
+            problems.add(pair.at, f'views: the name "{pair.key}" is given to something else too')
     whole = processors if processors is not None else root
     file = PipelineFile(whole, entries, sources, sinks, specs, places)
     return with_stages(file, problems)
+
+
+def _views(fields: Fields, problems: Problems) -> dict[str, str]:
+    """Return the queries of views by name, in small letters."""
+    views = {}
+    for pair in fields.pairs(VIEWS):
+        query = pair.value.value if isinstance(pair.value, Scalar) else None
+        if pair.key.lower() in (SOURCE, VIEW):
+            problems.add(pair.at, f'"{pair.key}" is a name that queries have for their inputs')
+        elif wrong := name_problem(pair.key):
+            problems.add(pair.at, f'the name of view "{pair.key}" {wrong}')
+        elif not isinstance(query, str) or not query.strip():
+            problems.add(
+                pair.value, f"the view {pair.key} must be a SELECT, got {describe(pair.value)}"
+            )
+        elif pair.key.lower() in views:
+            problems.add(pair.at, f'view "{pair.key}" is given twice')
+        else:
+            views[pair.key.lower()] = query
+    return views
 
 
 def _topics(fields: Fields, key: ConfigKey, reserved: str, problems: Problems) -> dict[str, str]:

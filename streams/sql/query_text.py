@@ -9,7 +9,7 @@ this is so, and refuses the query if not. A mistake here can therefore not make 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from kafka_pipeline.common.pipelines.specs import JoinSpec, OverSpec
 from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, GroupBy
@@ -82,13 +82,21 @@ def as_spark_reads(query: str) -> str:
     return with_plain_windows(query)
 
 
-def read_stages(query: str, tables: Collection[str], reading: str) -> list[Stage]:
+def read_stages(
+    query: str, tables: Collection[str], reading: str, views: Mapping[str, str] = {}
+) -> list[Stage]:
     """Return the stages of a query, each after those that it reads; the last one gives the result.
 
     A stage reads another one as the table `<reading>.<name>`. `tables` are the names of the lookup
-    tables. A query that needs no stages, or that cannot be read, is one stage. Raises `QueryError`
-    for names of stages that are not possible.
+    tables, and `views` the queries of views by their names in small letters. A query that needs no
+    stages, or that cannot be read, is one stage. Raises `QueryError` for names of stages that are
+    not possible, and for views that are not.
     """
+    if views:
+        from kafka_pipeline.streams.sql.views import with_views
+
+        found = with_views(query, views)
+        return [found.placed(each) for each in read_stages(found.text, tables, reading)]
     may_join, has_one = _MAY_JOIN.search(query), len(_SELECT.findall(query)) < 2
     may_meet = may_join or _MAY_GROUP.search(query) or _MAY_HAVE_FRAMES.search(query)
     if not may_meet or (has_one and not may_join):

@@ -51,12 +51,8 @@ def upsert_problem(
             if grouped is None:
                 return _problem_of_records(scopes[-1])
             if is_inner and _group(grouped) and None not in _parts(grouped):
-                has_key = any(
-                    each.is_star or each.alias_or_name == _KEY for each in _selects(scopes[-1])
-                )
-                return (
-                    "gives a key, which two of its groups may have: leave it out" if has_key else ""
-                )
+                key = _found(exp.column(_KEY), scopes[-1], grouped, is_output=True)
+                return "" if key is None else _OWN_KEY
             return _problem_of_groups(scopes[-1], grouped, deletes=deletes)
     except (SqlglotError, RecursionError, QueryError):
         return "has a text that cannot be read"

@@ -248,6 +248,10 @@ class Kind(Generic[S]):
         """Return the spec of an entry; each mistake goes to `problems`."""
         raise NotImplementedError
 
+    def with_views(self, views: Mapping[str, str]) -> Kind[S]:
+        """Return a kind whose entries may read views: queries by name, in small letters."""
+        return self
+
     def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:
         """Return the stages that an entry is cut into; none if it makes what its spec says."""
         return ()

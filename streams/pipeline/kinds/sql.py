@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -103,11 +103,22 @@ class Sql(Spark[SqlSpec]):
         *(*GROUP_KEYS, TTL, MAX_TASK_IDLE, MAX_PROCESS_TIME),
     )
 
+    def __init__(self, views: Mapping[str, str] = {}) -> None:
+        """Take the queries of the views by name, in small letters, which the file defines."""
+        self._views = views
+
+    def with_views(self, views: Mapping[str, str]) -> Sql:
+        """See `Kind`."""
+        return Sql(views)
+
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
         """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
         format_ = fields.choice(FORMAT)
         tables = read_tables(fields, problems)
+        for pair in fields.pairs(TABLES):
+            if pair.key.lower() in self._views:
+                problems.add(pair.at, f'table "{pair.key}" has the name of a view: rename one')
         schemas = _read_schemas(fields, problems)
         schema = read_schema(fields, format_, problems, schemas)
         is_lenient = read_lenient(fields, format_, problems)
@@ -147,12 +158,13 @@ class Sql(Spark[SqlSpec]):
     def stages(self, fields: Fields, problems: Problems) -> tuple[Stage, ...]:
         """See `Kind`."""
         found = self._stages(fields, problems)
-        return tuple(found) if len(found) > 1 else ()
+        is_whole = len(found) == 1 and found[0].query == fields.text(_QUERY)
+        return () if is_whole else tuple(found)
 
     def _stages(self, fields: Fields, problems: Problems) -> list[Stage]:
         query, tables = fields.text(_QUERY), [pair.key for pair in fields.pairs(TABLES)]
         try:
-            return read_stages(query, tables, fields.text(ID))
+            return read_stages(query, tables, fields.text(ID), self._views)
         except QueryError as error:
             problems.add(fields.at(_QUERY.name), str(error))
             return [Stage.of_all(query)]
