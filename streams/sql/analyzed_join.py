@@ -7,7 +7,7 @@ not pair the rows, as they arrive at different times.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -66,7 +66,7 @@ class JoinedQuery:
     `above` are the operators from the result down to the `join`. `rdd_ids` are the ids of the left
     and the right input, and `spec` describes how they meet. `others` are the conditions besides the
     keys and the bounds, and `kept` the columns of each side that `others` and `above` use. `equal`
-    has the pairs of expressions that must be equal, if rows do not meet by key.
+    has the pairs of expressions by which rows of a regular join meet, the keys aside.
     """
 
     above: list[PlanStep]
@@ -85,7 +85,9 @@ class JoinedQuery:
     @property
     def described_equal(self) -> list[str]:
         """What says by which columns rows meet."""
-        return [_described(both) for both in self.equal]
+        columns = [_described(both) for both in self.equal]
+        regular = self.spec.regular
+        return ["key", *columns] if regular is not None and regular.also_by_columns else columns
 
     @property
     def is_checked(self) -> bool:
@@ -174,15 +176,18 @@ def joined_query(
         spec = JoinSpec(
             left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
         )
-    elif joined_by == "key":
+    elif joined_by is not None:
         _, others = _read_condition(join, rdd_ids, has_bounds=False)
+        also_by_columns = joined_by == "key and columns"
+        if also_by_columns:
+            equal, others, _ = _split_equal(join, others)
         spec = JoinSpec(
             left=left,
             right=right,
             keeps=keeps,
             before_ms=0,
             after_ms=0,
-            regular=RegularJoinSpec(only=only),
+            regular=RegularJoinSpec(only=only, also_by_columns=also_by_columns),
         )
     else:
         comparisons, others = _read_condition(join, rdd_ids, has_bounds=True)
@@ -238,6 +243,25 @@ def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
 
     Raises `QueryError` if there is nothing by which rows can meet.
     """
+    equal, others, wrong = _split_equal(join, [*demands(join)])
+    if not equal:
+        types_found = f" (these are of the type {', '.join(dict.fromkeys(wrong))})" if wrong else ""
+        raise QueryError(
+            "two inputs are joined by columns that must be equal, as in FROM orders o JOIN "
+            "payments p ON o.id = p.order_id; text, whole numbers, DECIMAL, BOOLEAN, BINARY, DATE "
+            f"and TIMESTAMP can be compared that way{types_found}. Cast others, and compare "
+            "windows by their start"
+        )
+    return equal, others
+
+
+def _split_equal(
+    join: Any, asked: Sequence[Any]
+) -> tuple[list[tuple[Any, Any]], list[Any], list[str]]:
+    """Return by what rows can meet, in a certain order, and the other demands.
+
+    Then come the types of what must be equal, but cannot be compared as bytes.
+    """
     outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
 
     def side_of(expression: Any) -> int | None:
@@ -245,7 +269,7 @@ def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
         return next((side for side in (0, 1) if read and read <= outputs[side]), None)
 
     equal, others, wrong = list[tuple[Any, Any]](), list[Any](), list[str]()
-    for demand in demands(join):
+    for demand in asked:
         if kind(demand) != "EqualTo":
             others.append(demand)
             continue
@@ -260,15 +284,7 @@ def _read_equal(join: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
         else:
             wrong += types
             others.append(demand)
-    if not equal:
-        types_found = f" (these are of the type {', '.join(dict.fromkeys(wrong))})" if wrong else ""
-        raise QueryError(
-            "two inputs are joined by columns that must be equal, as in FROM orders o JOIN "
-            "payments p ON o.id = p.order_id; text, whole numbers, DECIMAL, BOOLEAN, BINARY, DATE "
-            f"and TIMESTAMP can be compared that way{types_found}. Cast others, and compare "
-            "windows by their start"
-        )
-    return sorted(equal, key=_described), others
+    return sorted(equal, key=_described), others, wrong
 
 
 def _described(both: tuple[Any, Any]) -> str:
