@@ -7,15 +7,18 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from kafka_pipeline.admin.daemons import Daemon, command_path, session_members
 from kafka_pipeline.admin.signals import Signals
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
+from kafka_pipeline.common.committed import offsets_of
 from kafka_pipeline.common.config.config import Config, load_config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import BulkWriter, Row, read_committed
+from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.kafka.data import PartitionReader
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.operations.cluster_watcher import ClusterWatcher
 from kafka_pipeline.streams.pipeline.load import load_pipeline
@@ -166,6 +169,43 @@ class Engine:
                 return
             time.sleep(0.2)
         raise AssertionError(f"wanted {records_of}, got {found}\n{self.logs()}")
+
+    def wait_until_all_is_read(self, timeout_s: float = 300) -> None:
+        """Wait until each task has committed all records of its inputs, internal topics included.
+
+        Nobody may write to the sources meanwhile.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        before: dict[Partition, int] | None = None
+        while time.monotonic() < deadline_s:
+            ends, unread = self._read_up_to()
+            # What was read after the end of another input was looked up may have added to it.
+            if not unread and ends == before:
+                return
+            before = ends
+            time.sleep(0.2)
+        raise AssertionError(f"not read within {timeout_s:.0f} s: {unread}\n{self.logs()}")
+
+    def _read_up_to(self) -> tuple[dict[Partition, int], list[str]]:
+        """Return the offsets after the last records of all inputs, and what is not read there."""
+        ends: dict[Partition, int] = {}
+        unread = []
+        for node in self.pipeline.processors:
+            topics = self.pipeline.in_topics(node)
+            inputs = [(topic, n) for topic in topics for n in range(self.config.parallelism)]
+            with closing(PartitionReader(self.config, self.names.consumer_group(node.id))) as group:
+                committed = offsets_of(group.committed(inputs, START_TIMEOUT_S))
+            for topic in topics:
+                # The end of a partition is no measure, as it counts the ends of transactions.
+                for batch in read_committed(self.config, topic, self.config.parallelism):
+                    place = (topic, batch.partition)
+                    ends[place] = max(ends.get(place, 0), batch.offsets[-1] + 1)
+            unread += [
+                f"{node.id}: {place} from {committed.get(place, 0)} to {ends[place]}"
+                for place in inputs
+                if committed.get(place, 0) < ends.get(place, 0)
+            ]
+        return ends, unread
 
     def logs(self) -> str:
         """Return the ends of all logs, for a failing test."""

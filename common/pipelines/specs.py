@@ -47,7 +47,7 @@ EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
 JoinStage = Literal["whole", "rows", "pairs"]
-JoinedBy = Literal["key", "columns"]
+JoinedBy = Literal["key", "key and columns", "columns"]
 OverStage = Literal["whole", "rows", "frames"]
 DEFAULT_MAX_COLLECTED = 10_000
 """The default limit of values in a collection of a group."""
@@ -344,14 +344,15 @@ class RegularJoinSpec(Strict, frozen=True, kw_only=True):
     record is late once event time has passed its timestamp by more than that. With `only`, the
     results are the rows of the left side that have a partner (`semi`) or none (`anti`).
 
-    The stage is `whole` if partners have the same key. Otherwise, a processor of stage `rows` sends
-    the rows of both sides through the internal topic `JOIN_TOPIC` to one of stage `pairs`, which
-    keeps and joins them.
+    The stage is `whole` if partners have the same key; with `also_by_columns`, they are also equal
+    in other columns. Otherwise, a processor of stage `rows` sends the rows of both sides through
+    the internal topic `JOIN_TOPIC` to one of stage `pairs`, which keeps and joins them.
     """
 
     only: Literal["semi", "anti"] | None = None
     ttl_ms: Positive | None = None
     stage: JoinStage = "whole"
+    also_by_columns: bool = False
 
     @property
     def kept_ms(self) -> int | None:

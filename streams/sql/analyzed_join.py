@@ -72,7 +72,7 @@ class JoinedQuery:
     `above` are the operators from the result down to the `join`. `rdd_ids` are the ids of the left
     and the right input, and `spec` describes how they meet. `others` are the conditions besides the
     keys and the bounds, and `kept` the columns of each side that `others` and `above` use. `equal`
-    has the pairs of expressions that must be equal, if rows do not meet by key.
+    has the pairs of expressions by which rows of a regular join meet, the keys aside.
     """
 
     above: list[PlanStep]
@@ -91,7 +91,9 @@ class JoinedQuery:
     @property
     def described_equal(self) -> list[str]:
         """What says by which columns rows meet."""
-        return [_described(both) for both in self.equal]
+        columns = [_described(both) for both in self.equal]
+        regular = self.spec.regular
+        return ["key", *columns] if regular is not None and regular.also_by_columns else columns
 
     @property
     def is_checked(self) -> bool:
@@ -187,15 +189,18 @@ def joined_query(
         spec = JoinSpec(
             left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
         )
-    elif joined_by == "key":
+    elif joined_by is not None:
         _, others = _read_condition(join, demanded, rdd_ids, has_bounds=False)
+        also_by_columns = joined_by == "key and columns"
+        if also_by_columns:
+            equal, others, _ = _split_equal(join, others)
         spec = JoinSpec(
             left=left,
             right=right,
             keeps=keeps,
             before_ms=0,
             after_ms=0,
-            regular=RegularJoinSpec(only=only),
+            regular=RegularJoinSpec(only=only, also_by_columns=also_by_columns),
         )
     else:
         comparisons, others = _read_condition(join, demanded, rdd_ids, has_bounds=True)
@@ -274,6 +279,25 @@ def _read_equal(join: Any, demanded: Sequence[Any]) -> tuple[list[tuple[Any, Any
 
     Raises `QueryError` if there is nothing by which rows can meet.
     """
+    equal, others, wrong = _split_equal(join, demanded)
+    if not equal:
+        types_found = f" (these are of the type {', '.join(dict.fromkeys(wrong))})" if wrong else ""
+        raise QueryError(
+            "two inputs are joined by columns that must be equal, as in FROM orders o JOIN "
+            "payments p ON o.id = p.order_id; text, whole numbers, DECIMAL, BOOLEAN, BINARY, DATE "
+            f"and TIMESTAMP can be compared that way{types_found}. Cast others, and compare "
+            "windows by their start"
+        )
+    return equal, others
+
+
+def _split_equal(
+    join: Any, demanded: Sequence[Any]
+) -> tuple[list[tuple[Any, Any]], list[Any], list[str]]:
+    """Return by what rows can meet, in a certain order, and the other demands.
+
+    Then come the types of what must be equal, but cannot be compared as bytes.
+    """
     outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
 
     def side_of(expression: Any) -> int | None:
@@ -296,15 +320,7 @@ def _read_equal(join: Any, demanded: Sequence[Any]) -> tuple[list[tuple[Any, Any
         else:
             wrong += types
             others.append(demand)
-    if not equal:
-        types_found = f" (these are of the type {', '.join(dict.fromkeys(wrong))})" if wrong else ""
-        raise QueryError(
-            "two inputs are joined by columns that must be equal, as in FROM orders o JOIN "
-            "payments p ON o.id = p.order_id; text, whole numbers, DECIMAL, BOOLEAN, BINARY, DATE "
-            f"and TIMESTAMP can be compared that way{types_found}. Cast others, and compare "
-            "windows by their start"
-        )
-    return sorted(equal, key=_described), others
+    return sorted(equal, key=_described), others, wrong
 
 
 def _described(both: tuple[Any, Any]) -> str:

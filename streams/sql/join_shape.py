@@ -43,7 +43,8 @@ class JoinShape:
     times within the bounds may still not meet the condition, and `PreparedJoin.matches` says which
     do. `columns` says what is kept, for each side: two queries can use the same state if it is the
     same. `equal` has the types of the columns by which the rows of a regular join meet, and
-    `equal_columns` says which they are; none if these meet by key.
+    `equal_columns` says which they are; none if these meet by key alone. If they meet by key and
+    columns, its first is `key`, which `equal` does not have.
     """
 
     rows: tuple[pa.Schema, pa.Schema]
@@ -166,7 +167,7 @@ class PreparedJoin(Prepared, Protocol):
     def left(self, records: pa.Table) -> pa.Table:
         """Return the rows of records of the left input: the columns of the shape, and `RECORD`.
 
-        In a regular join by columns, they also have those of `JoinShape.equal`.
+        They also have those of `JoinShape.equal`.
         """
 
     def right(self, records: pa.Table) -> pa.Table:

@@ -98,11 +98,15 @@ def find_join(query: str, tables: Collection[str]) -> JoinSpec | None:
     except QueryError as error:
         raise QueryError(f"{said}: {error}") from error
     if on is not None:
-        has_key = _has_keys(on, scope, join.alias_or_name)
+        is_key = [_is_of_keys(each, scope, join.alias_or_name) for each in _equalities(on)]
     else:
-        has_key = _uses_keys([each.name for each in using or ()], scope, join.alias_or_name)
-    if bounds is None or not has_key:
-        regular = RegularJoinSpec(only=only, stage="whole" if has_key else "pairs")
+        is_key = _which_are_keys([each.name for each in using or ()], scope, join.alias_or_name)
+    if bounds is None or not any(is_key):
+        regular = RegularJoinSpec(
+            only=only,
+            stage="whole" if any(is_key) else "pairs",
+            also_by_columns=any(is_key) and not all(is_key),
+        )
         return JoinSpec(
             left=left, right=right, keeps=keeps, before_ms=0, after_ms=0, regular=regular
         )
@@ -140,36 +144,36 @@ def inputs_of(source: exp.Table | Scope) -> set[str]:
     return set[str]().union(*map(inputs_of, [*read, *source.set_operation_scopes]))
 
 
-def _has_keys(condition: exp.Expr, scope: Scope, right: str) -> bool:
-    """Whether a condition demands that the keys of both records are equal."""
+def _equalities(condition: exp.Expr) -> Iterator[exp.EQ]:
+    """Yield the equalities that a condition demands."""
     condition = condition.unnest()
     match condition:
         case exp.And():
-            return any(_has_keys(each, scope, right) for each in (condition.left, condition.right))
+            yield from _equalities(condition.left)
+            yield from _equalities(condition.right)
         case exp.EQ():
-            both = (condition.left.unnest(), condition.right.unnest())
-            sides = {
-                each.table == right
-                for each in both
-                if isinstance(each, exp.Column)
-                and each.table
-                and is_column_of_records(each, "key", scope)
-            }
-            return sides == {False, True}
-    return False
+            yield condition
 
 
-def _uses_keys(using: Sequence[str], scope: Scope, right: str) -> bool:
-    """Whether `USING` demands that the keys of both records are equal."""
+def _is_of_keys(equality: exp.EQ, scope: Scope, right: str) -> bool:
+    """Whether the keys of both records must be equal."""
+    sides = {
+        each.table == right
+        for each in (equality.left.unnest(), equality.right.unnest())
+        if isinstance(each, exp.Column) and each.table and is_column_of_records(each, "key", scope)
+    }
+    return sides == {False, True}
+
+
+def _which_are_keys(using: Sequence[str], scope: Scope, right: str) -> list[bool]:
+    """Return which of the names of `USING` are those of the keys of both records."""
     names = [*sources_of(scope)]
     left = names[: names.index(right)]
 
     def is_key(source: str, name: str) -> bool:
         return is_column_of_records(exp.column(name, table=source), "key", scope)
 
-    return any(
-        is_key(right, name) and any(is_key(source, name) for source in left) for name in using
-    )
+    return [is_key(right, name) and any(is_key(source, name) for source in left) for name in using]
 
 
 def _comparisons(condition: exp.Expr, scope: Scope, right: str) -> Iterator[TimeComparison]:

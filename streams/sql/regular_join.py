@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -35,9 +36,10 @@ from kafka_pipeline.streams.sql.join_records import (
     kept_by,
     rows_in_order,
 )
-from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, PreparedJoin
+from kafka_pipeline.streams.sql.join_shape import MATCHES, PAIR, RECORD, SIDES, PreparedJoin
 from kafka_pipeline.streams.sql.join_state import pairs_table
 from kafka_pipeline.streams.sql.late_records import LateRecords
+from kafka_pipeline.streams.sql.meeting_keys import MeetingKeys
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.regular_join_state import (
     Candidate,
@@ -199,7 +201,7 @@ class JoinsRows(RegularJoin, FollowsTime):
     def join_rows(
         self, batch: Batch, rows: Sequence[Row], keys: Sequence[bytes | None], *, is_alone: bool
     ) -> None:
-        """Do all for the new rows of a batch, which meet others by these keys."""
+        """Do all for the new rows of a batch, which meet others by these keys, one for each."""
         meeting = self.state.meet(rows, batch, keys)
         candidates = self._matching(meeting.candidates, is_alone=is_alone)
         matched = self._find_first_partners(candidates)
@@ -326,23 +328,46 @@ class JoinsRows(RegularJoin, FollowsTime):
 
 
 class RegularJoinProcessor(JoinsRows):
-    """Joins records by their keys, at the stage `whole`.
+    """Joins records by their keys, and perhaps by columns too, at the stage `whole`.
 
-    Records without a key have no partner: they are dropped, unless their side has results without
-    one.
+    Records without a key have no partner, and rows with a null in such a column neither: they are
+    dropped, unless their side has results without one.
     """
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        self._keys = MeetingKeys(self.shape)
 
     def process(self, batch: Batch) -> None:
         """Process the records before the first malformed one, and reject that one."""
         taken = self.take(batch, self.state.late_by(batch))
         if taken.batch is not None:
-            self.join_rows(
-                taken.batch,
-                rows_in_order(taken.rows, self.state.codecs),
-                taken.batch.keys,
-                is_alone=taken.is_one,
-            )
+            self._join(taken.batch, taken)
         taken.reject(batch)
+
+    def _join(self, batch: Batch, taken: Taken) -> None:
+        rows = rows_in_order(taken.rows, self.state.codecs)
+        keys = self._keys_in_order(taken.rows, batch.keys)
+        has_results = [
+            key is not None or SIDES[row.side] in self.join.keeps
+            for row, key in zip(rows, keys, strict=True)
+        ]
+        for _ in range(has_results.count(False)):
+            self.context.drop(NULL_KEY)
+        rows, keys = [*compress(rows, has_results)], [*compress(keys, has_results)]
+        self.join_rows(batch, rows, keys, is_alone=taken.is_one)
+
+    def _keys_in_order(
+        self, tables: Sequence[pa.Table], keys: Sequence[bytes | None]
+    ) -> list[bytes | None]:
+        """Return the key of each row, in the order of `rows_in_order`."""
+        found: list[tuple[int, bytes | None]] = []
+        for table in tables:
+            records = table[RECORD].to_pylist() if len(table) else []
+            own = [keys[record] for record in records]
+            found += zip(records, self._keys.of(table, own) if own else [], strict=True)
+        found.sort(key=itemgetter(0))
+        return [key for _, key in found]
 
 
 def _require_key(entry: _Entry, key: bytes | None) -> None:

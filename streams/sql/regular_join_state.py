@@ -119,14 +119,14 @@ class RegularJoinState:
     def meet(self, rows: Sequence[Row], batch: Batch, keys: Sequence[bytes | None]) -> Meeting:
         """Return the new rows of a batch, which are in the order of records, with their partners.
 
-        Rows meet by the `keys` of their records; those without one have no partner.
+        Rows meet by these `keys`, one for each; those without one have no partner.
         """
         reach_ms = self._reach_ms
         times = _times_of_keys(rows, keys, batch.timestamps)
         opened = _OpenedRows(self._rows, times, reach_ms, deletes=self._only is not None)
         meeting = Meeting()
-        for record, side, data in rows:
-            key, time = keys[record], batch.timestamps[record]
+        for (record, side, data), key in zip(rows, keys, strict=True):
+            time = batch.timestamps[record]
             number = 0 if key is None else opened.next_number(side, key, time)
             sent: list[bytes] | None = [] if self._follows[side] else None
             row = KeptRow(time, number, side, key, data, sent, record)
@@ -235,8 +235,8 @@ def _times_of_keys(
 ) -> dict[bytes, tuple[int, int]]:
     """Return the first and the last time of the rows of each key."""
     found: dict[bytes, tuple[int, int]] = {}
-    for record, _, _ in rows:
-        key, time = keys[record], times[record]
+    for row, key in zip(rows, keys, strict=True):
+        time = times[row.record]
         if key is not None:
             first, last = found.get(key, (time, time))
             found[key] = min(first, time), max(last, time)

@@ -23,6 +23,7 @@ from kafka_pipeline.streams.record import Batch
 from kafka_pipeline.streams.sql.join_records import Mask, Row
 from kafka_pipeline.streams.sql.join_shape import RECORD, SIDES, JoinShape
 from kafka_pipeline.streams.sql.late_records import late_by
+from kafka_pipeline.streams.sql.meeting_keys import may_meet
 from kafka_pipeline.streams.sql.processor import other_rows
 from kafka_pipeline.streams.sql.regular_join import JoinsRows, RegularJoin
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -51,13 +52,6 @@ class JoinTopicCodec:
         data = self._rows[side].encode(rows)
         values = [heads[may] + each for may, each in zip(meets.tolist(), data, strict=True)]
         return self._keys.encode(rows), values
-
-    def may_meet(self, rows: pa.Table) -> Mask:
-        """Return the rows of a side in which no column that must be equal is null."""
-        found = np.ones(len(rows), np.bool_)
-        for name in self._keys.schema.names:
-            found &= np.asarray(rows[name].is_valid())
-        return found
 
     def rows(
         self, keys: Sequence[bytes], values: Sequence[bytes]
@@ -106,7 +100,7 @@ class JoinRowsProcessor(RegularJoin):
         for side, rows in enumerate(sides):
             if not len(rows):
                 continue
-            meets = self._codec.may_meet(rows)
+            meets = may_meet(rows, self.shape.equal.names)
             if SIDES[side] not in self.join.keeps:
                 for _ in range(int((~meets).sum())):
                     self.context.drop(NULL_KEY)
@@ -149,4 +143,5 @@ class JoinedRowsProcessor(JoinsRows):
             self.context.drop(late_reason(own, closes_at, follows_records=follows_records))
         in_time = [row for row in rows if not is_late[row.record]]
         self.lookup.rows(batch)
-        self.join_rows(batch, in_time, keys, is_alone=len(batch) == 1)
+        their_keys = [keys[row.record] for row in in_time]
+        self.join_rows(batch, in_time, their_keys, is_alone=len(batch) == 1)

@@ -217,7 +217,7 @@ def _regular_join_stores(regular: RegularJoinSpec) -> tuple[StoreBuilder[Any, An
             window_size_ms=1,
             retain_duplicates=True,
         )
-        .spread("key")
+        .spread("key", has_length=regular.also_by_columns)
         .of_windows("")
         for name in ROWS
     ]

@@ -1,6 +1,7 @@
 """The required results of `tests/user_code/numbered.py`, and of queries that say the same in SQL.
 
-They are computed without the engine. So are those of `lanes.py` (`lane_ledger.py`).
+They are computed without the engine. So are those of `lanes.py` (`lane_ledger.py`), and sums of
+counts (`total_ledger.py`).
 
 | result | what must hold |
 | --- | --- |
@@ -13,9 +14,13 @@ They are computed without the engine. So are those of `lanes.py` (`lane_ledger.p
 | `rate`, by foreign key | never an older order or rate; the last one is of the last of both |
 | `table`, a lookup in one of two tables | once for each number, with a row that is never older |
 | `best`, on close, per key and window | each of the last numbers once, windows in order |
+| `total`, on update, per bucket | the sum of the counts of its keys, in ascending order |
+| `paired`, a join without bounds of time | once for each number that has a partner |
 
-Queries have no `count` and no `rate`, and they alone have `table` and `best`. The tables hold the
-same numbers: even numbers look up the last row, and odd ones that of their own time, in a history.
+Queries have no `count` and no `rate`, and they alone have `table`, `best`, `total` and `paired`.
+The tables hold the same numbers: even numbers look up the last row, and odd ones that of their own
+time, in a history. The rows of `paired` meet by key and number, so several tasks have the numbers
+of a key, and the order of its results is open.
 
 Which of the rates an order meets on its way is open, and so is how many of its results come: that
 depends on which task is faster.
@@ -30,6 +35,7 @@ from tests.chaos.event_times import EventTimes
 from tests.chaos.lane_ledger import Lane
 from tests.chaos.lanes import lane_of
 from tests.chaos.numbered_results import NumberedResults, Tally
+from tests.chaos.total_ledger import Total
 from tests.user_code.numbered import (
     ORDERS_EVERY,
     PARTNERLESS,
@@ -40,7 +46,7 @@ from tests.user_code.numbered import (
 )
 
 OF_DSL = {b"count", b"sum", b"bucket", b"lane", b"join", b"rate"}
-OF_SQL = {b"sum", b"bucket", b"lane", b"join", b"table", b"best"}
+OF_SQL = {b"sum", b"bucket", b"lane", b"join", b"table", b"best", b"total", b"paired"}
 BEST = 3
 """How many numbers of each window are among the best."""
 PREFIXES = (b"dsl ", b"sql ")
@@ -178,11 +184,13 @@ class DslLedger:
         """The last row of each key that a record has met, by whether the table has a history."""
         self._paired = _numbered_results(keys)
         self._unpaired = _numbered_results(keys)
+        self._met = _numbered_results(keys if b"paired" in kinds else ())
         self._rated = {key: _Rated() for key in (keys if b"rate" in kinds else ())}
         self._sums = {key: _Closed([key], times) for key in keys}
         in_buckets, in_lanes = _grouped(keys, bucket_of), _grouped(keys, lane_of)
         self._buckets = {bucket: _Closed(own, times) for bucket, own in in_buckets.items()}
         self._lanes = {lane: Lane(own, times) for lane, own in in_lanes.items() if b"lane" in kinds}
+        self._totals = {own: Total(of) for own, of in in_buckets.items() if b"total" in kinds}
         self._best = {key: _Best(key, times) for key in (keys if b"best" in kinds else ())}
         self._wrong: list[str] = []
         notes: dict[bytes, Callable[..., None]] = {
@@ -193,6 +201,8 @@ class DslLedger:
             b"lane": lambda key, *result: self._lanes[key].note(*result),
             b"best": lambda key, start, number: self._best[key].note(start, number),
             b"join": self._note_join,
+            b"paired": self._note_met,
+            b"total": lambda bucket, total, counts: self._totals[bucket].note(total, counts),
             b"rate": lambda key, order, rate: self._rated[key].note(order, rate),
         }
         self._notes = {kind: notes[kind] for kind in kinds}
@@ -231,13 +241,19 @@ class DslLedger:
         else:
             self._unpaired[key].note(unpaired_up_to(left))
 
+    def _note_met(self, key: bytes, left: int, right: int) -> None:
+        if left <= 0 or left % PARTNERLESS == 0 or right != left:
+            raise ValueError("no such pair")
+        self._met[key].note_in_any_order(paired_up_to(left))
+
     def tally(self, written: Mapping[bytes, int]) -> Tally:
         """Compare the results with the number of records written for each key."""
         numbered = list(self._numbered(written))
-        ordered: list[NumberedResults | _Closed | _Best | _Rated | Lane] = [
+        ordered: list[NumberedResults | _Closed | _Best | _Rated | Lane | Total] = [
             *(results for _, _, results, _ in numbered),
             *(each for _, _, each in self._windowed()),
             *self._lanes.values(),
+            *self._totals.values(),
             *self._rated.values(),
         ]
         return Tally(
@@ -247,6 +263,7 @@ class DslLedger:
             len(self._wrong)
             + sum(results.highest > wanted for _, _, results, wanted in numbered)
             + sum(rated.is_ahead(key, written) for key, rated in self._rated.items())
+            + sum(total.is_ahead(written) for total in self._totals.values())
             # Without a history, a late record may have a newer row, but one that was written.
             + sum(row > written[key] for (key, _), row in self._rows.items()),
         )
@@ -263,6 +280,10 @@ class DslLedger:
             f"{what} of {key!r}: {results.highest} of {least}"
             for what, key, results, least in self._numbered(wanted)
             if what != "join without a partner" and results.highest < least
+        ] + [
+            f"total of {bucket!r}: {total.sum} of {total.wanted(wanted)}"
+            for bucket, total in self._totals.items()
+            if total.lost(wanted)
         ]
 
     def is_complete(self, written: Mapping[bytes, int]) -> bool:
@@ -271,6 +292,7 @@ class DslLedger:
         return (
             all(results.highest >= wanted for _, _, results, wanted in self._numbered(written))
             and all(rated.is_final(key, written) for key, rated in self._rated.items())
+            and not any(total.lost(written) for total in self._totals.values())
             and (former < 0 or all(each.lost(former) <= 0 for _, _, each in self._windowed()))
             and (former < 0 or all(lane.missing(former) <= 0 for lane in self._lanes.values()))
         )
@@ -284,6 +306,8 @@ class DslLedger:
                 yield what, key, results, written[key]
         for key, number in written.items():
             yield "join", key, self._paired[key], paired_up_to(number)
+            if key in self._met:
+                yield "paired", key, self._met[key], paired_up_to(number)
             former = self._times.before_epoch(key)
             yield "join without a partner", key, self._unpaired[key], unpaired_up_to(former)
 
@@ -307,6 +331,9 @@ class DslLedger:
             for epoch in range(self._times.epoch):
                 if lost := lane.lost(epoch):
                     yield f"lane of {key!r} in epoch {epoch}, in windows without a result", lost
+        for bucket, total in self._totals.items():
+            if lost := total.lost(written):
+                yield f"total of {bucket!r}, whose last is {total.sum} of {total.counts} keys", lost
         for key, rated in self._rated.items():
             if not rated.is_final(key, written):
                 yield f"rate of {key!r}, whose last is {rated.order} with {rated.rate}", 1

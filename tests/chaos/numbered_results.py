@@ -26,7 +26,7 @@ class Tally(NamedTuple):
 
 @dataclass(slots=True)
 class NumberedResults:
-    """Which numbers have come; each must come once, in ascending order."""
+    """Which numbers have come; each must come once, as a rule in ascending order."""
 
     seen: bytearray = field(default_factory=bytearray)
     highest: int = 0
@@ -37,6 +37,10 @@ class NumberedResults:
         """Process the result with a number, which is 1 or more."""
         late = number < self.highest
         self.reordered += self._mark(number) and late
+
+    def note_in_any_order(self, number: int) -> None:
+        """Process the result with a number that may come before or after others."""
+        self._mark(number)
 
     def excuse(self, low: int, high: int) -> None:
         """Mark the numbers after `low`, up to `high`, as seen: they must not come."""

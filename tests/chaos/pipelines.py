@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.chaos.dsl_ledger import BEST, OF_DSL, OF_SQL
 from tests.chaos.lanes import LANES
 from tests.chaos.ledger import BASE
-from tests.user_code.numbered import PARTNERLESS, WINDOW_MS
+from tests.user_code.numbered import BUCKETS, PARTNERLESS, WINDOW_MS
 
 START = """
 - {id: Splitter, type: forward, to: [Adder, Counter], on_error: dead_letter}
@@ -45,7 +45,8 @@ class Kind(StrEnum):
     DSL = "dsl"
     """There is also a topology with windows, a stream-stream join and a foreign-key join."""
     QUERIES = "queries"
-    """There are also queries with windows, a stream-stream join and tables of a topic."""
+    """There are also queries with windows, joins of streams, tables of a topic, and an aggregate of
+    an aggregate."""
 
 
 RESULTS: Mapping[Kind, Collection[bytes]] = {Kind.DSL: OF_DSL, Kind.QUERIES: OF_SQL}
@@ -71,7 +72,7 @@ _QUERIES = f"""
 - id: Numbered
   type: sql
   query: SELECT key, {_NUMBER} AS value FROM source WHERE {_IS_NUMBERED}
-  to: [Copied, Summed, Buckets, Best, Braked, Partners, Joined, Looked]
+  to: [Copied, Summed, Buckets, Best, Braked, Partners, Joined, Looked, Counted, Paired]
   on_error: dead_letter
 - {{id: Copied, type: forward, to: [copied, dated]}}
 - id: Summed
@@ -117,7 +118,7 @@ _QUERIES = f"""
 - id: Partners
   type: sql
   query: SELECT key, value FROM Numbered WHERE CAST(value AS BIGINT) % {PARTNERLESS} <> 0
-  to: [Joined]
+  to: [Joined, Paired]
 - id: Joined
   type: sql
   query: >
@@ -125,6 +126,26 @@ _QUERIES = f"""
     FROM Numbered n LEFT JOIN Partners p
     ON n.key = p.key AND p.timestamp BETWEEN n.timestamp AND n.timestamp
   grace: 10 min
+  to: [sink]
+- id: Paired
+  type: sql
+  query: >
+    SELECT n.key, concat_ws(' ', 'sql paired', n.value, p.value) AS value
+    FROM Numbered n JOIN Partners p
+    ON concat(n.key, ' ', n.value) = concat(p.key, ' ', p.value)
+  ttl: 10 min
+  to: [sink]
+- id: Counted
+  type: sql
+  query: SELECT key, count(*) AS value FROM Numbered GROUP BY key
+  to: [Totals]
+- id: Totals
+  type: sql
+  query: >
+    SELECT bucket AS key, concat_ws(' ', 'sql total', sum(CAST(value AS BIGINT)), count(*)) AS value
+    FROM (SELECT value,
+        concat('bucket', CAST(substring(key, 2, 2) AS INT) % {BUCKETS}) AS bucket FROM Counted)
+    GROUP BY bucket
   to: [sink]
 - id: Looked
   type: sql

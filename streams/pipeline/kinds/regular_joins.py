@@ -101,7 +101,9 @@ def joined_by(join: JoinSpec | None) -> JoinedBy | None:
     """Return by what rows of a join without bounds of time meet; `None` for other queries."""
     if join is None or join.regular is None:
         return None
-    return "key" if join.regular.stage == "whole" else "columns"
+    if join.regular.stage != "whole":
+        return "columns"
+    return "key and columns" if join.regular.also_by_columns else "key"
 
 
 def kept_rows(join: JoinSpec, regular: RegularJoinSpec) -> tuple[str, ...]:

@@ -23,14 +23,15 @@ TYPES = (pa.string(), pa.int32(), pa.int32())
 class FakeJoin:
     """Joins inputs with the columns id, n and x.
 
-    Rows meet by `n`, unless they meet by key. With a check, the `x` of the left side must be
+    Rows meet by `n`, unless they meet by key alone. With a check, the `x` of the left side must be
     smaller. A pair has the ids of both as its key, or that of the left side, if the query says so.
     A negative `x` fails in SELECT.
     """
 
     def __init__(self, spec: QuerySpec, join: JoinSpec) -> None:
         assert join.regular is not None
-        self._by_columns = spec.joined_by == "columns"
+        self._by_columns = spec.joined_by != "key"
+        by_key = ["key"] if spec.joined_by == "key and columns" else []
         self._only = join.regular.only
         self._key_is_left = "SELECT o.id AS key" in spec.query
         is_checked = "p.x > o.x" in spec.query
@@ -48,7 +49,7 @@ class FakeJoin:
             is_checked and decides,
             (NAMES, NAMES),
             pa.schema([(f"{EQUAL}0", pa.int32())]) if self._by_columns else EMPTY,
-            ["n = n int"] if self._by_columns else [],
+            [*by_key, "n = n int"] if self._by_columns else [],
         )
         self.calls = 0
 

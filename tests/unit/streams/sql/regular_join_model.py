@@ -22,6 +22,7 @@ ROWS = PAIRS.replace("concat_ws('-', o.id, p.id) AS key, o.x, p.x AS y", "o.id A
 ON = {
     "columns": "o.n = p.n",
     "key": "o.key = p.key",
+    "key and columns": "o.key = p.key AND o.n = p.n",
     "checked columns": "p.n = o.n AND o.key = p.key || '' AND o.x >= p.x",
     "checked key": "o.key = p.key AND (p.x > o.x OR o.n = p.n)",
 }

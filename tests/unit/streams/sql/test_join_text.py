@@ -168,6 +168,29 @@ def test_joins_by_key_without_bounds(query: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "also_by_columns"),
+    [
+        ("ON o.key = p.key", False),
+        ("ON (o.key = p.key AND p.n > o.n)", False),
+        ("ON o.key = p.key AND (p.n = o.n OR p.n > o.n)", False),
+        ("ON o.key = p.key AND p.n = o.n", True),
+        ("ON (p.n + 1 = o.n AND p.n > 3) AND o.key = p.key", True),
+        ("ON p.n = o.n", False),
+        ("USING (key)", False),
+        ("USING (key, n)", True),
+        ("USING (n)", False),
+    ],
+)
+def test_rows_that_meet_by_key_also_meet_by_what_else_must_be_equal(
+    condition: str, also_by_columns: bool
+) -> None:
+    found = read_join(f"SELECT o.n FROM orders o JOIN payments p {condition}")
+    assert found is not None
+    assert found.regular is not None
+    assert found.regular.also_by_columns is also_by_columns
+
+
+@pytest.mark.parametrize(
     "query",
     [
         f"SELECT o.key FROM orders o JOIN payments p ON o.n = p.n AND {WITHIN}",

@@ -96,10 +96,11 @@ def test_anti_join_deletes_and_semi_join_gives_a_row_with_its_first_partner() ->
         job.close()
 
 
-def test_rows_with_nulls_have_no_partner() -> None:
-    job = job_of(query_of("LEFT", "columns"))
-    job.send([row("o1", 10, None)], topic="orders")
-    job.send([row("p1", 10, None)], topic="payments")
+@pytest.mark.parametrize("on", ["columns", "key and columns"])
+def test_rows_with_nulls_have_no_partner(on: str) -> None:
+    job = job_of(query_of("LEFT", on))
+    job.send([{**row("o1", 10, None), "key": "k"}], topic="orders")
+    job.send([{**row("p1", 10, None), "key": "k"}], topic="payments")
     assert [key for key, _, _ in taken(job)] == ["o1"]
     assert job.dropped == {"null key": 1}
     assert not [*job.stores["P_0"]["left"].scan(b"", None)]
@@ -233,7 +234,7 @@ def test_failing_spark_rejects_no_record_of_an_input_joined_with_itself(
     job.close()
 
 
-@pytest.mark.parametrize("on", ["columns", "key"])
+@pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("ttl", ["none", "1 h"])
 def test_results_do_not_depend_on_the_number_of_tasks(how: str, on: str, ttl: str) -> None:
@@ -285,6 +286,7 @@ def content(*by: str, only: str = "", columns: Sequence[str] = ("n int",)) -> st
         (content("n = n int"), content("n = n int"), JOIN, ""),
         (content("n = n int"), content("m = n int"), JOIN, "met by n = n int, and now meet by m"),
         (content("n = n int"), content(), JOIN, "now meet by the keys of both"),
+        (content(), content("key", "n = n int"), JOIN, "keys of both, and now meet by key, n = n"),
         (content(only="semi"), content(), JOIN, "the kind of the join"),
         (content(), content(), structs.replace(JOIN, keeps=("left",)), "the kind of the join"),
         (content(), content(columns=["m int"]), JOIN, "of orders, it has the columns n int"),

@@ -57,7 +57,7 @@ def results_of(job: Job, rows: Sequence[tuple[str, Row]], size: int) -> list[Res
 
 @pytest.mark.parametrize("ttl_min", [None, 1, 5, 20])
 @pytest.mark.parametrize("is_checked", [False, True])
-@pytest.mark.parametrize("on", ["columns", "key"])
+@pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_final_results_are_those_of_the_model(
@@ -83,7 +83,7 @@ def test_final_results_are_those_of_the_model(
         job.close()
 
 
-@pytest.mark.parametrize("on", ["columns", "key"])
+@pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
 @pytest.mark.parametrize("how", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_results_come_in_the_order_of_records_however_batches_are_cut(

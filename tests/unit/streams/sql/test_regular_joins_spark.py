@@ -142,6 +142,16 @@ def test_all_at_once_gives_the_same(
             "WHERE o.n = p.n AND o.x = (SELECT 1)",
             ["o2p1"],
         ),
+        (
+            "SELECT a.id || coalesce(b.id, '') AS id, a.id || coalesce(b.id, '') AS key "
+            "FROM orders a LEFT JOIN orders b ON a.key = b.key AND a.n = b.x + 1",
+            ["o1", "o2o2"],
+        ),
+        (
+            "SELECT o.id || p.id AS id FROM orders o JOIN payments p ON o.key = p.key "
+            "AND CAST(o.n AS DOUBLE) = CAST(p.n AS DOUBLE)",
+            ["o2p1"],
+        ),
     ],
 )
 def test_rows_meet_by_what_must_be_equal(
