@@ -214,7 +214,8 @@ class _Merging:
                 node = self._selected(items(operator.projectList()), node)
         top = self._parts.above[0] if self._parts.above else self._parts.final
         kept = self._kept or self._make.alias(self._make.literal(True, "boolean"), HAS_RESULT)
-        return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
+        results = [*map(self._deletable, items(top.output()))]
+        return self._project([*self._state, kept, *self._of_rows, *results], node)
 
     def _with_values(self, leaf: Any) -> Any:
         """Fold the distinct values of each row into its own buffers."""
@@ -392,6 +393,17 @@ class _Merging:
             return column
         guarded = self._make.only_if(self._kept, column.child())
         return self._make.with_children(column, [guarded])
+
+    def _deletable(self, column: Any) -> Any:
+        """Return a column of a result that is null for a group without one, unless it is the key.
+
+        So is its timestamp, which a deletion needs.
+        """
+        is_guarded = self._kept is None or id_of(column) not in self._always
+        if is_guarded or column.name() not in ("value", "headers"):
+            return column
+        guarded = self._make.only_if(self._kept, column)
+        return self._make.alias(guarded, column.name(), column.exprId())
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:

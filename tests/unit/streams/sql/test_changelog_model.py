@@ -30,6 +30,7 @@ FILTERED = (
     "SELECT category AS key, count(*) FILTER (WHERE price > 5) AS high, count(*) AS c FROM input "
     "GROUP BY category"
 )
+DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 Rows = Mapping[str, Mapping[str, Any]]
 
 
@@ -76,6 +77,10 @@ def by_key(rows: Rows) -> dict[str | None, Any]:
     return {key: {"s": row["price"]} for key, row in rows.items()}
 
 
+def categories(rows: Rows) -> dict[str | None, Any]:
+    return {row["category"]: {"category": row["category"]} for row in rows.values()}
+
+
 def filtered(rows: Rows) -> dict[str | None, Any]:
     return {key: {"high": row["i"], "c": row["c"]} for key, row in totals(rows).items()}
 
@@ -93,6 +98,7 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "a count of some rows first": (query(FILTERED), filtered),
     "having": (query(TOTALS + " HAVING count(*) > 2"), frequent),
     "where": (query(LOW), low),
+    "different rows": (query(DIFFERENT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
         f"""{SOURCES}
