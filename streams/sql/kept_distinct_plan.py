@@ -3,6 +3,9 @@
 A row of a batch has, for each list of arguments, the distinct values of its records. The bits of a
 value say which functions are to see it: those of `FILTER (WHERE …)` see some only. The caller takes
 away what they have seen in former batches, and the merge folds the rest into their buffers.
+
+Over a changelog, a row has all values, each with its change. The caller keeps them, and gives the
+first and the last value that a group has now, which the merge folds into empty buffers.
 """
 
 from __future__ import annotations
@@ -14,9 +17,12 @@ from typing import Any
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.state_shape import Ends
 
 MOST_FUNCTIONS = 62
 """How many functions share the values of their arguments: a BIGINT has a bit for each."""
+
+_ENDS: dict[str, Ends] = {"Min": "first", "MinBy": "first", "Max": "last", "MaxBy": "last"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +31,24 @@ class DistinctSet:
 
     `functions` are indexes; their order is that of the bits of a value. `collector` is the
     aggregate that collects the values of a batch as structs: the arguments, and then the bits.
-    `column` is the attribute of the values in rows of a batch.
+    `column` is the attribute of the values in rows of a batch. Over a changelog, the change of the
+    row is in place of the bits, and `ends` says which values the functions see: all of them do.
     """
 
     arguments: Sequence[Any]
     functions: Sequence[int]
     collector: Any
     column: Any
+    ends: Ends | None = None
 
 
 def distinct_sets(
-    partials: Sequence[Any], arguments: Collection[int], make: Catalyst
+    partials: Sequence[Any], arguments: Collection[int], change: Any | None, make: Catalyst
 ) -> list[DistinctSet]:
-    """Return the sets of the functions that have these columns as arguments, in their order."""
+    """Return the sets of the functions that have these columns as arguments, in their order.
+
+    `change` is the column of the change of each row, over a changelog.
+    """
     found = dict[tuple[tuple[int, ...], int], list[int]]()
     columns = dict[int, Any]()
     for at, each in enumerate(partials):
@@ -48,10 +59,14 @@ def distinct_sets(
             while len(found.setdefault(((*own,), part), [])) == MOST_FUNCTIONS:
                 part += 1
             found[(*own,), part].append(at)
-    return [
-        _set([columns[id_] for id_ in ids], partials, at, f"__values_{number}", make)
-        for number, ((ids, _), at) in enumerate(found.items())
-    ]
+    sets = []
+    for number, ((ids, _), indexes) in enumerate(found.items()):
+        given, name = [columns[id_] for id_ in ids], f"__values_{number}"
+        if change is None:
+            sets.append(_set(given, partials, indexes, name, make))
+        else:
+            sets.append(_set_of_changes([*given, change], partials, indexes, name, make))
+    return sets
 
 
 def _arguments(function: Any, arguments: Collection[int]) -> dict[int, Any]:
@@ -81,6 +96,27 @@ def _set(
     collector = values.toAggregateExpression(False, make.some(some))
     column = make.alias(collector.resultAttribute(), name).toAttribute()
     return DistinctSet(arguments, functions, collector, column)
+
+
+def _set_of_changes(
+    arguments: Sequence[Any],
+    partials: Sequence[Any],
+    functions: Sequence[int],
+    name: str,
+    make: Catalyst,
+) -> DistinctSet:
+    """Return the set of all values in whose order functions choose one; the last one is a change.
+
+    A row whose value is null is not in it.
+    """
+    *_, sorting, _ = arguments
+    is_there = make.some(make.expressions.IsNotNull(sorting))
+    values = make.aggregates.CollectList(make.struct(arguments))
+    collector = values.toAggregateExpression(False, is_there)
+    column = make.alias(collector.resultAttribute(), name).toAttribute()
+    sought = {_ENDS[kind(partials[at].aggregateFunction())] for at in functions}
+    ends: Ends = sought.pop() if len(sought) == 1 else "both"
+    return DistinctSet(arguments, functions, collector, column, ends)
 
 
 def collecting_plan(
@@ -188,15 +224,12 @@ def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any],
     value = variable("value", set_.collector.aggregateFunction().child().dataType(), make)
     state = variable("buffers", zero.dataType().asNullable(), make)
     arguments = {id_of(each): make.field(value, at) for at, each in enumerate(set_.arguments)}
-    bits = make.field(value, len(set_.arguments))
     updated = list[Any]()
     for place, at in enumerate(set_.functions):
         own = items(functions[at].aggBufferAttributes())
         known = arguments | {
             id_of(each): make.field(state, len(updated) + index) for index, each in enumerate(own)
         }
-        bit = make.whole(1 << place)
-        sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
 
         def of_row(expression: Any, known: dict[int, Any] = known) -> Any | None:
             return (
@@ -206,9 +239,13 @@ def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any],
         updates = [
             replaced(each, of_row, make) for each in items(functions[at].updateExpressions())
         ]
-        updated += [
-            ex.If(sees, new, known[id_of(old)]) for new, old in zip(updates, own, strict=True)
-        ]
+        if set_.ends is None:
+            bits, bit = make.field(value, len(set_.arguments)), make.whole(1 << place)
+            sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
+            updates = [
+                ex.If(sees, new, known[id_of(old)]) for new, old in zip(updates, own, strict=True)
+            ]
+        updated += updates
     # Each function needs variables of its own, or Spark cannot compile them.
     last = variable("buffers", state.dataType(), make)
     return ex.ArrayAggregate(

@@ -1,8 +1,9 @@
 """Rewrites the aggregates of a query over a changelog, so that rows can be taken out again.
 
 Records then come as rows with a `CHANGE`: 1 for a new row of the table, and -1 for one that was
-replaced or deleted. Each aggregate function becomes one of sums that are signed by it. A group
-without rows has no result. Works on Spark's analyzed plans, as types are known there.
+replaced or deleted. An aggregate function becomes one of sums that are signed by it. The smallest
+and the largest value are no sums: for these, a store keeps all values of a group (`KeptValues`). A
+group without rows has no result. Works on Spark's analyzed plans, as types are known there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.distinct_plan import SAME_WITH_DUPLICATES
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     id_of,
@@ -30,7 +32,10 @@ CHANGE_TIME = "__change_time"
 _ROWS = "__rows"
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
-_INVERTIBLE = "count, count_if, sum, avg, bool_and and bool_or"
+_SORTED = (*_WHOLE, *_FLOATS, "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary")
+"""The types of values that a store keeps in their order, next to decimals."""
+
+_INVERTIBLE = "count, count_if, sum, avg, min, max, min_by, max_by, bool_and and bool_or"
 _ADVICE = (
     f"use {_INVERTIBLE}, aggregate the groups as a table of the DSL, with Table.group_by, or let "
     "the query that sends the updates give each result once, by a window and emit: on_close"
@@ -84,7 +89,7 @@ class _Signed:
             return None
         function, condition = expression.aggregateFunction(), expression.filter()
         name = str(function.prettyName())
-        if expression.isDistinct():
+        if expression.isDistinct() and kind(function) not in SAME_WITH_DUPLICATES:
             raise _not_invertible(f"{name}(DISTINCT …)")
         made = None
         children = items(function.children())
@@ -103,9 +108,28 @@ class _Signed:
             case "BoolOr":
                 trues, count = self._truths(children[0], condition)
                 made = self._if_any(count, self._is_positive(trues))
+            case "Max" | "MaxBy" | "Min" | "MinBy":
+                made = self._of_kept_values(function, condition)
         if made is None:
             raise _not_invertible(f"{name}(…)")
         return made
+
+    def _of_kept_values(self, function: Any, condition: Any) -> Any:
+        """Return a function with DISTINCT, for `with_arguments`, which sees kept values.
+
+        A row that FILTER leaves out has nulls instead of values.
+        """
+        values = items(function.children())
+        type_ = _type_of(values[-1])
+        if type_ not in _SORTED and not type_.startswith("decimal("):
+            raise QueryError(
+                f"{function.prettyName()}(…) over updates: values of the type {type_} cannot be "
+                "kept in their order: use a column of numbers, text or times"
+            )
+        if condition.isDefined():
+            values = [self._make.only_if(condition.get(), value) for value in values]
+        seeing = self._make.with_children(function, values)
+        return seeing.toAggregateExpression(True, self._make.none)
 
     def _count(self, values: Sequence[Any], condition: Any) -> Any:
         are_there = self._expressions.IsNotNull(values[0])

@@ -58,7 +58,7 @@ class AggregateParts:
     """The operators of an aggregation, and its columns as attributes of Spark.
 
     `above` are the operators above the final aggregate, from the result down. `distinct` are the
-    sets of values that the caller keeps, for functions with DISTINCT.
+    sets of values that the caller keeps.
     """
 
     above: Sequence[Any]
@@ -90,13 +90,14 @@ class AggregateParts:
 
 
 def aggregate_parts(
-    plan: Any, rdd_id: int, arguments: Collection[int], make: Catalyst
+    plan: Any, rdd_id: int, arguments: Collection[int], change: Any | None, make: Catalyst
 ) -> AggregateParts:
     """Take a physical plan apart, as Spark's planner gives it, without exchanges.
 
-    `arguments` are the ids of the columns that functions with DISTINCT see, if the caller keeps the
-    values of these. Raises `QueryError` if it is not a final aggregate over a partial one, or if a
-    function's buffers cannot be merged.
+    `arguments` are the ids of the columns whose values the caller keeps, for functions with
+    DISTINCT or over a changelog, where `change` is the column of the change of each row. Raises
+    `QueryError` if it is not a final aggregate over a partial one, or if a function's buffers
+    cannot be merged.
     """
     require_rows(plan, rdd_id)
     above = []
@@ -119,7 +120,7 @@ def aggregate_parts(
             )
     columns = items(partial.output())
     count = plan.groupingExpressions().size()
-    distinct = distinct_sets(items(partial.aggregateExpressions()), arguments, make)
+    distinct = distinct_sets(items(partial.aggregateExpressions()), arguments, change, make)
     return AggregateParts(above, plan, partial, columns[:count], columns[count:], distinct)
 
 
