@@ -43,6 +43,15 @@ ENDS = (
     "cast(min(if(n = -1.5, double('-inf'), n)) AS STRING) AS infinite, "
     "unix_millis(max(timestamp)) AS time FROM input GROUP BY category"
 )
+EXPRESSIONS = (
+    "SELECT category AS key, max(10 / price) FILTER (WHERE price <> 0) AS a, max(price) - "
+    "min(DISTINCT price) AS b, max(category) AS c, max(5) AS e FROM input GROUP BY category "
+    "HAVING max(price) IS NULL OR max(price) > 1"
+)
+LOWEST = (
+    "SELECT category AS key, min(p) AS l, count(*) AS c FROM (SELECT category, key AS k, "
+    "max(price) AS p FROM input GROUP BY category, key) GROUP BY category"
+)
 DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 Rows = Mapping[str, Mapping[str, Any]]
 
@@ -118,6 +127,25 @@ def ends(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
+def expressions(rows: Rows) -> dict[str | None, Any]:
+    found = {}
+    for category, row in totals(rows).items():
+        low, high = row["l"], row["h"]
+        if high is None or high > 1:
+            prices = [each["price"] for each in rows.values() if each["category"] == category]
+            found[category] = {
+                "a": max((10 / price for price in prices if price), default=None),
+                "b": None if high is None else high - low,
+                "c": category,
+                "e": 5,
+            }
+    return found
+
+
+def lowest(rows: Rows) -> dict[str | None, Any]:
+    return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
+
+
 def categories(rows: Rows) -> dict[str | None, Any]:
     return {row["category"]: {"category": row["category"]} for row in rows.values()}
 
@@ -140,6 +168,8 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "having": (query(TOTALS + " HAVING count(*) > 2"), frequent),
     "where": (query(LOW), low),
     "values of all types": (query(ENDS), ends),
+    "expressions": (query(EXPRESSIONS), expressions),
+    "an aggregate of aggregates": (query(LOWEST), lowest),
     "different rows": (query(DIFFERENT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
