@@ -243,7 +243,7 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
 
 
 def _over_changelog(spec: SqlSpec) -> SqlSpec:
-    """Return a query over a changelog; DISTINCT makes no difference to what it keeps."""
+    """Return a query over a changelog, where values for DISTINCT are kept as those for others."""
     grouping = spec.grouping
     if grouping is not None:
         from kafka_pipeline.streams.sql.update_text import read_updates

@@ -4,8 +4,10 @@ A row of a batch has, for each list of arguments, the distinct values of its rec
 value say which functions are to see it: those of `FILTER (WHERE …)` see some only. The caller takes
 away what they have seen in former batches, and the merge folds the rest into their buffers.
 
-Over a changelog, a row has all values, each with its change. The caller keeps them, and gives the
-first and the last value that a group has now, which the merge folds into empty buffers.
+Over a changelog, a row has all values, each with its change. The caller keeps them. For a minimum
+or maximum, it gives the first and the last value that a group has now, which the merge folds into
+empty buffers. Functions with DISTINCT are signed sums there: it gives the values that a group gets
+or loses, each with 1 or -1 in place of the change.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from typing import Any
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
-from kafka_pipeline.streams.sql.state_shape import Ends
+from kafka_pipeline.streams.sql.state_shape import Reading
 
 MOST_FUNCTIONS = 62
 """How many functions share the values of their arguments: a BIGINT has a bit for each."""
 
-_ENDS: dict[str, Ends] = {"Min": "first", "MinBy": "first", "Max": "last", "MaxBy": "last"}
+OF_ENDS: dict[str, Reading] = {"Min": "first", "MinBy": "first", "Max": "last", "MaxBy": "last"}
+"""The classes of functions over a changelog that see the smallest or the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +35,14 @@ class DistinctSet:
     `functions` are indexes; their order is that of the bits of a value. `collector` is the
     aggregate that collects the values of a batch as structs: the arguments, and then the bits.
     `column` is the attribute of the values in rows of a batch. Over a changelog, the change of the
-    row is in place of the bits, and `ends` says which values the functions see: all of them do.
+    row is the last argument, there are no bits, and all functions see the values of the `reading`.
     """
 
     arguments: Sequence[Any]
     functions: Sequence[int]
     collector: Any
     column: Any
-    ends: Ends | None = None
+    reading: Reading | None = None
 
 
 def distinct_sets(
@@ -49,18 +52,18 @@ def distinct_sets(
 
     `change` is the column of the change of each row, over a changelog.
     """
-    found = dict[tuple[tuple[int, ...], int], list[int]]()
+    found = dict[tuple[tuple[int, ...], bool, int], list[int]]()
     columns = dict[int, Any]()
     for at, each in enumerate(partials):
         own = _arguments(each.aggregateFunction(), arguments)
         if own:
             columns |= own
-            part = 0
-            while len(found.setdefault(((*own,), part), [])) == MOST_FUNCTIONS:
+            is_of_ends, part = kind(each.aggregateFunction()) in OF_ENDS, 0
+            while len(found.setdefault(((*own,), is_of_ends, part), [])) == MOST_FUNCTIONS:
                 part += 1
-            found[(*own,), part].append(at)
+            found[(*own,), is_of_ends, part].append(at)
     sets = []
-    for number, ((ids, _), indexes) in enumerate(found.items()):
+    for number, ((ids, *_), indexes) in enumerate(found.items()):
         given, name = [columns[id_] for id_ in ids], f"__values_{number}"
         if change is None:
             sets.append(_set(given, partials, indexes, name, make))
@@ -105,18 +108,17 @@ def _set_of_changes(
     name: str,
     make: Catalyst,
 ) -> DistinctSet:
-    """Return the set of all values in whose order functions choose one; the last one is a change.
+    """Return the set of all values; the last one of the arguments is a change.
 
-    A row whose value is null is not in it.
+    A row is not in it if the argument before is null, as no function counts it.
     """
-    *_, sorting, _ = arguments
-    is_there = make.some(make.expressions.IsNotNull(sorting))
+    is_there = make.some(make.expressions.IsNotNull(arguments[-2]))
     values = make.aggregates.CollectList(make.struct(arguments))
     collector = values.toAggregateExpression(False, is_there)
     column = make.alias(collector.resultAttribute(), name).toAttribute()
-    sought = {_ENDS[kind(partials[at].aggregateFunction())] for at in functions}
-    ends: Ends = sought.pop() if len(sought) == 1 else "both"
-    return DistinctSet(arguments, functions, collector, column, ends)
+    readings = {OF_ENDS.get(kind(partials[at].aggregateFunction()), "changes") for at in functions}
+    reading: Reading = readings.pop() if len(readings) == 1 else "ends"
+    return DistinctSet(arguments, functions, collector, column, reading)
 
 
 def collecting_plan(
@@ -239,7 +241,7 @@ def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any],
         updates = [
             replaced(each, of_row, make) for each in items(functions[at].updateExpressions())
         ]
-        if set_.ends is None:
+        if set_.reading is None:
             bits, bit = make.field(value, len(set_.arguments)), make.whole(1 << place)
             sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
             updates = [

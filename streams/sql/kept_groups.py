@@ -299,11 +299,16 @@ class KeptTable(KeptGroups):
             # A group whose rows are gone begins again, without what sums of floats have lost.
             counts = merged.rows[self.shape.row_count].to_pylist()
             values_now = [
-                value if count else None for value, count in zip(values_now, counts, strict=True)
+                value if count or self._has_values(key) else None
+                for key, value, count in zip(now.keys, values_now, counts, strict=True)
             ]
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
         deleted = self.deleted(merged, now, former, time, self._wide)
         return [*deleted, *self.results(merged, former, time)]
+
+    def _has_values(self, key: bytes) -> bool:
+        """Whether a group without rows has values left, of a row that comes in parts."""
+        return self._values is not None and self._values.has_some(key)
 
 
 class KeptWindows(KeptGroups):

@@ -211,10 +211,10 @@ class RunningAggregation(Running[_Plan]):
         return replace(
             shape,
             row_count=shape.buffers.names[place],
-            ends={
-                name: each.ends
+            readings={
+                name: each.reading
                 for name, each in zip(shape.values.names, parts.distinct, strict=True)
-                if each.ends is not None
+                if each.reading is not None
             },
             computed=_computed(parts, shape.buffers),
             content=json.dumps(content, sort_keys=True),
@@ -311,13 +311,18 @@ def _sets_of(parts: AggregateParts) -> dict[int, int]:
 
 
 def _with_distinct(parts: AggregateParts) -> set[int]:
-    """Return the indexes of functions with DISTINCT, whose values the caller keeps."""
-    return {at for each in parts.distinct if each.ends is None for at in each.functions}
+    """Return the indexes of functions with DISTINCT over records."""
+    return {at for each in parts.distinct if each.reading is None for at in each.functions}
 
 
 def _computed(parts: AggregateParts, buffers: pa.Schema) -> list[str]:
-    """Return the buffers of functions that see the ends of a group's values."""
-    functions = {at for each in parts.distinct if each.ends is not None for at in each.functions}
+    """Return the buffers of functions of the smallest or largest value of a group."""
+    functions = {
+        at
+        for each in parts.distinct
+        if each.reading not in (None, "changes")
+        for at in each.functions
+    }
     names = iter(buffers.names)
     return [
         name

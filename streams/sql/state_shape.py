@@ -53,8 +53,14 @@ Records with one number come in the order of their times.
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
-Ends = Literal["first", "last", "both"]
-"""Which values of a group functions over a changelog see, in the order of the values."""
+Reading = Literal["first", "last", "ends", "changes"]
+"""Which values of a group functions over a changelog see.
+
+| reading | values |
+| --- | --- |
+| `first`, `last`, `ends` | the smallest one, the largest one, both |
+| `changes` | those that the group gets or loses, with 1 or -1 |
+"""
 
 _SCHEMAS = ("groups", "buffers", "values", "output")
 _OF_ROWS = ("groups", "window", "functions", "distinct", "best", "ranked", "spark")
@@ -85,9 +91,9 @@ class StateShape:
 
     `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
     the buffer with the number of rows of a group; otherwise it is "". There, a value in `values`
-    has, at last, its change: 1 or -1 for a row that the group gets or loses. `ends` says which
-    values functions see. The buffers of these are `computed` from the values each time, and null in
-    rows that are kept.
+    has, at last, its change: 1 or -1 for a row that the group gets or loses. `readings` say which
+    values functions see. Buffers of functions of the smallest or largest value are `computed` from
+    it each time, and null in rows that are kept.
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
@@ -113,8 +119,8 @@ class StateShape:
     empty: pa.Table
     content: str
     row_count: str = ""
-    ends: Mapping[str, Ends] = field(default_factory=dict)
-    computed: Sequence[str] = ()
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    computed: Sequence[str] = field(default_factory=list)
 
     @property
     def has_key(self) -> bool:
@@ -266,7 +272,7 @@ class PreparedAggregation(Prepared, Protocol):
         """Merge rows with groups and buffers, any number of them a group; see `Merged.of`.
 
         Their `values` are new to their groups, each for the functions that its bits say. Over a
-        changelog, the first row of each group has the values at its `ends`.
+        changelog, they are those of `readings`.
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """

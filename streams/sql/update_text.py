@@ -14,8 +14,8 @@ from sqlglot import exp
 
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet
 
-_OF_VALUES = (exp.Max, exp.Min, exp.ArgMax, exp.ArgMin)
-"""The functions for which a store keeps the values of the rows of a changelog."""
+_OF_VALUES = (exp.Max, exp.Min, exp.ArgMax, exp.ArgMin, exp.Distinct)
+"""What a store keeps the values of the rows of a changelog for."""
 
 _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never decreases."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.kept_values import KeptValues
 from kafka_pipeline.streams.sql.sort_keys import SortKeys
-from kafka_pipeline.streams.sql.state_shape import StateShape
+from kafka_pipeline.streams.sql.state_shape import Reading, StateShape
 from kafka_pipeline.streams.sql.state_stores import VALUES, state_stores
 
 NUMBERS = pa.list_(pa.struct([("_0", pa.int64()), ("_1", pa.int64())]))
@@ -39,7 +40,7 @@ SHAPE = StateShape(
     loses_rows=False,
     empty=pa.table({"c": pa.array([0], pa.int64())}),
     content="{}",
-    ends={"numbers": "both", "pairs": "last"},
+    readings={"numbers": "ends", "pairs": "last"},
 )
 
 Row = tuple[str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
@@ -67,13 +68,14 @@ def changed(kept: KeptValues, rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def opened() -> tuple[KeptValues, Any]:
+def opened(readings: Mapping[str, Reading] = SHAPE.readings) -> tuple[KeptValues, Any]:
     """Return what keeps values, and its store."""
     builders = state_stores(GroupingSpec(keeps_values=True))
     (builder,) = (each for each in builders if each.name == VALUES)
     store: Any = builder.build(builder.open_in_memory())
     context = SimpleNamespace(get_state_store={VALUES: store}.__getitem__)
-    return KeptValues(SHAPE, cast("ProcessorContext", context)), store
+    shape = replace(SHAPE, readings=readings)
+    return KeptValues(shape, cast("ProcessorContext", context)), store
 
 
 def test_ends_are_in_the_first_row_of_each_group() -> None:
@@ -94,6 +96,23 @@ def test_a_value_may_be_taken_out_before_it_comes_in() -> None:
     assert changed(kept, [("a", [(3, -1)], [])]) == [("a", [], [])]
     with store.all() as entries:
         assert [*entries] == []
+
+
+def test_functions_with_distinct_see_what_a_group_gets_and_loses() -> None:
+    kept, _ = opened({"numbers": "changes", "pairs": "last"})
+    new, twice = [(5, 1), (3, 1), (3, 1)], [(3, -1), (5, -1), (7, -1)]
+    assert changed(kept, [("a", new, []), ("b", [(3, 1)], []), ("a", [(5, 1), (4, -1)], [])]) == [
+        ("a", [(5, 1), (3, 1)], []),
+        ("b", [(3, 1)], []),
+        ("a", [], []),
+    ]
+    assert changed(kept, [("a", twice, [])]) == [("a", [], [])]
+    assert changed(kept, [("a", [*twice[:2], (7, 1), (4, 1), (4, 1)], [])]) == [
+        ("a", [(3, -1), (5, -1), (4, 1)], [])
+    ]
+    assert [kept.has_some(key) for key in (b"a", b"b", b"")] == [True, True, False]
+    assert changed(kept, [("a", [(4, -1)], [])]) == [("a", [(4, -1)], [])]
+    assert [kept.has_some(key) for key in (b"a", b"b")] == [False, True]
 
 
 def test_ends_are_those_of_the_rows_that_are_left() -> None:
