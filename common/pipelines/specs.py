@@ -324,7 +324,7 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
     group have the same key. Otherwise, a processor of stage `rows` turns records into rows of
     groups and buffers, and sends them through the internal topic `GROUPS_TOPIC` to one of stage
     `groups`, which keeps the state. With `keeps_distinct`, a store has the values that functions
-    with DISTINCT have seen.
+    with DISTINCT have seen, and with `keeps_values`, those of the rows of a changelog.
     """
 
     window: WindowsSpec | None = None
@@ -335,6 +335,7 @@ class GroupingSpec(Strict, frozen=True, kw_only=True):
     stage: GroupStage = "whole"
     close_after_idle_ms: Positive | None = None
     keeps_distinct: bool = False
+    keeps_values: bool = False
 
 
 class RegularJoinSpec(Strict, frozen=True, kw_only=True):

@@ -234,12 +234,23 @@ def with_changelogs(file: PipelineFile, kinds: ArcKinds, problems: Problems) -> 
     return replace(
         file,
         entries=[
-            replace(entry, spec=structs.replace(entry.spec, changelog=True))
+            replace(entry, spec=_over_changelog(entry.spec))
             if entry.id in changed and isinstance(entry.spec, SqlSpec)
             else entry
             for entry in file.entries
         ],
     )
+
+
+def _over_changelog(spec: SqlSpec) -> SqlSpec:
+    """Return a query over a changelog, where values for DISTINCT are kept as those for others."""
+    grouping = spec.grouping
+    if grouping is not None:
+        from kafka_pipeline.streams.sql.update_text import read_updates
+
+        keeps_values = read_updates(spec.query, _tables(spec)).keeps_values
+        grouping = structs.replace(grouping, keeps_distinct=False, keeps_values=keeps_values)
+    return structs.replace(spec, changelog=True, grouping=grouping)
 
 
 def _refusal(entry: Entry, arc: Arc) -> str:

@@ -83,8 +83,8 @@ class GroupedQuery:
     Rows of windows that start before the `OPEN_FROM` of their record are left out. With sessions,
     the last grouping column is the `ORDER` of records instead. `time_id` is the id of
     the `timestamp` of a group, if the query gives none, or else of its last record's time. `added`
-    are columns that are not part of the result. `arguments` are the ids of the columns that
-    functions with DISTINCT see, if the caller keeps the values of these.
+    are columns that are not part of the result. `arguments` are the ids of the columns whose values
+    the caller keeps; see `with_arguments`.
     """
 
     groups: QueryGroups
@@ -174,8 +174,9 @@ def grouped_query(
     groups = groups_of(analyzed, rdd_id, max_collected, make, calendar, least_best)
     window, is_distinct, above = groups.window, groups.is_distinct, groups.above
     aggregate = groups.aggregate
+    arguments: Collection[int] = ()
     if is_changelog:
-        aggregate, above = retracting(aggregate, above, rdd_id, make)
+        aggregate, above, arguments = retracting(aggregate, above, rdd_id, make)
     elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     given = {column.name().lower() for column in items(analyzed.output())}
@@ -203,7 +204,8 @@ def grouped_query(
     if isinstance(window, WindowSpec | CalendarSpec) and (has_time or is_distinct):
         aggregate, column = _with_time(aggregate, LAST_TIME, ("Max", TIME), rdd_id, make)
         times.append(column)
-    aggregate, arguments = with_arguments(aggregate, make)
+    if not is_changelog:
+        aggregate, arguments = with_arguments(aggregate, make)
     return GroupedQuery(
         groups=groups,
         plan=_over(above, aggregate, [*added, *times], make),

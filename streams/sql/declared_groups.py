@@ -86,6 +86,11 @@ def _group_by(window: WindowsSpec | None, *, has_key: bool) -> str:
 
 
 def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
+    if shape.readings and not grouping.keeps_values:
+        raise QueryError(
+            "the text does not show that a function needs the values of all rows, which are kept "
+            "over updates: write min, max, min_by, max_by or DISTINCT"
+        )
     found, wanted = shape.window, grouping.window
     name = _FUNCTIONS[type(wanted or found)]
     if type(found) is not type(wanted):

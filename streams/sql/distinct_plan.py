@@ -165,18 +165,7 @@ class _Rewriting:
                 f"{name}(DISTINCT …) cannot be computed from the distinct values of a group: use "
                 "another function, or collect_set(…)"
             )
-        types = [str(each.dataType().catalogString()) for each in items(function.children())]
-        if any("map<" in each for each in types):
-            raise QueryError(
-                f"{name}(DISTINCT …): its argument can't be a MAP, whose values cannot be "
-                "compared: use map_entries(…)"
-            )
-        if any("collat" in str(each.dataType().json()) for each in items(function.children())):
-            raise QueryError(
-                f"{name}(DISTINCT …): different bytes are equal under the collation of its "
-                "argument, and the values are told apart by their bytes: use lower(…) or another "
-                "function"
-            )
+        require_told_apart(function)
         if self._keeps_distinct:
             return expression
         return self._of_set(function, expression.filter(), f"{name}(DISTINCT …)")
@@ -233,6 +222,21 @@ class _Rewriting:
             expressions.GreaterThan(size, make.literal(self._max, "int")),
             self._make.cast(error, collection.dataType()),
             collection,
+        )
+
+
+def require_told_apart(function: Any) -> None:
+    """Raise `QueryError` for a function with DISTINCT whose values bytes do not tell apart."""
+    name, arguments = f"{function.prettyName()}(DISTINCT …)", items(function.children())
+    if any("map<" in str(each.dataType().catalogString()) for each in arguments):
+        raise QueryError(
+            f"{name}: its argument can't be a MAP, whose values cannot be compared: use "
+            "map_entries(…)"
+        )
+    if any("collat" in str(each.dataType().json()) for each in arguments):
+        raise QueryError(
+            f"{name}: different bytes are equal under the collation of its argument, and the "
+            "values are told apart by their bytes: use lower(…) or another function"
         )
 
 

@@ -276,9 +276,9 @@ class WindowProcessor(GroupProcessor):
             self._kept = KeptTable(
                 self.shape,
                 self.context,
+                self.grouping,
                 self.layouts,
                 self.merge_wide,
-                keeps_distinct=self.grouping.keeps_distinct,
             )
         else:
             self._kept = self.windowed = KeptWindows(
@@ -312,7 +312,7 @@ class WindowProcessor(GroupProcessor):
             times = np.asarray(rows[self.shape.last_time].cast(pa.int64())) // 1000
             order = np.argsort(times, kind="stable")
             rows, times = rows.take(order), times[order]
-        if self.grouping.keeps_distinct:
+        if self.shape.values:
             rows, of_row = in_parts(rows, self.shape)
             times = times[of_row]
         self.send(self.codec.encode_with_values(rows), times.tolist())

@@ -76,7 +76,7 @@ class KeptDistinct(ABC):
             rows = rows.set_column(
                 rows.column_names.index(name),
                 rows.schema.field(name),
-                _lists(column.type, fields, new, of_row, len(rows)),
+                lists_of(column.type, fields, new, of_row, len(rows)),
             )
         return rows
 
@@ -152,7 +152,7 @@ def in_parts(rows: pa.Table, shape: StateShape) -> tuple[pa.Table, _Indexes]:
     return pa.table(made, schema=shape.rows), of_row
 
 
-def _lists(
+def lists_of(
     type_: pa.DataType, fields: Sequence[pa.Array], bits: _Bits, of_row: _Indexes, size: int
 ) -> pa.Array:
     """Return lists of the values that have bits, each in the list of its row."""

@@ -3,6 +3,11 @@
 A row of a batch has, for each list of arguments, the distinct values of its records. The bits of a
 value say which functions are to see it: those of `FILTER (WHERE …)` see some only. The caller takes
 away what they have seen in former batches, and the merge folds the rest into their buffers.
+
+Over a changelog, a row has all values, each with its change. The caller keeps them. For a minimum
+or maximum, it gives the first and the last value that a group has now, which the merge folds into
+empty buffers. Functions with DISTINCT are signed sums there: it gives the values that a group gets
+or loses, each with 1 or -1 in place of the change.
 """
 
 from __future__ import annotations
@@ -14,9 +19,13 @@ from typing import Any
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
+from kafka_pipeline.streams.sql.state_shape import Reading
 
 MOST_FUNCTIONS = 62
 """How many functions share the values of their arguments: a BIGINT has a bit for each."""
+
+OF_ENDS: dict[str, Reading] = {"Min": "first", "MinBy": "first", "Max": "last", "MaxBy": "last"}
+"""The classes of functions over a changelog that see the smallest or the largest value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,33 +34,42 @@ class DistinctSet:
 
     `functions` are indexes; their order is that of the bits of a value. `collector` is the
     aggregate that collects the values of a batch as structs: the arguments, and then the bits.
-    `column` is the attribute of the values in rows of a batch.
+    `column` is the attribute of the values in rows of a batch. Over a changelog, the change of the
+    row is the last argument, there are no bits, and all functions see the values of the `reading`.
     """
 
     arguments: Sequence[Any]
     functions: Sequence[int]
     collector: Any
     column: Any
+    reading: Reading | None = None
 
 
 def distinct_sets(
-    partials: Sequence[Any], arguments: Collection[int], make: Catalyst
+    partials: Sequence[Any], arguments: Collection[int], change: Any | None, make: Catalyst
 ) -> list[DistinctSet]:
-    """Return the sets of the functions that have these columns as arguments, in their order."""
-    found = dict[tuple[tuple[int, ...], int], list[int]]()
+    """Return the sets of the functions that have these columns as arguments, in their order.
+
+    `change` is the column of the change of each row, over a changelog.
+    """
+    found = dict[tuple[tuple[int, ...], bool, int], list[int]]()
     columns = dict[int, Any]()
     for at, each in enumerate(partials):
         own = _arguments(each.aggregateFunction(), arguments)
         if own:
             columns |= own
-            part = 0
-            while len(found.setdefault(((*own,), part), [])) == MOST_FUNCTIONS:
+            is_of_ends, part = kind(each.aggregateFunction()) in OF_ENDS, 0
+            while len(found.setdefault(((*own,), is_of_ends, part), [])) == MOST_FUNCTIONS:
                 part += 1
-            found[(*own,), part].append(at)
-    return [
-        _set([columns[id_] for id_ in ids], partials, at, f"__values_{number}", make)
-        for number, ((ids, _), at) in enumerate(found.items())
-    ]
+            found[(*own,), is_of_ends, part].append(at)
+    sets = []
+    for number, ((ids, *_), indexes) in enumerate(found.items()):
+        given, name = [columns[id_] for id_ in ids], f"__values_{number}"
+        if change is None:
+            sets.append(_set(given, partials, indexes, name, make))
+        else:
+            sets.append(_set_of_changes([*given, change], partials, indexes, name, make))
+    return sets
 
 
 def _arguments(function: Any, arguments: Collection[int]) -> dict[int, Any]:
@@ -81,6 +99,26 @@ def _set(
     collector = values.toAggregateExpression(False, make.some(some))
     column = make.alias(collector.resultAttribute(), name).toAttribute()
     return DistinctSet(arguments, functions, collector, column)
+
+
+def _set_of_changes(
+    arguments: Sequence[Any],
+    partials: Sequence[Any],
+    functions: Sequence[int],
+    name: str,
+    make: Catalyst,
+) -> DistinctSet:
+    """Return the set of all values; the last one of the arguments is a change.
+
+    A row is not in it if the argument before is null, as no function counts it.
+    """
+    is_there = make.some(make.expressions.IsNotNull(arguments[-2]))
+    values = make.aggregates.CollectList(make.struct(arguments))
+    collector = values.toAggregateExpression(False, is_there)
+    column = make.alias(collector.resultAttribute(), name).toAttribute()
+    readings = {OF_ENDS.get(kind(partials[at].aggregateFunction()), "changes") for at in functions}
+    reading: Reading = readings.pop() if len(readings) == 1 else "ends"
+    return DistinctSet(arguments, functions, collector, column, reading)
 
 
 def collecting_plan(
@@ -188,15 +226,12 @@ def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any],
     value = variable("value", set_.collector.aggregateFunction().child().dataType(), make)
     state = variable("buffers", zero.dataType().asNullable(), make)
     arguments = {id_of(each): make.field(value, at) for at, each in enumerate(set_.arguments)}
-    bits = make.field(value, len(set_.arguments))
     updated = list[Any]()
     for place, at in enumerate(set_.functions):
         own = items(functions[at].aggBufferAttributes())
         known = arguments | {
             id_of(each): make.field(state, len(updated) + index) for index, each in enumerate(own)
         }
-        bit = make.whole(1 << place)
-        sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
 
         def of_row(expression: Any, known: dict[int, Any] = known) -> Any | None:
             return (
@@ -206,9 +241,13 @@ def _folded(functions: Sequence[Any], set_: DistinctSet, buffers: Sequence[Any],
         updates = [
             replaced(each, of_row, make) for each in items(functions[at].updateExpressions())
         ]
-        updated += [
-            ex.If(sees, new, known[id_of(old)]) for new, old in zip(updates, own, strict=True)
-        ]
+        if set_.reading is None:
+            bits, bit = make.field(value, len(set_.arguments)), make.whole(1 << place)
+            sees = ex.EqualTo(ex.BitwiseAnd(bits, bit), bit)
+            updates = [
+                ex.If(sees, new, known[id_of(old)]) for new, old in zip(updates, own, strict=True)
+            ]
+        updated += updates
     # Each function needs variables of its own, or Spark cannot compile them.
     last = variable("buffers", state.dataType(), make)
     return ex.ArrayAggregate(

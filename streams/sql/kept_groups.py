@@ -23,6 +23,7 @@ from kafka_pipeline.streams.sql.kept_distinct import (
     KeptDistinct,
 )
 from kafka_pipeline.streams.sql.kept_layouts import UNTAGGED, KeptLayouts
+from kafka_pipeline.streams.sql.kept_values import KeptValues
 from kafka_pipeline.streams.sql.ranked_results import changes_of_ranks
 from kafka_pipeline.streams.sql.state_shape import Merged, StateShape
 from kafka_pipeline.streams.sql.state_stores import (
@@ -159,7 +160,7 @@ class KeptGroups:
         """Merge rows with those that were kept; the second value has the merged rows as bytes."""
         before = self.codec.decode(kept)
         merged = Merged.of(self.shape, merge(pa.concat_tables([before, rows])))
-        return merged, self.codec.encode(merged.rows)
+        return merged, self.codec.encode(self.shape.without_computed(merged.rows))
 
     @property
     def no_rows(self) -> pa.Table:
@@ -265,13 +266,13 @@ class KeptTable(KeptGroups):
         self,
         shape: StateShape,
         context: ProcessorContext,
+        grouping: GroupingSpec,
         layouts: KeptLayouts,
         wide: Wide,
-        *,
-        keeps_distinct: bool,
     ) -> None:
-        distinct = DistinctOfTable(shape, context) if keeps_distinct else None
+        distinct = DistinctOfTable(shape, context) if grouping.keeps_distinct else None
         super().__init__(shape, context, layouts, distinct)
+        self._values = KeptValues(shape, context) if grouping.keeps_values else None
         self._wide = wide
         self._store: KeyValueStore[bytes, bytes] = context.get_state_store(GROUPS)
 
@@ -289,6 +290,8 @@ class KeptTable(KeptGroups):
             if not len(rows):
                 return []
         rows = self.unseen(rows, groups)
+        if self._values is not None:
+            rows = self._values.changed(rows, groups)
         merged, now = self.merged(merge, self.in_columns(kept), rows)
         former = [kept.get(id_) for id_ in now.ids]
         values_now: list[bytes | None] = [*self.values(now, merged, former)]
@@ -296,11 +299,16 @@ class KeptTable(KeptGroups):
             # A group whose rows are gone begins again, without what sums of floats have lost.
             counts = merged.rows[self.shape.row_count].to_pylist()
             values_now = [
-                value if count else None for value, count in zip(values_now, counts, strict=True)
+                value if count or self._has_values(key) else None
+                for key, value, count in zip(now.keys, values_now, counts, strict=True)
             ]
         self._store.put_serialized(dict(zip(now.keys, values_now, strict=True)))
         deleted = self.deleted(merged, now, former, time, self._wide)
         return [*deleted, *self.results(merged, former, time)]
+
+    def _has_values(self, key: bytes) -> bool:
+        """Whether a group without rows has values left, of a row that comes in parts."""
+        return self._values is not None and self._values.has_some(key)
 
 
 class KeptWindows(KeptGroups):

@@ -1,16 +1,24 @@
 """Rewrites the aggregates of a query over a changelog, so that rows can be taken out again.
 
 Records then come as rows with a `CHANGE`: 1 for a new row of the table, and -1 for one that was
-replaced or deleted. Each aggregate function becomes one of sums that are signed by it. A group
-without rows has no result. Works on Spark's analyzed plans, as types are known there.
+replaced or deleted. An aggregate function becomes one of sums that are signed by it. The smallest
+and the largest value are no sums: for these, a store keeps all values of a group (`KeptValues`). So
+it does for functions with DISTINCT, which are sums of the values that a group gets and loses. A
+group without rows has no result. Works on Spark's analyzed plans, as types are known there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
+from kafka_pipeline.streams.sql.distinct_plan import (
+    SAME_WITH_DUPLICATES,
+    require_told_apart,
+    with_arguments,
+)
+from kafka_pipeline.streams.sql.kept_distinct_plan import OF_ENDS
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     id_of,
@@ -30,7 +38,11 @@ CHANGE_TIME = "__change_time"
 _ROWS = "__rows"
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FLOATS = ("float", "double")
-_INVERTIBLE = "count, count_if, sum, avg, bool_and and bool_or"
+_SORTED = (*_WHOLE, *_FLOATS, "boolean", "date", "timestamp", "timestamp_ntz", "string", "binary")
+"""The types of values that a store keeps in their order, next to decimals."""
+
+_OF_DISTINCT = ("Average", "Count", "Sum")
+_INVERTIBLE = "count, count_if, sum, avg, min, max, min_by, max_by, bool_and and bool_or"
 _ADVICE = (
     f"use {_INVERTIBLE}, aggregate the groups as a table of the DSL, with Table.group_by, or let "
     "the query that sends the updates give each result once, by a window and emit: on_close"
@@ -39,26 +51,35 @@ _ADVICE = (
 
 def retracting(
     aggregate: Any, above: Sequence[PlanStep], rdd_id: int, make: Catalyst
-) -> tuple[Any, list[PlanStep]]:
-    """Return an Aggregate that adds and takes out rows, and the operators above it.
+) -> tuple[Any, list[PlanStep], Collection[int]]:
+    """Return an Aggregate that adds and takes out rows, the operators above it, and its arguments.
 
-    These are `above`, and a condition that leaves out groups without rows. Raises `QueryError` for
-    a function that cannot take a row out.
+    The operators are `above`, and a condition that leaves out groups without rows. The arguments
+    are the ids of the columns whose values the caller keeps; see `with_arguments`. Raises
+    `QueryError` for a function that cannot take a row out.
     """
-    child = with_column(items(aggregate.children())[0], CHANGE, rdd_id, make)
+    child = items(aggregate.children())[0]
+    for name in (CHANGE, CHANGE_TIME):
+        child = with_column(child, name, rdd_id, make)
     change = input_column(child, CHANGE, rdd_id)
     signed = _Signed(change, make)
-    output = items(aggregate.output())
+    output, groups = items(aggregate.output()), items(aggregate.groupingExpressions())
     columns = [
-        replaced(each, signed.function, make) for each in items(aggregate.aggregateExpressions())
+        replaced(each, signed.of_kept_values, make)
+        for each in items(aggregate.aggregateExpressions())
+    ]
+    marked = make.aggregate(groups, columns, child, aggregate.hint())
+    marked, arguments = with_arguments(marked, make)
+    columns = [
+        replaced(each, signed.function, make) for each in items(marked.aggregateExpressions())
     ]
     rows = make.alias(make.aggregates.Sum(change).toAggregateExpression(), _ROWS)
-    groups = items(aggregate.groupingExpressions())
-    made = make.aggregate(groups, [*columns, rows], child, aggregate.hint())
+    made = make.aggregate(groups, [*columns, rows], marked.child(), aggregate.hint())
     is_there = make.expressions.GreaterThan(rows.toAttribute(), make.zero("bigint"))
     condition = make.filter(is_there, made)
     visible = make.project(output, condition)
-    return made, [*above, PlanStep(visible, [condition], 0), PlanStep(condition, [made], 0)]
+    steps = [*above, PlanStep(visible, [condition], 0), PlanStep(condition, [made], 0)]
+    return made, steps, arguments
 
 
 def counts_rows(function: Any, change_id: int) -> bool:
@@ -78,14 +99,36 @@ class _Signed:
         self._expressions = make.expressions
         self._zero = make.zero("bigint")
 
+    def of_kept_values(self, expression: Any) -> Any | None:
+        """Return a function that sees kept values, as one with DISTINCT; `None` for others.
+
+        A row that FILTER leaves out has nulls instead of values.
+        """
+        if kind(expression) != "AggregateExpression":
+            return None
+        function, condition = expression.aggregateFunction(), expression.filter()
+        values = items(function.children())
+        if kind(function) in OF_ENDS:
+            _require_sorted(function.prettyName(), _type_of(values[-1]))
+        elif not expression.isDistinct():
+            return None
+        elif kind(function) in SAME_WITH_DUPLICATES:
+            return function.toAggregateExpression(False, condition)
+        elif kind(function) in _OF_DISTINCT:
+            require_told_apart(function)
+        else:
+            raise _not_invertible(f"{function.prettyName()}(DISTINCT …)")
+        if condition.isDefined():
+            values = [self._make.only_if(condition.get(), value) for value in values]
+        seeing = self._make.with_children(function, values)
+        return seeing.toAggregateExpression(True, self._make.none)
+
     def function(self, expression: Any) -> Any | None:
         """Return what replaces an expression; `None` if nothing does."""
         if kind(expression) != "AggregateExpression":
             return None
         function, condition = expression.aggregateFunction(), expression.filter()
         name = str(function.prettyName())
-        if expression.isDistinct():
-            raise _not_invertible(f"{name}(DISTINCT …)")
         made = None
         children = items(function.children())
         match kind(function):
@@ -103,6 +146,8 @@ class _Signed:
             case "BoolOr":
                 trues, count = self._truths(children[0], condition)
                 made = self._if_any(count, self._is_positive(trues))
+            case other if other in OF_ENDS:
+                made = expression
         if made is None:
             raise _not_invertible(f"{name}(…)")
         return made
@@ -195,6 +240,14 @@ class _Signed:
 
 def _type_of(expression: Any) -> str:
     return str(expression.dataType().catalogString())
+
+
+def _require_sorted(name: str, type_: str) -> None:
+    if type_ not in _SORTED and not type_.startswith("decimal("):
+        raise QueryError(
+            f"{name}(…) over updates: values of the type {type_} cannot be kept in their order: "
+            "use a column of numbers, text or times"
+        )
 
 
 def _not_invertible(name: str) -> QueryError:

@@ -32,7 +32,7 @@ from kafka_pipeline.streams.sql.plan import (
     kind,
     require_all_inputs,
 )
-from kafka_pipeline.streams.sql.query_session import Analyzed, translated
+from kafka_pipeline.streams.sql.query_session import translated
 from kafka_pipeline.streams.sql.ranked_plan import (
     SORTING,
     ranked_merge,
@@ -148,15 +148,16 @@ class RunningAggregation(Running[_Plan]):
         plan = at_record_times(query.plan, rdd_id, found.versioned, work.make)
         frame = shaped(work.frame(plan), work.spec, query.added)
         planned = frame._jdf.queryExecution().sparkPlan()
-        parts = aggregate_parts(planned, rdd_id, query.arguments, work.make)
+        change = input_column(found.plan, CHANGE, rdd_id) if spec.changelog else None
+        parts = aggregate_parts(planned, rdd_id, query.arguments, change, work.make)
         best = query.groups.best
         ranking = None if best is None else best.ranking
         if ranking is not None:
             parts = ranked_parts(parts, work.make)
         output = to_arrow_schema(frame.schema, timezone="UTC")
         shape = _shape(parts, query, output, str(self._session.version), work.make)
-        if spec.changelog:
-            shape = self._of_changelog(shape, parts, found)
+        if change is not None:
+            shape = self._of_changelog(shape, parts, change)
         partial = work.compiled(
             work.empty(shape.rows),
             partial_plan(parts, work.make) if ranking is None else ranked_partial(parts, work.make),
@@ -190,16 +191,14 @@ class RunningAggregation(Running[_Plan]):
             (*AGGREGATES, *SORTING),
         )
 
-    def _of_changelog(
-        self, shape: StateShape, parts: AggregateParts, found: Analyzed
-    ) -> StateShape:
-        """Return what a query over a changelog keeps.
+    def _of_changelog(self, shape: StateShape, parts: AggregateParts, change: Any) -> StateShape:
+        """Return what a query over a changelog with the column `change` keeps.
 
         A row is taken out as the query computes it then. So a query with another text, another
         schema, other types of what a stage gives, or another zone cannot go on with the state.
         """
-        spec, rdd_id = self.work.spec, found.rdd_id
-        place = _place_of(parts, id_of(input_column(found.plan, CHANGE, rdd_id)), counts_rows)
+        spec = self.work.spec
+        place = _place_of(parts, id_of(change), counts_rows)
         text = [
             " ".join(spec.query.split()),
             spec.format,
@@ -212,6 +211,12 @@ class RunningAggregation(Running[_Plan]):
         return replace(
             shape,
             row_count=shape.buffers.names[place],
+            readings={
+                name: each.reading
+                for name, each in zip(shape.values.names, parts.distinct, strict=True)
+                if each.reading is not None
+            },
+            computed=_computed(parts, shape.buffers),
             content=json.dumps(content, sort_keys=True),
         )
 
@@ -300,14 +305,36 @@ def _ways(shape: StateShape) -> tuple[str, bool, int]:
 
 
 def _sets_of(parts: AggregateParts) -> dict[int, int]:
-    """Return the number of the set of each function with DISTINCT, by the function's index."""
+    """Return the number of the set of each function that has one, by the function's index."""
     found = {at: number for number, each in enumerate(parts.distinct) for at in each.functions}
     return dict(sorted(found.items()))
 
 
+def _with_distinct(parts: AggregateParts) -> set[int]:
+    """Return the indexes of functions with DISTINCT over records."""
+    return {at for each in parts.distinct if each.reading is None for at in each.functions}
+
+
+def _computed(parts: AggregateParts, buffers: pa.Schema) -> list[str]:
+    """Return the buffers of functions of the smallest or largest value of a group."""
+    functions = {
+        at
+        for each in parts.distinct
+        if each.reading not in (None, "changes")
+        for at in each.functions
+    }
+    names = iter(buffers.names)
+    return [
+        name
+        for at, own in enumerate(parts.buffers_of)
+        for name in islice(names, len(own))
+        if at in functions
+    ]
+
+
 def _described(parts: AggregateParts) -> list[str]:
     """Return the functions with the types of their arguments and of what they keep."""
-    buffers, distinct = iter(_types_of(parts.buffers)), _sets_of(parts)
+    buffers, distinct = iter(_types_of(parts.buffers)), _with_distinct(parts)
     found = []
     for at, function in enumerate(parts.functions):
         arguments = ", ".join(_types(function.children()))
@@ -320,7 +347,7 @@ def _described(parts: AggregateParts) -> list[str]:
 def _expressions(parts: AggregateParts, make: Catalyst) -> list[str]:
     """Return the functions as a query would write them; all differ."""
     shown = scala_object(make.catalyst.util, "package").toPrettySQL
-    found, distinct = dict[str, None](), _sets_of(parts)
+    found, distinct = dict[str, None](), _with_distinct(parts)
     for at, each in enumerate(items(parts.partial.aggregateExpressions())):
         function = each.aggregateFunction()
         written = each.copy(function, each.mode(), at in distinct, each.filter(), each.resultId())

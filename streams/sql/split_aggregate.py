@@ -58,7 +58,7 @@ class AggregateParts:
     """The operators of an aggregation, and its columns as attributes of Spark.
 
     `above` are the operators above the final aggregate, from the result down. `distinct` are the
-    sets of values that the caller keeps, for functions with DISTINCT.
+    sets of values that the caller keeps.
     """
 
     above: Sequence[Any]
@@ -90,13 +90,14 @@ class AggregateParts:
 
 
 def aggregate_parts(
-    plan: Any, rdd_id: int, arguments: Collection[int], make: Catalyst
+    plan: Any, rdd_id: int, arguments: Collection[int], change: Any | None, make: Catalyst
 ) -> AggregateParts:
     """Take a physical plan apart, as Spark's planner gives it, without exchanges.
 
-    `arguments` are the ids of the columns that functions with DISTINCT see, if the caller keeps the
-    values of these. Raises `QueryError` if it is not a final aggregate over a partial one, or if a
-    function's buffers cannot be merged.
+    `arguments` are the ids of the columns whose values the caller keeps, for functions with
+    DISTINCT or over a changelog, where `change` is the column of the change of each row. Raises
+    `QueryError` if it is not a final aggregate over a partial one, or if a function's buffers
+    cannot be merged.
     """
     require_rows(plan, rdd_id)
     above = []
@@ -119,7 +120,7 @@ def aggregate_parts(
             )
     columns = items(partial.output())
     count = plan.groupingExpressions().size()
-    distinct = distinct_sets(items(partial.aggregateExpressions()), arguments, make)
+    distinct = distinct_sets(items(partial.aggregateExpressions()), arguments, change, make)
     return AggregateParts(above, plan, partial, columns[:count], columns[count:], distinct)
 
 
@@ -214,7 +215,8 @@ class _Merging:
                 node = self._selected(items(operator.projectList()), node)
         top = self._parts.above[0] if self._parts.above else self._parts.final
         kept = self._kept or self._make.alias(self._make.literal(True, "boolean"), HAS_RESULT)
-        return self._project([*self._state, kept, *self._of_rows, *items(top.output())], node)
+        results = [*map(self._deletable, items(top.output()))]
+        return self._project([*self._state, kept, *self._of_rows, *results], node)
 
     def _with_values(self, leaf: Any) -> Any:
         """Fold the distinct values of each row into its own buffers."""
@@ -392,6 +394,17 @@ class _Merging:
             return column
         guarded = self._make.only_if(self._kept, column.child())
         return self._make.with_children(column, [guarded])
+
+    def _deletable(self, column: Any) -> Any:
+        """Return a column of a result that is null for a group without one, unless it is the key.
+
+        So is its timestamp, which a deletion needs.
+        """
+        is_guarded = self._kept is None or id_of(column) not in self._always
+        if is_guarded or column.name() not in ("value", "headers"):
+            return column
+        guarded = self._make.only_if(self._kept, column)
+        return self._make.alias(guarded, column.name(), column.exprId())
 
     def _note_always(self, columns: list[Any]) -> None:
         for column in columns:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -53,6 +53,15 @@ Records with one number come in the order of their times.
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
+Reading = Literal["first", "last", "ends", "changes"]
+"""Which values of a group functions over a changelog see.
+
+| reading | values |
+| --- | --- |
+| `first`, `last`, `ends` | the smallest one, the largest one, both |
+| `changes` | those that the group gets or loses, with 1 or -1 |
+"""
+
 _SCHEMAS = ("groups", "buffers", "values", "output")
 _OF_ROWS = ("groups", "window", "functions", "distinct", "best", "ranked", "spark")
 """The parts of a content that rows on their way to another processor are of."""
@@ -81,7 +90,10 @@ class StateShape:
     that a result may go while the key to delete is unknown.
 
     `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
-    the buffer with the number of rows of a group; otherwise it is "".
+    the buffer with the number of rows of a group; otherwise it is "". There, a value in `values`
+    has, at last, its change: 1 or -1 for a row that the group gets or loses. `readings` say which
+    values functions see. Buffers of functions of the smallest or largest value are `computed` from
+    it each time, and null in rows that are kept.
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
@@ -107,6 +119,8 @@ class StateShape:
     empty: pa.Table
     content: str
     row_count: str = ""
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+    computed: Sequence[str] = field(default_factory=list)
 
     @property
     def has_key(self) -> bool:
@@ -117,7 +131,7 @@ class StateShape:
     def keys(self) -> pa.Schema:
         """The grouping columns that a group's key in a store has: all but the window and order."""
         others = {self.window_column, self.order_column} - {""}
-        return pa.schema([field for field in self.groups if field.name not in others])
+        return pa.schema([each for each in self.groups if each.name not in others])
 
     @property
     def kept(self) -> pa.Schema:
@@ -129,9 +143,16 @@ class StateShape:
         """The types of rows of a batch, and of those that are merged: with the `values`."""
         return pa.schema([*self.kept, *self.values])
 
+    def without_computed(self, rows: pa.Table) -> pa.Table:
+        """Return rows as they are kept, from those that a merge gives."""
+        for name in self.computed:
+            place, own = rows.column_names.index(name), rows.schema.field(name)
+            rows = rows.set_column(place, own, pa.nulls(len(rows), own.type))
+        return rows
+
     def to_json(self) -> dict[str, Any]:
         """Return JSON values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
         schemas = {name: packed(values[name]) for name in _SCHEMAS}
         return {
             **values,
@@ -250,7 +271,8 @@ class PreparedAggregation(Prepared, Protocol):
     def merge(self, rows: pa.Table) -> pa.Table:
         """Merge rows with groups and buffers, any number of them a group; see `Merged.of`.
 
-        Their `values` are new to their groups, each for the functions that its bits say.
+        Their `values` are new to their groups, each for the functions that its bits say. Over a
+        changelog, they are those of `readings`.
         Rows that were kept come before those of a newer batch: `first`, `last` and the lists depend
         on the order. Raises as `partial` does.
         """

@@ -37,6 +37,9 @@ WINDOWS = "windows"
 DISTINCT = "distinct"
 """The store of the values that functions with DISTINCT have seen; see `KeptDistinct`."""
 
+VALUES = "values"
+"""The store of the values of the rows of a changelog; see `KeptValues`."""
+
 SESSIONS = "sessions"
 """The store of groups with sessions; its keys are the other grouping columns."""
 
@@ -103,8 +106,13 @@ def state_stores(grouping: GroupingSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     closes = grouping.emit == "on_close"
     if grouping.window is None:
         groups = key_value(GROUPS, serdes.bytes, serdes.bytes).spread(rule)
-        distinct = key_value(DISTINCT, serdes.bytes, serdes.bytes).spread(rule, has_length=True)
-        return (groups, *([distinct] if grouping.keeps_distinct else []), shape)
+        names = {DISTINCT: grouping.keeps_distinct, VALUES: grouping.keeps_values}
+        values = [
+            key_value(name, serdes.bytes, serdes.bytes).spread(rule, has_length=True)
+            for name, is_kept in names.items()
+            if is_kept
+        ]
+        return (groups, *values, shape)
     if isinstance(grouping.window, SessionSpec):
         sessions = sessions_of(grouping)
         # The last moment of a session belongs to it, and its store forgets what is exactly as old.

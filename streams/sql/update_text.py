@@ -14,6 +14,9 @@ from sqlglot import exp
 
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet
 
+_OF_VALUES = (exp.Max, exp.Min, exp.ArgMax, exp.ArgMin, exp.Distinct)
+"""What a store keeps the values of the rows of a changelog for."""
+
 _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
 """The functions whose result for a group never decreases."""
 
@@ -32,7 +35,8 @@ class Updates:
     `replaces` says that a later result of a group replaces the former ones; SELECT DISTINCT sends
     one result only. `gives` is the direction of the aggregates, which are the columns `moving`.
     `takes` is the direction in which its input may change without harm, since a maximum ignores
-    former, smaller values; `groups` are the grouping columns in that case.
+    former, smaller values; `groups` are the grouping columns in that case. `keeps_values` says that
+    a function needs the values of all rows, if some of them may be taken out again.
     """
 
     replaces: bool
@@ -40,6 +44,7 @@ class Updates:
     moving: frozenset[str] = frozenset()
     takes: Direction | None = None
     groups: frozenset[str] = frozenset()
+    keeps_values: bool = False
 
     def may_follow(self, before: Updates) -> bool:
         """Return whether the results are right if the input is the updates of another query."""
@@ -59,8 +64,9 @@ def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
         tree = parsed(query, tables)
     if not tree.find(exp.Group, exp.Window):
         return Updates(replaces=False)
+    keeps_values = tree.find(*_OF_VALUES) is not None
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Select))) > 1:
-        return Updates(replaces=True)
+        return Updates(replaces=True, keeps_values=keeps_values)
     found = [each.unalias() for each in tree.selects]
     moving = [
         each for each, value in zip(tree.selects, found, strict=True) if value.find(exp.AggFunc)
@@ -75,6 +81,7 @@ def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
         moving=frozenset(each.alias_or_name for each in moving),
         takes=_takes(tree) if are_plain and not has_more else None,
         groups=frozenset(each.name for each in columns),
+        keeps_values=keeps_values,
     )
 
 

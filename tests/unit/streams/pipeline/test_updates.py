@@ -90,6 +90,18 @@ def test_a_changelog_whose_groups_have_its_keys_has_one_processor() -> None:
     assert names == {"changelog", "groups", "shape"}
 
 
+@pytest.mark.parametrize("function", ["min(price)", "max_by(n, price)", "count(DISTINCT price)"])
+def test_what_is_no_sum_of_a_changelog_needs_all_values(function: str) -> None:
+    pipeline = load(chain(HIGHEST, MEAN.replace("avg(price)", function)))
+    stores = {store.name: store.spreading for store in pipeline.processor("Second").stores}
+    assert stores.keys() == {"groups", "values", "shape"}
+    assert stores["values"].rule == "key"
+    assert stores["values"].has_length
+    text = chain(HIGHEST, "SELECT key, min(price) AS price FROM input GROUP BY key")
+    names = {store.name for store in load(text).processor("Second").stores}
+    assert names == {"changelog", "groups", "values", "shape"}
+
+
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter", "{dead_letter: all}"])
 def test_groups_of_a_changelog_reject_nothing_behind_their_topic(on_error: str) -> None:
     """The processor in front keeps each row that it sends, and takes it out again later."""

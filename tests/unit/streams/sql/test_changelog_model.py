@@ -7,38 +7,64 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
+from kafka_pipeline.streams.sql.kept_values import KeptValues
 from tests.tiers import long_but_the_first
-from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, Row
+from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 2
+CHANGE_VALUES = KeptValues._change
 SCHEMA = "format: json, on_error: skip, schema: 'category STRING, price BIGINT, n DOUBLE'"
 SOURCES = "sources: {prices: {topic: in, changelog: true}}\nprocessors:"
 TOTALS = (
     "SELECT category AS key, count(*) AS c, count(price) AS k, sum(price) AS s, avg(price) AS a, "
     "count_if(price > 5) AS i, sum(price) FILTER (WHERE price > 5) AS f, bool_or(price > 8) AS o, "
-    "bool_and(price > 1) AS b FROM input GROUP BY category"
+    "bool_and(price > 1) AS b, min(price) AS l, max(price) AS h, "
+    "max(price) FILTER (WHERE price < 5) AS m, max_by(price, key) AS y, "
+    "count(DISTINCT price) AS d, sum(DISTINCT price) FILTER (WHERE price < 5) AS e FROM input "
+    "GROUP BY category"
 )
 FILTERED = (
     "SELECT category AS key, count(*) FILTER (WHERE price > 5) AS high, count(*) AS c FROM input "
     "GROUP BY category"
 )
+ENDS = (
+    "SELECT category AS key, min(cast(n AS FLOAT)) AS float, max(cast(n AS DECIMAL(5,2))) AS "
+    "decimal, max(cast(4 * n AS TINYINT)) AS tiny, min(date_add(DATE'1970-01-01', int(4 * n))) AS "
+    "day, max(repeat('a', int(4 * n + 6))) AS text, min(n > 0) AS flag, "
+    "cast(max(if(n = 2, double('NaN'), n)) AS STRING) AS nan, "
+    "cast(min(if(n = -1.5, double('-inf'), n)) AS STRING) AS infinite, "
+    "unix_millis(max(timestamp)) AS time, avg(DISTINCT n) AS mean, "
+    "count(DISTINCT n, price) AS pairs FROM input GROUP BY category"
+)
+EXPRESSIONS = (
+    "SELECT category AS key, max(10 / price) FILTER (WHERE price <> 0) AS a, max(price) - "
+    "min(DISTINCT price) AS b, max(category) AS c, max(5) AS e FROM input GROUP BY category "
+    "HAVING max(price) IS NULL OR max(price) > 1"
+)
+LOWEST = (
+    "SELECT category AS key, min(p) AS l, count(*) AS c FROM (SELECT category, key AS k, "
+    "max(price) AS p FROM input GROUP BY category, key) GROUP BY category"
+)
+DIFFERENT = "SELECT category AS key, category FROM input GROUP BY category"
 Rows = Mapping[str, Mapping[str, Any]]
 
 
 def totals(rows: Rows) -> dict[str | None, Any]:
-    groups = defaultdict[str | None, list[int | None]](list)
-    for row in rows.values():
-        groups[row["category"]].append(row["price"])
+    groups = defaultdict[str | None, dict[str, int | None]](dict)
+    for key, row in rows.items():
+        groups[row["category"]][key] = row["price"]
     found = {}
-    for category, prices in groups.items():
+    for category, by_key in groups.items():
+        prices = [*by_key.values()]
         given = [price for price in prices if price is not None]
         high = [price for price in given if price > 5]
         found[category] = {
@@ -50,6 +76,14 @@ def totals(rows: Rows) -> dict[str | None, Any]:
             "f": sum(high) if high else None,
             "o": any(price > 8 for price in given) if given else None,
             "b": all(price > 1 for price in given) if given else None,
+            "l": min(given, default=None),
+            "h": max(given, default=None),
+            "m": max((price for price in given if price < 5), default=None),
+            "y": by_key[max(by_key)],
+            "d": len({*given}),
+            "e": sum({price for price in given if price < 5})
+            if min(given, default=5) < 5
+            else None,
         }
     return found
 
@@ -76,6 +110,55 @@ def by_key(rows: Rows) -> dict[str | None, Any]:
     return {key: {"s": row["price"]} for key, row in rows.items()}
 
 
+def ends(rows: Rows) -> dict[str | None, Any]:
+    """Return the values of all types; they grow with `n`, which is null together with them."""
+    groups = defaultdict[str | None, list[Row]](list)
+    for row in rows.values():
+        groups[row["category"]].append(row)
+    found = {}
+    for category, members in groups.items():
+        numbers = [row["n"] for row in members if row["n"] is not None]
+        low, high = min(numbers, default=None), max(numbers, default=None)
+        pairs = [(row["n"], row["price"]) for row in members]
+        found[category] = {
+            "float": low,
+            "decimal": high,
+            "tiny": None if high is None else int(4 * high),
+            "day": None if low is None else str(date(1970, 1, 1) + timedelta(int(4 * low))),
+            "text": None if high is None else "a" * int(4 * high + 6),
+            "flag": None if low is None else low > 0,
+            "nan": None if high is None else "NaN" if high == 2 else str(high),
+            "infinite": None if low is None else "-Infinity" if low == -1.5 else str(low),
+            "time": max(row["at"] for row in members) * MINUTE_MS,
+            "mean": sum({*numbers}) / len({*numbers}) if numbers else None,
+            "pairs": len({(n, p) for n, p in pairs if n is not None and p is not None}),
+        }
+    return found
+
+
+def expressions(rows: Rows) -> dict[str | None, Any]:
+    found = {}
+    for category, row in totals(rows).items():
+        low, high = row["l"], row["h"]
+        if high is None or high > 1:
+            prices = [each["price"] for each in rows.values() if each["category"] == category]
+            found[category] = {
+                "a": max((10 / price for price in prices if price), default=None),
+                "b": None if high is None else high - low,
+                "c": category,
+                "e": 5,
+            }
+    return found
+
+
+def lowest(rows: Rows) -> dict[str | None, Any]:
+    return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
+
+
+def categories(rows: Rows) -> dict[str | None, Any]:
+    return {row["category"]: {"category": row["category"]} for row in rows.values()}
+
+
 def filtered(rows: Rows) -> dict[str | None, Any]:
     return {key: {"high": row["i"], "c": row["c"]} for key, row in totals(rows).items()}
 
@@ -93,6 +176,10 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "a count of some rows first": (query(FILTERED), filtered),
     "having": (query(TOTALS + " HAVING count(*) > 2"), frequent),
     "where": (query(LOW), low),
+    "values of all types": (query(ENDS), ends),
+    "expressions": (query(EXPRESSIONS), expressions),
+    "an aggregate of aggregates": (query(LOWEST), lowest),
+    "different rows": (query(DIFFERENT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
     "a query in between": (
         f"""{SOURCES}
@@ -115,6 +202,7 @@ def random_rows(chance: random.Random) -> list[Row]:
             "at": at,
             "category": chance.choice("xyz"),
             "price": chance.choice([None, *range(10)]),
+            "n": chance.choice([None, -1.5, -0.25, 0.5, 2.0]),
         }
         if kind < 0.25:
             row = {"key": key, "at": at, "raw": None}
@@ -166,9 +254,19 @@ def test_results_are_those_of_the_newest_rows(
         compare(name, seed, shared)
 
 
-def test_rows_that_are_not_taken_out_are_found(
-    shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch
+def only_new(values: KeptValues, keys: Sequence[bytes], changes: Sequence[int]) -> Any:
+    """Change values, but take none out."""
+    return CHANGE_VALUES(values, keys, [max(change, 0) for change in changes])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken"),
+    [(KeptChangelog, "keep", lambda self, batch: None), (KeptValues, "_change", only_new)],
+    ids=["rows", "values"],
+)
+def test_what_is_not_taken_out_is_found(
+    shared: OpenedOnce, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, broken: object
 ) -> None:
-    monkeypatch.setattr(KeptChangelog, "keep", lambda self, batch: None)
+    monkeypatch.setattr(owner, name, broken)
     with pytest.raises(AssertionError, match="seed 0, after"):
         compare("all functions", 0, shared)

@@ -55,6 +55,15 @@ def test_group_is_updated_once_a_batch_and_deleted_when_having_drops_it(
     job.close()
 
 
+def test_deletion_has_no_value_if_that_is_made_of_grouping_columns(shared: OpenedOnce) -> None:
+    query = "SELECT key, key AS name FROM input GROUP BY key HAVING count(*) < 2"
+    job = Job(pipeline(query), shared)
+    for at in (1, 2):
+        job.send([{"key": "a", "at": at, "n": 1}])
+    assert [(each.key, each.value) for each in job.take()] == [("a", {"name": "a"}), ("a", None)]
+    job.close()
+
+
 def test_windows_are_updated_and_late_records_are_counted(shared: OpenedOnce) -> None:
     job = Job(pipeline(HOURLY, "grace: 10 min"), shared)
     job.send([{"key": "a", "n": 1, "at": 30}, {"key": "a", "n": 2, "at": 69}])

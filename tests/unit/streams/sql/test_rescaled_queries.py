@@ -74,7 +74,10 @@ QUERIES = {
     ),
     "another column": grouped("SELECT n AS key, count(*) AS c FROM input GROUP BY n"),
     "upserts": "sources: {u: {topic: in, changelog: true}}\nprocessors:\n"
-    + grouped("SELECT n AS key, count(*) AS c FROM input GROUP BY n", ", from: [u]"),
+    + grouped(
+        "SELECT n AS key, count(*) AS c, min(key) AS k, max(key) AS l FROM input GROUP BY n",
+        ", from: [u]",
+    ),
     **{
         f"{kind} join".strip(): join_pipeline(BOTH.format(kind, ON), "grace: 3 min")
         for kind in ("", "LEFT", "FULL")
