@@ -86,11 +86,15 @@ _ORDERED = (
 _FOR_CHANGES = ("INT", "DECIMAL_COLUMN")
 _INVERTIBLE = (
     _Function("count(*)", ("",), "BIGINT"),
-    _Function("count({0})", _ANY, "BIGINT"),
+    _Function("count({0})", _ANY, "BIGINT", is_distinct=True),
     _Function("count_if({0})", ("BOOLEAN",), "BIGINT"),
-    _Function("sum({0})", _FOR_CHANGES, results=_SUM),
+    _Function("sum({0})", _FOR_CHANGES, results=_SUM, is_distinct=True),
     _Function("sum({0} % 1000)", ("BIGINT",)),
-    _Function("avg({0})", _FOR_CHANGES, results=_MEAN),
+    _Function("avg({0})", _FOR_CHANGES, results=_MEAN, is_distinct=True),
+    _Function("min({0})", _ANY, is_distinct=True),
+    _Function("max({0})", _ANY, is_distinct=True),
+    _Function("min_by({0}, {key})", _ANY),
+    _Function("max_by({0}, {key})", _ANY),
     _Function("bool_and({0})", ("BOOLEAN",), "BOOLEAN"),
     _Function("bool_or({0})", ("BOOLEAN",), "BOOLEAN"),
 )
