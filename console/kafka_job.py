@@ -17,7 +17,7 @@ from kafka_pipeline.deployment.job import choose, connected, read_deployment
 from kafka_pipeline.deployment.wishes import WishChange
 from kafka_pipeline.operations.dead_letters import DeadLetter, LetterId, Wanted, ends
 from kafka_pipeline.operations.latest_letters import LatestLetters, LetterList
-from kafka_pipeline.operations.record_lines import text_of
+from kafka_pipeline.operations.record_lines import RecordLines, text_of
 from kafka_pipeline.operations.redrive import DeadLetterTopics
 from kafka_pipeline.operations.rehearsal.publication import Published, read_publication
 from kafka_pipeline.operations.topic_records import TopicRecords
@@ -88,7 +88,11 @@ class KafkaJob:
         current = read_deployment(self._config, admin).current
         if current is None or query.topic not in _topics_of(current.pipeline):
             raise ConfigError(f'the job has no topic "{query.topic}"')
-        topic = TopicRecords(self._config, query.topic, query.key, query.value)
+        topic = TopicRecords(
+            self._config,
+            query.topic,
+            RecordLines.by_names(query.topic, query.key, query.value),
+        )
         if query.newest:
             every = topic.read(query.start, query.partitions, most=None)
             found = _newest(every, query.limit)

@@ -20,7 +20,7 @@ from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.common.typed_json import Count, from_json
 from kafka_pipeline.operations.times import shown_time
 from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.errors import InvalidArgumentError, StreamsError
 from kafka_pipeline.streams.serdes import Serde
 
 _FIELDS = ("partition", "offset", "timestamp_ms", "key", "value", "headers")
@@ -49,6 +49,14 @@ class RecordLines:
     topic: str
     key: Serde[Any]
     value: Serde[Any]
+
+    @classmethod
+    def by_names(cls, topic: str, key: str, value: str) -> RecordLines:
+        """Return the lines of a topic by names of serdes; ConfigError if there is no such serde."""
+        try:
+            return cls(topic, serdes.by_name(key), serdes.by_name(value))
+        except InvalidArgumentError as error:
+            raise ConfigError(str(error)) from error
 
     def to_json(self, batch: RecordBatch, index: int) -> dict[str, Any]:
         """Return a record as plain values for `json_text.dumps`.

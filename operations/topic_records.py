@@ -17,8 +17,6 @@ from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.deployment.job import connected, read_deployment
 from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import Latest, Start, of_last_records, records_from, starts
-from kafka_pipeline.streams import serdes
-from kafka_pipeline.streams.errors import InvalidArgumentError
 
 _MOST_RECORDS = 500
 """How many records a transaction has."""
@@ -27,18 +25,15 @@ _MOST_RECORDS = 500
 class TopicRecords:
     """The records of one topic of the cluster."""
 
-    def __init__(self, config: Config, topic: str, key: str, value: str) -> None:
-        """Find the topic; `key` and `value` are names of serdes.
+    def __init__(self, config: Config, topic: str, lines: RecordLines) -> None:
+        """Find the topic, whose records `lines` reads and writes.
 
         Raises `UnavailableError` if Kafka does not answer, and `ConfigError` if there is no such
-        topic or serde.
+        topic.
         """
         self._config = config
         self._topic = topic
-        try:
-            self.lines = RecordLines(topic, serdes.by_name(key), serdes.by_name(value))
-        except InvalidArgumentError as error:
-            raise ConfigError(str(error)) from error
+        self.lines = lines
         self._admin = connected(config)
         existing = self._admin.topics()
         if topic not in existing:

@@ -25,26 +25,40 @@ from kafka_pipeline.streams.serdes import Serde
 __all__ = ["SchemaRegistry", "avro", "json_schema", "protobuf"]
 
 
-def avro(registry: SchemaRegistry, subject: str, schema: str | None = None) -> Serde[Any]:
+def avro(
+    registry: SchemaRegistry, subject: str, schema: str | None = None, *, as_json: bool = False
+) -> Serde[Any]:
     """Return a serde for an Avro schema, given in JSON; records are dicts.
 
     Reading converts data that was written with another version of the schema to this version.
-    Without a schema, the subject's latest one writes, and data is read as it was written.
+    Without a schema, the subject's latest one writes, and data is read as it was written. With
+    `as_json`, values are those of Avro's JSON encoding, such as `{"string": "x"}` in a union.
     """
-    return _serde("avro", subject, schema_registry.avro(registry, subject, schema))
+    functions = schema_registry.avro(registry, subject, schema, as_json=as_json)
+    return _serde("avro", subject, functions)
 
 
-def json_schema(registry: SchemaRegistry, subject: str, schema: str | None = None) -> Serde[Any]:
+def json_schema(
+    registry: SchemaRegistry, subject: str, schema: str | None = None, *, as_json: bool = False
+) -> Serde[Any]:
     """Return a serde for JSON that is checked against a JSON schema, in both directions.
 
     Without a schema, the subject's latest one writes, and data is read by the one that wrote it.
+    With `as_json`, numbers with a fraction are a `Decimal`, and keep their digits.
     """
-    return _serde("json_schema", subject, schema_registry.json_schema(registry, subject, schema))
+    functions = schema_registry.json_schema(registry, subject, schema, as_json=as_json)
+    return _serde("json_schema", subject, functions)
 
 
-def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> Serde[Any]:
-    """Return a serde for the messages of a class that protoc generated."""
-    return _serde("protobuf", subject, schema_registry.protobuf(registry, subject, message_type))
+def protobuf(
+    registry: SchemaRegistry, subject: str, message_type: type[Any], *, as_json: bool = False
+) -> Serde[Any]:
+    """Return a serde for the messages of a class that protoc generated.
+
+    With `as_json`, values are those of Protobuf's JSON mapping, with the names of the fields.
+    """
+    functions = schema_registry.protobuf(registry, subject, message_type, as_json=as_json)
+    return _serde("protobuf", subject, functions)
 
 
 def _serde(kind: str, subject: str, functions: SerdeFunctions) -> Serde[Any]:

@@ -110,3 +110,19 @@ class StandIn:
         """Return a schema with its version, from 1, among those of a subject."""
         version = [known for (of, _), known in self.ids.items() if of == subject].index(id_) + 1
         return {"id": id_, "subject": subject, "version": version, **self.schemas[id_ - 1]}
+
+
+def order_type() -> Any:
+    """Return a class as protoc generates it, of a message with the integer `amount`."""
+    from google.protobuf import (  # type: ignore[import-untyped,unused-ignore]
+        descriptor_pb2,
+        descriptor_pool,
+        message_factory,
+    )
+
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
+    message = file.message_type.add(name="Order")
+    message.field.add(name="amount", number=1, type=5, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))

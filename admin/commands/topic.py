@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,9 +17,11 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.suggest import counted
 from kafka_pipeline.deployment.job import connected
+from kafka_pipeline.operations.record_lines import RecordLines
 from kafka_pipeline.operations.starts import parse_start
 from kafka_pipeline.operations.topic_changes import TopicChange, TopicOptions, missing_topics
 from kafka_pipeline.operations.topic_records import TopicRecords
+from kafka_pipeline.streams.pipeline.kinds.command_serdes import command_serde
 
 topic_app = typer.Typer(
     help="Make and change topics, read their records, and write some.",
@@ -27,8 +30,17 @@ topic_app = typer.Typer(
 )
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
-Key = Annotated[str, typer.Option(metavar="SERDE", help="How keys are read or written.")]
-Value = Annotated[str, typer.Option(metavar="SERDE", help="How values are read or written.")]
+Key = Annotated[
+    str,
+    typer.Option(
+        metavar="SERDE",
+        help="How keys are read or written: a serde, avro[:SUBJECT], json_schema[:SUBJECT] or "
+        "protobuf:MODULE:CLASS.",
+    ),
+]
+Value = Annotated[
+    str, typer.Option(metavar="SERDE", help="How values are read or written; as for --key.")
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="NAME=VALUE", help="A setting of Kafka, by Kafka's name."),
@@ -134,6 +146,15 @@ def _settings(given: list[str] | None) -> dict[str, str | None]:
     return found
 
 
+def _records(config: Path, topic: str, key: str, value: str) -> TopicRecords:
+    settings = load_config(config)
+    serdes = (
+        command_serde(given, f"{topic}-{part}", settings)
+        for part, given in (("key", key), ("value", value))
+    )
+    return TopicRecords(settings, topic, RecordLines(topic, *serdes))
+
+
 @topic_app.command()
 @run_command
 def read(
@@ -167,9 +188,9 @@ def read(
 
     Those of a partition come in order. Without --follow, it ends with what is there now.
 
-    Exit codes: 0 done, 2 wrong arguments or records, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments or records, 3 Kafka or the schema registry is not there.
     """
-    records = TopicRecords(load_config(config), topic, key, value)
+    records = _records(config, topic, key, value)
     try:
         start = parse_start(from_)
     except ValueError as error:
@@ -190,9 +211,9 @@ def write(config: ConfigPath, topic: Topic, key: Key = "string", value: Value = 
     output says how many were written, also if a line is wrong. The topics that the engine itself
     writes are refused.
 
-    Exit codes: 0 done, 2 wrong arguments or lines, 3 Kafka is not there.
+    Exit codes: 0 done, 2 wrong arguments or lines, 3 Kafka or the schema registry is not there.
     """
-    records = TopicRecords(load_config(config), topic, key, value)
+    records = _records(config, topic, key, value)
     written = 0
     try:
         for total in records.write(sys.stdin):

@@ -7,7 +7,7 @@ again for each record, and their errors do not name the field.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -20,7 +20,7 @@ from fastavro.validation import ValidationError, validate
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.misfit import MisfitError
 
-_LENGTHS = {0: 5, 1: 17}
+FRAME_BYTES = {0: 5, 1: 17}
 """The bytes before the data, by the first one: with the schema's id, or its GUID."""
 _PROMOTED = {
     "int": ("long", "float", "double"),
@@ -44,6 +44,8 @@ class _Written(NamedTuple):
 class AvroReader:
     """Reads data by the schema that wrote it, and converts it to another one if that is given."""
 
+    _decode: Callable[[BytesIO, Any, Any], Any] = staticmethod(schemaless_reader)
+
     def __init__(self, client: Any, subject: str, schema: str | None) -> None:
         """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema."""
         self._client = client
@@ -57,7 +59,7 @@ class AvroReader:
 
         Raises `MisfitError`, `ConfigError` and errors of the registry's client.
         """
-        start = _LENGTHS[data[0]]
+        start = FRAME_BYTES[data[0]]
         frame = data[:start]
         written = self._written.get(frame)
         if written is None:
@@ -67,12 +69,12 @@ class AvroReader:
         stream = BytesIO(data)
         stream.seek(start)
         try:
-            return schemaless_reader(stream, written.writer, written.reader)
+            return self._decode(stream, written.writer, written.reader)
         except Exception as error:
             raise MisfitError(self._problem(frame, written, error)) from None
 
     def _find(self, frame: bytes) -> _Written:
-        if len(frame) < _LENGTHS[frame[0]]:
+        if len(frame) < FRAME_BYTES[frame[0]]:
             raise MisfitError("they do not fit the schema, as they end before its id does")
         if frame[0]:
             schema = self._client.get_schema_by_guid(str(UUID(bytes=frame[1:])))
@@ -117,9 +119,7 @@ class AvroWriter:
 
         Raises `MisfitError`, `ConfigError` and errors of the registry's client.
         """
-        if self._found is None:
-            self._found = self._find()
-        frame, schema, name = self._found
+        frame, schema, name = self._found or self._find()
         if _is_plain(schema):
             if not isinstance(value, bytes):
                 raise MisfitError(f"it does not fit {name}: it is a {_kind(value)}, not bytes")
@@ -134,7 +134,7 @@ class AvroWriter:
         return stream.getvalue()
 
     def _find(self) -> tuple[bytes, Any, str]:
-        """Return the bytes before the data, the schema, and its name in errors."""
+        """Ask for the bytes before the data, the schema, and its name in errors; keep them."""
         client, subject = self._client, self._subject
         if self._schema is None:
             found = client.get_version(subject, "latest")
@@ -148,7 +148,8 @@ class AvroWriter:
         schema = parsed(found.schema, client) if self._given is None else self._given
         version = f"version {found.version} (id {found.schema_id})"
         name = f"the schema, {version if found.version else f'id {found.schema_id}'}"
-        return b"\0" + found.schema_id.to_bytes(4), schema, name
+        self._found = b"\0" + found.schema_id.to_bytes(4), schema, name
+        return self._found
 
 
 def mismatch(writer: Any, reader: Any) -> str:
@@ -157,7 +158,9 @@ def mismatch(writer: Any, reader: Any) -> str:
     Both are as fastavro's `parse_schema` returns them. What depends on the data is not found: which
     symbols and which types of a union it has.
     """
-    return next(_mismatches(writer, reader, _names(writer), _names(reader), "", set()), "")
+    return next(
+        _mismatches(writer, reader, named_types(writer), named_types(reader), "", set()), ""
+    )
 
 
 def _mismatches(
@@ -168,9 +171,9 @@ def _mismatches(
     path: str,
     seen: set[tuple[str, str]],
 ) -> Iterator[str]:
-    writer, reader = _resolved(writer, written), _resolved(reader, read)
+    writer, reader = resolved_type(writer, written), resolved_type(reader, read)
     kinds = (_type_name(writer), _type_name(reader))
-    match _base(writer), _base(reader):
+    match base_type(writer), base_type(reader):
         case "union", _:
             return
         case _, "union":
@@ -198,7 +201,7 @@ def _mismatches(
             yield f"{place} is {kinds[0]}, not {kinds[1]}"
 
 
-def _names(schema: Any) -> Mapping[str, Any]:
+def named_types(schema: Any) -> Mapping[str, Any]:
     """Return the types of a schema that it may give by their names."""
     found, waiting = dict[str, Any](), [schema]
     while waiting:
@@ -213,12 +216,13 @@ def _names(schema: Any) -> Mapping[str, Any]:
     return found
 
 
-def _resolved(schema: Any, names: Mapping[str, Any]) -> Any:
+def resolved_type(schema: Any, names: Mapping[str, Any]) -> Any:
     """Return the definition of a type that is given by its name."""
     return names.get(schema, schema) if isinstance(schema, str) else schema
 
 
-def _base(schema: Any) -> str:
+def base_type(schema: Any) -> str:
+    """Return a type without its logical type and name, such as `record` or `union`."""
     if isinstance(schema, list):
         return "union"
     return str(schema["type"] if isinstance(schema, dict) else schema)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from kafka_pipeline.common import json_text
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, PipelineError, UnavailableError
 from kafka_pipeline.common.kafka.misfit import MisfitError
@@ -70,25 +71,33 @@ class SerdeFunctions(NamedTuple):
     deserialize: Callable[[bytes], Any]
 
 
-def avro(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFunctions:
+def avro(
+    registry: SchemaRegistry, subject: str, schema: str | None, *, as_json: bool = False
+) -> SerdeFunctions:
     """Write dicts and other values by an Avro schema, given in JSON; read data of any version.
 
     Reading converts data that another version of the schema has written to this one. Without a
-    schema, the subject's latest one writes, and data is read as it was written.
+    schema, the subject's latest one writes, and data is read as it was written. With `as_json`,
+    values are those of Avro's JSON encoding, see `avro_json`.
     """
     with _extra_needed():
         from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
+        from kafka_pipeline.common.kafka.avro_json import AvroJsonReader, AvroJsonWriter
     client = client_of(registry)
     with _schema_of(subject, "Avro"):
-        writer = AvroWriter(client, subject, schema, register=registry.register)
-        reader = AvroReader(client, subject, schema)
+        writes, reads = (AvroJsonWriter, AvroJsonReader) if as_json else (AvroWriter, AvroReader)
+        writer = writes(client, subject, schema, register=registry.register)
+        reader = reads(client, subject, schema)
     return _guarded(registry, subject, writer, reader)
 
 
-def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> SerdeFunctions:
+def json_schema(
+    registry: SchemaRegistry, subject: str, schema: str | None, *, as_json: bool = False
+) -> SerdeFunctions:
     """Write dicts and other values as JSON that a JSON schema allows; read such JSON.
 
     Without a schema, the subject's latest one writes, and data is read by the one that wrote it.
+    With `as_json`, numbers with a fraction are a `Decimal`, and keep their digits.
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -98,13 +107,17 @@ def json_schema(registry: SchemaRegistry, subject: str, schema: str | None) -> S
             schema, client, conf=_writing(registry, subject, by_latest=schema is None)
         )
         reader = JSONDeserializer(schema, schema_registry_client=client, conf=_reading(subject))
-    return _guarded(registry, subject, *_in_context(subject, writer, reader))
+    functions = _in_context(subject, writer, reader)
+    return _guarded(registry, subject, *(_with_digits(functions) if as_json else functions))
 
 
-def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) -> SerdeFunctions:
+def protobuf(
+    registry: SchemaRegistry, subject: str, message_type: type[Any], *, as_json: bool = False
+) -> SerdeFunctions:
     """Write and read messages of a class that protoc generated.
 
     Its schema is registered if the registry says so; otherwise the subject's latest one is used.
+    With `as_json`, values are those of Protobuf's JSON mapping, with the names of the fields.
     """
     with _extra_needed():
         from confluent_kafka.schema_registry.protobuf import (
@@ -116,7 +129,10 @@ def protobuf(registry: SchemaRegistry, subject: str, message_type: type[Any]) ->
         settings = _writing(registry, subject, by_latest=not registry.register)
         writer = ProtobufSerializer(message_type, client, settings)
         reader = ProtobufDeserializer(message_type, _reading(subject), client)
-    return _guarded(registry, subject, *_in_context(subject, writer, reader))
+    functions = _in_context(subject, writer, reader)
+    return _guarded(
+        registry, subject, *(_as_messages(functions, message_type) if as_json else functions)
+    )
 
 
 @contextmanager
@@ -177,6 +193,46 @@ def _in_context(
 
     context = SerializationContext(subject, MessageField.VALUE)
     return SerdeFunctions(lambda value: writer(value, context), lambda data: reader(data, context))
+
+
+def _with_digits(functions: SerdeFunctions) -> SerdeFunctions:
+    """Check JSON with floats, as JSON schemas need them, and keep all digits of numbers."""
+    from kafka_pipeline.common.kafka.avro_codec import FRAME_BYTES
+
+    def serialize(value: Any) -> bytes:
+        text = json_text.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return functions.serialize(json_text.decode(text))[: FRAME_BYTES[0]] + text.encode()
+
+    def deserialize(data: bytes) -> Any:
+        functions.deserialize(data)
+        return json_text.decode_exactly(data[FRAME_BYTES[data[0]] :].decode())
+
+    return SerdeFunctions(serialize, deserialize)
+
+
+def _as_messages(functions: SerdeFunctions, message_type: type[Any]) -> SerdeFunctions:
+    """Convert JSON to messages and back; a field that the class does not know is refused."""
+    from google.protobuf import json_format  # type: ignore[import-untyped,unused-ignore]
+
+    def serialize(value: Any) -> bytes:
+        try:
+            message = json_format.Parse(json_text.dumps(value), message_type())
+        except json_format.ParseError as error:
+            raise MisfitError(f"it does not fit {message_type.__name__}: {error}") from None
+        return functions.serialize(message)
+
+    def deserialize(data: bytes) -> Any:
+        message = functions.deserialize(data)
+        known = message_type()
+        known.CopyFrom(message)
+        known.DiscardUnknownFields()
+        if known.ByteSize() != message.ByteSize():
+            raise MisfitError(f"they have fields that {message_type.__name__} does not know")
+        return json_format.MessageToDict(
+            message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+        )
+
+    return SerdeFunctions(serialize, deserialize)
 
 
 def _guarded(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from kafka_pipeline.common.cluster.cluster_status import Presence
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.operations.times import shown_time
+from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro
 from tests.engine import Engine, engine
 from tests.in_process import run_pipeline
+from tests.schema_registry import standing_in
 
 pytestmark = [pytest.mark.integration]
 
@@ -74,6 +77,26 @@ def test_records_are_written_and_read(job: Engine) -> None:
     assert latest["value"] == [each for each in found if each["partition"] == 0][-1]["value"]
     assert len(read(job, source, "--from", shown_time(began_ms + 1199))) == 1
     assert "k1  v1" in topic(job, "read", source, "--limit", "1200")
+
+
+def test_records_with_schemas_are_written_from_json_and_read_as_json(
+    job: Engine, tmp_path: Path
+) -> None:
+    sink, subject = job.config.sink_topic, f"{job.config.sink_topic}-value"
+    schema = {"type": "record", "name": "Total", "fields": [{"name": "amount", "type": "int"}]}
+    with standing_in() as registry:
+        totals = avro(SchemaRegistry(registry.url), subject, json.dumps(schema))
+        data = totals.serialize({"amount": 12})
+        config = tmp_path / "config.yaml"
+        section = f'schema_registry: {{url: "{registry.url}"}}\n'
+        config.write_text(job.config_file.read_text() + section)
+        line = json.dumps({"value": {"amount": 12}})
+        options = (str(config), sink, "--value", "avro")
+        run_pipeline("topic", "write", *options, given=line)
+        shown = run_pipeline("topic", "read", *options, "--json")
+    assert json.loads(shown)["value"] == {"amount": 12}
+    (record,) = read(job, sink, "--value", "bytes")
+    assert b64decode(record["value"]) == data
 
 
 def test_a_wrong_line_ends_it_and_says_how_many_were_written(job: Engine) -> None:

@@ -144,10 +144,16 @@ def _text_of(file: Path) -> str:
 
 
 def serde_of(
-    serde: AnySerde, subject: str, *, registry: RegistrySettings | None, code: UserCode
+    serde: AnySerde,
+    subject: str,
+    *,
+    registry: RegistrySettings | None,
+    code: UserCode,
+    as_json: bool = False,
 ) -> Serde[Any]:
     """Return the serde of a topic's keys or values, whose subject by default is `subject`.
 
+    With `as_json`, what has a schema is read and written as JSON, see `schema_registry`.
     Asks the registry for nothing. Raises ConfigError without a registry or the packages for
     schemas, and for a schema or class that is wrong.
     """
@@ -162,8 +168,8 @@ def serde_of(
     name = serde.subject or subject
     match serde.kind:
         case "protobuf":
-            return schema_registry.protobuf(of, name, code.load(serde.message))
+            return schema_registry.protobuf(of, name, code.load(serde.message), as_json=as_json)
         case "json_schema":
-            return schema_registry.json_schema(of, name, serde.schema or None)
+            return schema_registry.json_schema(of, name, serde.schema or None, as_json=as_json)
         case "avro":
-            return schema_registry.avro(of, name, serde.schema or None)
+            return schema_registry.avro(of, name, serde.schema or None, as_json=as_json)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline import serdes
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.kafka.clients import Partition
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
@@ -84,8 +83,8 @@ def test_letters_are_dealt_with_if_they_fit_into_the_memory(
 class FakeRecords:
     """A topic of two partitions whose records are as old as their number says."""
 
-    def __init__(self, _config: Any, topic: str, key: str, value: str) -> None:
-        self.lines = RecordLines(topic, serdes.by_name(key), serdes.by_name(value))
+    def __init__(self, _config: Any, _topic: str, lines: RecordLines) -> None:
+        self.lines = lines
 
     def read(
         self, start: Start, partitions: Sequence[int], *, most: int | None

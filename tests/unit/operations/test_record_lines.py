@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kafka_pipeline import serdes
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.printable import printable
@@ -18,7 +17,7 @@ TIME_MS = 1_732_280_000_000
 
 
 def lines(key: str = "string", value: str = "string") -> RecordLines:
-    return RecordLines("orders", serdes.by_name(key), serdes.by_name(value))
+    return RecordLines.by_names("orders", key, value)
 
 
 def one(key: bytes | None, value: bytes | None, headers: Any = None) -> RecordBatch:
@@ -113,6 +112,11 @@ def test_a_record_that_a_serde_cannot_read_is_named() -> None:
     said = str(raised.value)
     assert said.startswith("record orders[3]@7: the value is not what string reads: ")
     assert said.endswith("; choose another serde for it, such as bytes")
+
+
+def test_a_serde_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match='there is no serde "xml"'):
+        lines("xml")
 
 
 def test_a_line_for_people_has_no_control_characters() -> None:

@@ -16,7 +16,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.streams.errors import SerializationError
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro, json_schema, protobuf
 from kafka_pipeline.streams.serdes import Serde
-from tests.schema_registry import StandIn, standing_in
+from tests.schema_registry import StandIn, order_type, standing_in
 
 ORDER = json.dumps(
     {"type": "record", "name": "Order", "fields": [{"name": "amount", "type": "int"}]}
@@ -57,22 +57,6 @@ def avro_serde(stand_in: StandIn, schema: str = ORDER) -> Serde[Any]:
 
 def json_serde(stand_in: StandIn) -> Serde[Any]:
     return json_schema(without_retries(stand_in), "orders-value", JSON_ORDER)
-
-
-def order_type() -> Any:
-    """Return a class as protoc generates it, of a message with the integer `amount`."""
-    from google.protobuf import (  # type: ignore[import-untyped,unused-ignore]
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-    )
-
-    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
-    message = file.message_type.add(name="Order")
-    message.field.add(name="amount", number=1, type=5, label=1)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
 
 
 # Without the extra

@@ -1,0 +1,104 @@
+"""Avro as JSON, by the encoding of the Avro specification, which Kafka's Avro consoles use too.
+
+A value of a union is an object such as `{"string": "x"}`, or null. Bytes are text whose characters
+are the bytes, and logical types are what they are stored as: a `timestamp-millis` is a number.
+
+Needs the extra `schemaregistry`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import BytesIO, StringIO
+from typing import Any
+
+from fastavro import json_writer, schemaless_reader
+
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.kafka.avro_codec import (
+    AvroReader,
+    AvroWriter,
+    base_type,
+    named_types,
+    resolved_type,
+)
+from kafka_pipeline.common.kafka.misfit import MisfitError
+
+
+def _decode(stream: BytesIO, writer: Any, reader: Any) -> Any:
+    value = schemaless_reader(stream, writer, reader, return_named_type=True)
+    text = StringIO()
+    json_writer(text, writer if reader is None else reader, [value])
+    return json.loads(text.getvalue())
+
+
+class AvroJsonReader(AvroReader):
+    """Reads data as values of JSON."""
+
+    _decode = staticmethod(_decode)
+
+    def __call__(self, data: bytes) -> Any:
+        """See `AvroReader`."""
+        value = super().__call__(data)
+        return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+class AvroJsonWriter(AvroWriter):
+    """Writes values of JSON; numbers may be a `Decimal`."""
+
+    def __call__(self, value: Any) -> bytes:
+        """See `AvroWriter`."""
+        _, schema, name = self._found or self._find()
+        try:
+            plain = json_text.decode(json_text.dumps(value))
+            return super().__call__(_from_json(plain, schema, named_types(schema), ""))
+        except MisfitError:
+            raise
+        except ValueError as error:
+            raise MisfitError(f"it does not fit {name}: {error}") from None
+
+
+def _from_json(given: Any, schema: Any, named: Mapping[str, Any], path: str) -> Any:
+    """Return the value that fastavro writes; raise `ValueError` if it cannot be told.
+
+    What has another type than its schema is left to fastavro, which names the field.
+    """
+    schema = resolved_type(schema, named)
+    match base_type(schema), given:
+        case "union", None:
+            return None
+        case "union", _:
+            types = {_label(each): each for each in schema}
+            if not isinstance(given, dict) or len(given) != 1 or not given.keys() <= types.keys():
+                known = " or ".join(f'{{"{each}": …}}' for each in types if each != "null")
+                null = " or null" if "null" in types else ""
+                raise ValueError(f"{_place(path)} is a union: write {known}{null}")
+            ((label, inner),) = given.items()
+            return label, _from_json(inner, types[label], named, path)
+        case "record", dict():
+            fields = {field["name"]: field["type"] for field in schema["fields"]}
+            if unknown := sorted(given.keys() - fields):
+                raise ValueError(f'{_place(path)} has no field "{unknown[0]}" in the schema')
+            return {
+                name: _from_json(value, fields[name], named, f"{path}.{name}".lstrip("."))
+                for name, value in given.items()
+            }
+        case "array", list():
+            return [_from_json(each, schema["items"], named, path) for each in given]
+        case "map", dict():
+            return {
+                name: _from_json(value, schema["values"], named, path)
+                for name, value in given.items()
+            }
+        case (("bytes" | "fixed"), str()):
+            return given.encode("latin-1")
+    return given
+
+
+def _label(schema: Any) -> str:
+    return str(schema.get("name", schema["type"])) if isinstance(schema, dict) else str(schema)
+
+
+def _place(path: str) -> str:
+    return f'field "{path}"' if path else "it"
