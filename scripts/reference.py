@@ -138,7 +138,7 @@ def _metrics_table(metrics: Sequence[Metric]) -> list[str]:
 
 def _of_type(kind: Kind[Any]) -> list[str]:
     missing = [f"`{key.name}`" for key in (*_COMMON, kind.config) if key not in kind.keys]
-    if kind.config is NO_CONFIG:
+    if kind.config is NO_CONFIG and NO_CONFIG in kind.keys:
         missing.append(f"`{NO_CONFIG.name}`")
     without = f" It has no {' and no '.join(missing)}." if missing else ""
     own = [key for key in kind.keys if key not in (*_COMMON, NO_CONFIG)]

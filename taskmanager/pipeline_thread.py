@@ -181,7 +181,8 @@ class PipelineThread:
         task = AssignedTask(replica, self._context, epoch)
         self._tasks[replica.task] = task
         self._context.lag_watch.watch(replica)
-        self._handle(Assigned(replica.task, task.is_inline, task.max_process_time_ms))
+        interval_ms = replica.spec.commit_interval_ms
+        self._handle(Assigned(replica.task, task.is_inline, task.max_process_time_ms, interval_ms))
 
     def _fetch(self, wait_s: float) -> None:
         fed: dict[TaskId, RunningTask] = {}

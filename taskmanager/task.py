@@ -323,10 +323,12 @@ class Task(RunningTask):
     def commit(self) -> None:
         """Commit outputs, dead letters, state and input positions in one transaction.
 
+        Before it, and before that transaction opens, exact sinks commit what is theirs.
         Local state is committed after Kafka has confirmed. Blocks for some ms, at most the
         transaction timeout. Raises `TransactionFailedError`, `FencedError`, `NonRetriableError`, or
         `StoreCorruptedError`; the transaction may be committed all the same.
         """
+        self._write_sinks()
         self._send()
         self._commit()
 
@@ -336,6 +338,7 @@ class Task(RunningTask):
         Brokers forget offsets of a group without members 7 days after the last commit
         (`offsets.retention.minutes`), and transactional ids likewise. Raises as `commit` does.
         """
+        self._write_sinks()
         self._begin()
         self._note_positions()
         self._commit()
@@ -371,6 +374,15 @@ class Task(RunningTask):
         self.stores.close()
 
     # Transactions
+
+    def _write_sinks(self) -> None:
+        if not self._nodes.has_exact_sinks:
+            return
+        (partition,) = self.partitions
+        position = self._nodes.position(partition)
+        reach("before-write")
+        self._nodes.write_sinks(self._positions[partition].offset if position is None else position)
+        reach("after-write")
 
     def _send_early(self) -> None:
         if self._sends_early and self._nodes.has_uncommitted:

@@ -84,6 +84,8 @@ class TaskEntry:
     task: TaskId
     is_inline: bool
     max_process_time_ms: int
+    own_commit_interval_ms: int | None = None
+    """See `Assigned.commit_interval_ms`."""
     phase: Phase = Phase.WAITING
     due_ms: int = 0
     """When a WAITING task starts."""

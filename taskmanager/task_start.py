@@ -19,6 +19,7 @@ from kafka_pipeline.common.protocol.status import TaskState
 from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.streams.engine.call_mark import CallMark, NoMark
 from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.exact_sink import SinkStart
 from kafka_pipeline.streams.engine.group_task import GroupTask
 from kafka_pipeline.streams.engine.key_watch import KeyWatch
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -114,7 +115,7 @@ class TaskStart(ABC):
             queries = self._context.queries
             queries = queries and queries.while_waiting(self._require_wanted)
             with log_context(self._replica.task):
-                unit = valued(self._replica, queries)
+                unit = valued(self._replica, queries, self._context.config.tables)
                 return group_of(
                     unit,
                     UserCode.of(self._context.config),
@@ -160,7 +161,6 @@ class ProcessorStart(TaskStart):
         """See `TaskStart.run`."""
         began_s = time.monotonic()
         replica, clients = self._replica, self._context.clients
-        names = self._context.config.topic_names
         self._require_no_verdict()
         new_mark = self._new_mark()
         mark = new_mark()
@@ -173,7 +173,7 @@ class ProcessorStart(TaskStart):
         limits = clients.brokers.topic_limits(written)
         sizes = {topic: each.size_bytes for topic, each in limits.items()}
         with ExitStack() as undo:
-            transactional_id = names.transactional_id(replica.task)
+            transactional_id = self._context.config.topic_names.transactional_id(replica.task)
             producer = clients.producer(transactional_id, sizes, replica.arcs)
             undo.callback(producer.close)
             # Created early: a reader that is used while it connects may take 0.7 s to answer. The
@@ -204,6 +204,7 @@ class ProcessorStart(TaskStart):
             input_time = self._input_time(group, positions)
             topics = KafkaOutputTopics(producer, clients.brokers, limits)
             nodes = self._make_nodes(group, stores, views, topics, positions, input_time, new_mark)
+            self._resume_sinks(nodes, committed)
             undo.pop_all()
         if input_time is not None and replica.event_time is not None:
             self._context.time_watch.watch(replica.task, replica.event_time, input_time)
@@ -226,6 +227,28 @@ class ProcessorStart(TaskStart):
             positions=positions,
             group_metadata=group_metadata,
         )
+
+    def _resume_sinks(self, nodes: GroupTask, committed: Mapping[Partition, Committed]) -> None:
+        """Let results outside of Kafka go on; if that fails, the nodes are closed."""
+        if not nodes.has_exact_sinks:
+            return
+        (topic,) = self._replica.in_topics
+        partition = (topic, self._replica.task.partition)
+        brokers = self._context.clients.brokers
+        try:
+            nodes.resume_sinks(
+                SinkStart(
+                    topic,
+                    brokers.topic_ids([topic])[topic],
+                    self._replica.task.partition,
+                    committed[partition].offset if partition in committed else None,
+                    brokers.oldest_offsets([partition])[partition],
+                    brokers.stable_ends([partition])[partition],
+                )
+            )
+        except BaseException:
+            nodes.close()
+            raise
 
     def _require_no_verdict(self) -> None:
         """Raise `NonRetriableError` if a verdict blames a call that concerns no record."""

@@ -75,6 +75,8 @@ class Assigned:
     task: TaskId
     is_inline: bool
     max_process_time_ms: int = DEFAULT_MAX_PROCESS_TIME_MS
+    commit_interval_ms: int | None = None
+    """How often it commits, even at the end of its input; `None` for the thread's interval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -257,7 +257,11 @@ class PipelineThreadState:
         if event.task in self._entries or self.is_stopping:
             return
         entry = TaskEntry(
-            event.task, event.is_inline, event.max_process_time_ms, due_ms=self._now_ms
+            event.task,
+            event.is_inline,
+            event.max_process_time_ms,
+            event.commit_interval_ms,
+            due_ms=self._now_ms,
         )
         self._entries[event.task] = entry
         self._on_due(entry)
@@ -435,12 +439,15 @@ class PipelineThreadState:
         """Return when to commit: by the interval, or sooner if asked for or at the input's end.
 
         A batch of a query takes a while, whatever it has. If each had to wait for the next one that
-        finds no further records, the interval alone would decide.
+        finds no further records, the interval alone would decide. A task with an interval of its
+        own has commits that are worth waiting for.
         """
         if entry.uncommitted_since_ms is None:
             return None
         if entry.wants_commit:
             return self._now_ms
+        if entry.own_commit_interval_ms is not None:
+            return entry.uncommitted_since_ms + entry.own_commit_interval_ms
         due_ms = entry.uncommitted_since_ms + self._commit_interval_ms
         if entry.took_all or (entry.is_at_its_end and not entry.is_ready):
             due_ms = min(due_ms, entry.early_commit_ms)

@@ -92,8 +92,16 @@ MAY_IMPORT = {
         "common",
     ),
     "streams/builtin": ("streams/processor", "streams/stores", "streams", "common/pipelines"),
+    "streams/tables": (
+        "streams/engine",
+        "streams/processor",
+        "streams",
+        "common/kafka",
+        "common/pipelines",
+    ),
     "streams/pipeline/kinds": (
         "streams/builtin",
+        "streams/tables",
         "streams/sql",
         "streams/dsl",
         "streams/engine",

@@ -143,7 +143,7 @@ class Choice(ConfigKey, Generic[T]):
     def kind(self) -> str:
         """See `ConfigKey`."""
         *others, last = (f"`{choice}`" for choice in (*self.words, *self.pairs))
-        return self.says or f"{', '.join(others)} or {last}"
+        return self.says or " or ".join((*filter(None, [", ".join(others)]), last))
 
     @property
     def default_text(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +41,12 @@ _PATHS = Texts(
     pattern=r"^(?=.*\S)(?:[A-Za-z][A-Za-z0-9+.-]*:/|[^:/\\{}\[\]*?]*(?:/|$))[^\\{}\[\]*?]*$",
     default=(".",),
 )
+_WRITE_PATHS = Texts(
+    name="write_paths",
+    doc="the same for tables that processors of `type: table` write; by default, they may write "
+    "none",
+    pattern=_PATHS.pattern,
+)
 _URLS = Texts(
     name="urls",
     doc='databases, as `jdbc:postgresql://host:5432/database`; a URL that ends in "/" allows all '
@@ -54,8 +61,9 @@ _DRIVERS = Texts(
 _JDBC = Section(name=JDBC, doc="databases", keys=(_URLS, _DRIVERS))
 TABLES = Section(
     name="tables",
-    doc="what lookup tables of queries may be read from, whatever pipeline.yaml says",
-    keys=(_FORMATS, _PATHS, _JDBC),
+    doc="what lookup tables of queries may be read from, and which tables processors may write, "
+    "whatever pipeline.yaml says",
+    keys=(_FORMATS, _PATHS, _WRITE_PATHS, _JDBC),
 )
 """The section of config.yaml."""
 
@@ -70,8 +78,9 @@ class TableSettings:
     table may name as its driver. URLs may hold passwords, so `repr` omits them.
 
     File tables may be in `paths`, except in `private` files and folders, and under names that begin
-    with ".". Paths are relative to `folder`, that of config.yaml, which is absolute if the file was
-    loaded. Links are resolved on both sides before paths are compared.
+    with ".". Tables may be written in `write_paths`. Paths are relative to `folder`, that of
+    config.yaml, which is absolute if the file was loaded. Links are resolved on both sides before
+    paths are compared.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
@@ -79,6 +88,7 @@ class TableSettings:
     jdbc_drivers: tuple[str, ...] = ()
     folder: Path = Path()
     paths: tuple[str, ...] = (".",)
+    write_paths: tuple[str, ...] = ()
     # The name of config.yaml is not a setting: two files with the same settings are equal.
     private: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -88,15 +98,22 @@ class TableSettings:
         The reason is the end of a sentence. The caller must also check each file that a pattern or
         a folder on the host leads to.
         """
-        ways = [location.below(location_of(path, self.folder)) for path in self.paths]
+        return self._problem_below(location, _PATHS.name, self.paths)
+
+    def write_problem(self, location: Location) -> str | None:
+        """Return why no table may be written at a location; `None` if one may."""
+        return self._problem_below(location, _WRITE_PATHS.name, self.write_paths)
+
+    def _problem_below(self, location: Location, key: str, paths: Sequence[str]) -> str | None:
+        ways = [location.below(location_of(path, self.folder)) for path in paths]
         found = [way for way in ways if way is not None]
         if not found:
             return (
                 "is outside of what config.yaml allows: list it, or a folder that it is in, under "
-                "tables: {paths: […]}"
+                f"tables: {{{key}: […]}}"
             )
         if all(any(map(_is_hidden, way)) for way in found):
-            return 'has a name that begins with ".": list it under tables: {paths: […]}'
+            return f'has a name that begins with ".": list it under tables: {{{key}: […]}}'
         if location.is_on_host and not location.pattern and self._is_private(location.path):
             return "belongs to the configuration, the secrets or the state of this process"
         return None
@@ -141,11 +158,12 @@ def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> Tab
                 f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
             )
     paths = (".",) if tables.get("paths") is None else tables.texts(_PATHS)
-    for path in paths:
-        wrong = _path_problem(path, folder)
-        if wrong:
-            problems.add(tables.at("paths"), f'paths: "{path}" {wrong}')
-    return TableSettings(formats, urls, drivers, folder.resolve(), paths)
+    write_paths = tables.texts(_WRITE_PATHS)
+    for key, given in ((_PATHS, paths), (_WRITE_PATHS, write_paths)):
+        for path in given:
+            if wrong := _path_problem(path, folder):
+                problems.add(tables.at(key.name), f'{key.name}: "{path}" {wrong}')
+    return TableSettings(formats, urls, drivers, folder.resolve(), paths, write_paths)
 
 
 def _is_hidden(name: str) -> bool:

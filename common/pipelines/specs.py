@@ -19,6 +19,7 @@ DEFAULT_MAX_PROCESS_TIME_MS = 300_000
 """The limit for one call of user code, unless its processor sets another one."""
 
 DEFAULT_BUFFERED_RECORDS = 1000
+DEFAULT_TABLE_COMMIT_INTERVAL_MS = 10_000
 DEFAULT_SUM = 1
 GROUPS_TOPIC = "groups-repartition"
 """The internal topic that brings the rows of each group of a query together."""
@@ -36,6 +37,8 @@ BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
 
 Format = Literal["string", "binary", "json"]
+TableFormat = Literal["delta"]
+RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
 OnInvalid = Literal["fail", "skip", "partition_time"]
@@ -199,15 +202,18 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
     """The fields of all processors, times in ms; `GroupSettings` explains `max_task_idle_ms`.
 
     `type` is the word in pipeline.yaml. The state topic of a `sole_store` is named after the
-    processor alone.
+    processor alone. One that `writes_outside` of Kafka has no `to`. `commit_interval_ms` is `None`
+    if config.yaml has it.
     """
 
     type: ClassVar[str]
     sole_store: ClassVar[str | None] = None
+    writes_outside: ClassVar[bool] = False
 
     max_process_time_ms: Positive = DEFAULT_MAX_PROCESS_TIME_MS
     max_task_idle_ms: Annotated[int, Meta(ge=-1)] = 0
     buffered_records: Positive = DEFAULT_BUFFERED_RECORDS
+    commit_interval_ms: Positive | None = None
 
     @property
     def what(self) -> str:
@@ -567,7 +573,30 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
         return self.patterns
 
 
-AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec
+class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
+    """Appends JSON values, as rows with the columns of a DDL `schema`, to a table at `path`.
+
+    `partition_by` names columns. `record_columns` maps parts of records, such as `offset`, to the
+    names of further columns.
+    """
+
+    type = "table"
+    writes_outside = True
+    format: TableFormat
+    path: str
+    schema: str
+    partition_by: tuple[str, ...] = ()
+    record_columns: Mapping[RecordPart, str] = {}
+    commit_interval_ms: Positive = DEFAULT_TABLE_COMMIT_INTERVAL_MS
+    buffered_records: Positive = 50_000
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """The place of the table."""
+        return {"format": self.format, "path": self.path}
+
+
+AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec | TableSinkSpec
 
 SPECS: Mapping[str, type[ProcessorSpec]] = {spec.type: spec for spec in get_args(AnySpec)}
 """The classes by type."""

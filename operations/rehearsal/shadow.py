@@ -84,12 +84,17 @@ def shadow_pipeline(pipeline: Pipeline, live: Config) -> Pipeline:
     """Return a pipeline that was loaded for the shadow of a job, with sinks of its own.
 
     Sources stay the same, also those that the pipeline writes itself: its readers read what the
-    job writes there. Raises `ConfigError` if the name of a sink is too long, or if a node group
-    writes what it reads.
+    job writes there. Raises `ConfigError` if the name of a sink is too long, if a node group
+    writes what it reads, or if a processor writes a table.
     """
     arcs = pipeline.arcs
 
     def with_own_sinks(processor: PipelineProcessor) -> PipelineProcessor:
+        if processor.spec.writes_outside:
+            raise ConfigError(
+                f"{processor.id} writes a table: a rehearsal would write it too. Rehearse the "
+                "pipeline without it"
+            )
         for name in {*processor.from_}.intersection(processor.to) - {*processor.internal_topics}:
             raise ConfigError(
                 f"{processor.id} reads and writes the topic {processor.topics[name]}: a rehearsal "

@@ -76,6 +76,12 @@ def make_plan(config: Path, file: Path, from_: Sequence[str], to: str) -> Backfi
     """
     settings = load_config(config)
     pipeline = load_pipeline(file, settings)
+    for each in pipeline.processors:
+        if each.spec.writes_outside:
+            raise ConfigError(
+                f'"{each.id}" writes a table, which a backfill does not: backfill a pipeline '
+                "without it, and load the results"
+            )
     patterns = [pattern for each in pipeline.processors for pattern in each.patterns]
     sources = read_sources(
         from_,

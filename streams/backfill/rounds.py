@@ -186,7 +186,7 @@ class Rounds:
                     folder=self._task_folder(number, replica),
                     config=self._config,
                     # Here, since executors on other hosts have neither these variables nor files.
-                    replica=valued(replica, references),
+                    replica=valued(replica, references, self._config.tables),
                     inputs={
                         topic: self._runner.input(topic, part, keeps_offsets=topic in ranges)
                         for topic in replica.in_topics

@@ -163,7 +163,8 @@ class _Backfill:
 
     def _process(self, stage: Sequence[ProcessorReplica], topics: Topics) -> list[Done]:
         # Here, since executors on other hosts have neither these variables nor these files.
-        stage = [valued(replica, HostReferences(self._config.secrets)) for replica in stage]
+        here, tables = HostReferences(self._config.secrets), self._config.tables
+        stage = [valued(replica, here, tables) for replica in stage]
         name = stage[0].name
         followed = {
             topic: tuple(self._input(topic, n) for n in range(topics.num_partitions(topic)))

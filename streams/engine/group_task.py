@@ -14,6 +14,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.common.protocol.suspects import CallKind
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
 from kafka_pipeline.streams.clocks import clocked, clocks_of
+from kafka_pipeline.streams.engine.exact_sink import SinkStart
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -101,6 +102,7 @@ class GroupTask:
         self._passed = UNKNOWN_TIME
         """The event time that the nodes know of."""
         self._runtime = GroupRuntime(group, environment, self._time)
+        self._exact_sinks = self._runtime.nodes.exact_sinks
         idle_ms = NEVER_WAIT if settings.takes_inputs_as_they_come else settings.task_idle_ms
         is_ordered = not settings.takes_inputs_as_they_come
         self._queues = RecordQueues(
@@ -418,6 +420,24 @@ class GroupTask:
         # Dead letters are outputs, but not results.
         figures.records_out -= figures.dead_letters
         return outputs, figures
+
+    @property
+    def has_exact_sinks(self) -> bool:
+        """Whether results are committed outside of Kafka."""
+        return bool(self._exact_sinks)
+
+    def resume_sinks(self, start: SinkStart) -> None:
+        """Let the results that are committed outside of Kafka go on. Raises as `ExactSink.resume`.
+
+        `start` is that of the only input.
+        """
+        for sink in self._exact_sinks:
+            sink.resume(start)
+
+    def write_sinks(self, position: int) -> None:
+        """Commit outside of Kafka what was done before a position. Raises as `ExactSink.write`."""
+        for sink in self._exact_sinks:
+            sink.write(position)
 
     def close(self) -> None:
         """Close the processors. Raises what they raise."""

@@ -9,6 +9,7 @@ from kafka_pipeline.common.errors import EngineError, PipelineError, as_exceptio
 from kafka_pipeline.streams.engine.context import RunningContext, TaskView
 from kafka_pipeline.streams.engine.either_way import MeetingPoint
 from kafka_pipeline.streams.engine.event_loop import EventLoop
+from kafka_pipeline.streams.engine.exact_sink import ExactSink
 from kafka_pipeline.streams.engine.mixed import LookupTable, MixedProcessor
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Node, ProcessorNode, Sink, Source
@@ -98,6 +99,12 @@ class RunningGroup:
             return []
         found = [node.processor for node in self._processors]
         return [each for each in reversed(found) if isinstance(each, MeetingPoint)]
+
+    @property
+    def exact_sinks(self) -> list[ExactSink]:
+        """The processors whose results are committed outside of Kafka."""
+        found = (node.processor for node in self._processors)
+        return [each for each in found if isinstance(each, ExactSink)]
 
     @property
     def following_time(self) -> list[FollowsTime]:

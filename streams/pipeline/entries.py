@@ -141,7 +141,8 @@ def _entry(item: Value, problems: Problems, views: Mapping[str, str]) -> Entry |
     targets: tuple[Target, ...] = ()
     sources: tuple[Target, ...] = ()
     if not kind.names_topics:
-        targets = _targets(fields, TO, problems)
+        if not kind.spec.writes_outside:
+            targets = _targets(fields, TO, problems)
         if fields.get(FROM.name) is not None:
             sources = _targets(fields, FROM, problems)
     # If the type is wrong, it is unknown which parameters are right.

@@ -24,9 +24,12 @@ def check_graph(pipeline: PipelineFile, problems: Problems) -> None:
     _check_reachable(entries, arcs, on_cycles, problems)
     sinks = {SINK, *pipeline.sinks}
     leads_out = any(
-        _names_topics(entry) or sinks.intersection(t.id for t in entry.targets) for entry in entries
+        _needs_no_targets(entry) or sinks.intersection(t.id for t in entry.targets)
+        for entry in entries
     )
-    all_read = pipeline.is_whole and all(entry.targets or _names_topics(entry) for entry in entries)
+    all_read = pipeline.is_whole and all(
+        entry.targets or _needs_no_targets(entry) for entry in entries
+    )
     if all_read and all(targets_known) and not leads_out:
         problems.add(pipeline.root, f'no processor sends to the sink: put "{SINK}" into a `to`')
 
@@ -60,6 +63,10 @@ def topological_order(entries: Sequence[Entry]) -> list[Entry]:
 
 def _names_topics(entry: Entry) -> bool:
     return kind_of(entry.spec).names_topics
+
+
+def _needs_no_targets(entry: Entry) -> bool:
+    return _names_topics(entry) or entry.spec.writes_outside
 
 
 def _in_degrees(arcs: Mapping[str, Sequence[Target]]) -> dict[str, int]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.references import References, with_values
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
 from kafka_pipeline.streams.engine.node_group import NodeGroup
@@ -32,14 +33,19 @@ def group_of(
     return kind_of(unit.spec).group(unit, unit.spec, code, queries, registry)
 
 
-def valued(replica: ProcessorReplica, of: References | None) -> ProcessorReplica:
+def valued(
+    replica: ProcessorReplica, of: References | None, tables: TableSettings
+) -> ProcessorReplica:
     """Return a task whose user code gets values in place of the references in its `config`.
+
+    A task that writes a table gets its place on this host, if `tables` allows that.
 
     Tables and functions of DataFrames get theirs from `Queries`. `of` may be None if no code has
     references. What comes back is for `group_of` alone: nothing may write, send or log it. Raises
     ConfigError, which names the processor.
     """
     spec = with_values(replica.spec, of, f"{replica.name}.config")
+    spec = kind_of(spec).located(spec, tables)
     return replica if spec is replica.spec else replace(replica, spec=spec)
 
 

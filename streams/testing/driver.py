@@ -256,7 +256,9 @@ class TopologyTestDriver(StoreGetters):
             [
                 (
                     unit.name,
-                    group_of(valued(unit, here), code, queries, config.schema_registry),
+                    group_of(
+                        valued(unit, here, config.tables), code, queries, config.schema_registry
+                    ),
                     settings_of(unit),
                     sharing_key(unit),
                 )

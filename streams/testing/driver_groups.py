@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
+from uuid import uuid4
 
 import structlog
 
 from kafka_pipeline.common.protocol.key_warnings import KEYS_DO_NOT_MEET, KeyWarning
 from kafka_pipeline.common.record_batch import OutputRecord, RecordBatch
+from kafka_pipeline.streams.engine.exact_sink import SinkStart
 from kafka_pipeline.streams.engine.figures import TaskFigures
 from kafka_pipeline.streams.engine.global_task import GlobalTask
 from kafka_pipeline.streams.engine.group_settings import GroupSettings
@@ -86,6 +88,8 @@ class DriverGroup:
         )
         for follower in followers:
             follower.users.append(self)
+        if self.task.has_exact_sinks:
+            self.task.resume_sinks(_start_of(self.topics[0]))
         self._commits = 0
         self._commit()
 
@@ -171,6 +175,8 @@ class DriverGroup:
 
     def _commit(self) -> None:
         self._commits += 1
+        if self.task.has_exact_sinks:
+            self.task.write_sinks(self.task.position(self._partitions[0]) or 0)
         for store in self._stores.values():
             store.commit(self._commits)
         self._driver.send(*self.task.take())
@@ -206,6 +212,11 @@ class FollowedStore:
             raise error.error from error.error.__cause__
         finally:
             self._driver.count(TaskFigures(dropped=self.task.take_dropped()))
+
+
+def _start_of(topic: str) -> SinkStart:
+    """Return the start of a task at an empty topic, which is another one for each driver."""
+    return SinkStart(topic, uuid4().hex, TASK, committed=None, oldest=0, end=0)
 
 
 def held_back(topic: str, groups: Sequence[DriverGroup], now_ms: int) -> str:

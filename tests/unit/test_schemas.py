@@ -69,6 +69,7 @@ CONFIG: Mapping[str, Any] = {
     "tables": {
         "formats": ["csv"],
         "paths": ["lookups", "s3a://bucket/lookups"],
+        "write_paths": ["lake", "s3://bucket/lake"],
         "jdbc": {
             "urls": ["jdbc:postgresql://host:5432/shop"],
             "drivers": ["org.postgresql.Driver"],
@@ -149,6 +150,19 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "config": {"limit": [1]},
         "builder": "shop.stock:build",
         **LIMITS,
+    },
+    "table": {
+        "id": "A",
+        "type": "table",
+        "from": ["source"],
+        "on_error": "dead_letter",
+        "max_dead_letters_per_minute": 5,
+        "format": "delta",
+        "path": "lake/orders",
+        "schema": "name STRING, day DATE",
+        "partition_by": ["day"],
+        "record_columns": {"key": "k", "timestamp": "at", "partition": "p", "offset": "o"},
+        "commit_interval_ms": 1000,
     },
     "class": {
         "id": "A",

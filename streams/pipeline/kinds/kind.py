@@ -20,6 +20,7 @@ from kafka_pipeline.common.config.keys import (
     map_schema,
 )
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
+from kafka_pipeline.common.config.table_settings import TableSettings
 from kafka_pipeline.common.config.yaml_positions import Pair, Problems, plain
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
@@ -319,6 +320,10 @@ class Kind(Generic[S]):
     def serdes(self, spec: S) -> Serdes:
         """Return the serdes of its records."""
         return Serdes()
+
+    def located(self, spec: S, settings: TableSettings) -> S:
+        """Return the spec with the places on this host that it names. Raises ConfigError."""
+        return spec
 
     def supplier(self, unit: Unit, spec: S, code: UserCode, queries: Queries | None) -> Supplier:
         """Return what makes its processors. Raises ConfigError if user code is not found."""

@@ -9,6 +9,7 @@ from kafka_pipeline.streams.pipeline.kinds.built_in import CountKind, ForwardKin
 from kafka_pipeline.streams.pipeline.kinds.dataframe import DataFrame
 from kafka_pipeline.streams.pipeline.kinds.kind import Kind
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql
+from kafka_pipeline.streams.pipeline.kinds.table_sink import TableSink
 from kafka_pipeline.streams.pipeline.kinds.user_class import UserClass
 from kafka_pipeline.streams.pipeline.kinds.user_topology import UserTopology
 
@@ -19,6 +20,7 @@ KINDS: tuple[Kind[Any], ...] = (
     Sql(),
     DataFrame(),
     UserTopology(),
+    TableSink(),
     UserClass(),
 )
 _OF_SPEC = {kind.spec: kind for kind in KINDS}

@@ -124,8 +124,8 @@ def test_validate_reports_mistakes_on_stderr_and_exits_with_2(files: tuple[Path,
     result = pipeline("validate", config, path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
-        f'{path}:1:17: type must be "forward", "sum", "count", "sql", "dataframe" or "topology", '
-        'or package.module:Class, got the text "cuont", did you mean "count"?\n'
+        f'{path}:1:17: type must be "forward", "sum", "count", "sql", "dataframe", "topology" '
+        'or "table", or package.module:Class, got the text "cuont", did you mean "count"?\n'
         f'{path}:1:29: unknown target "snik", did you mean "sink"?\n'
     )
 

@@ -305,6 +305,24 @@ def test_offsets_are_committed_again_between_transactions() -> None:
     assert host.take(RefreshDue(task(0)), ended(is_at_its_end=True)) == [CommitTask(task(0))]
 
 
+def test_a_task_with_an_interval_of_its_own_commits_by_it_alone() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, commit_interval_ms=5_000), Started(task(0)))
+    host.take(fed(is_at_its_end=True))
+    assert host.take(ended(is_at_its_end=True, took_all=True)) == []
+    assert host.wait(4_999) == []
+    assert host.wait(1) == [CommitTask(task(0))]
+    host.take(CommitEnded(task(0)), fed())
+    assert host.take(ended(wants_commit=True)) == [CommitTask(task(0))]
+
+
+def test_a_task_with_an_interval_of_its_own_commits_before_it_is_released() -> None:
+    host = Host()
+    host.take(Assigned(task(0), False, commit_interval_ms=5_000), Started(task(0)))
+    host.take(fed(), ended())
+    assert host.take(Revoked((task(0),))) == [CommitTask(task(0))]
+
+
 # Errors
 
 

@@ -17,6 +17,7 @@ NAMED = {
     "sql": "sql",
     "dataframe": "dataframe",
     "topology": "topology",
+    "table": "table",
     "shop:Class": "class",
 }
 

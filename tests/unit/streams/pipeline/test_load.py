@@ -33,7 +33,9 @@ COUNTS = (
         content=StoreContent(family="key-value", key="bytes", value="integer"),
     ),
 )
-TYPES = '"forward", "sum", "count", "sql", "dataframe" or "topology", or package.module:Class'
+TYPES = (
+    '"forward", "sum", "count", "sql", "dataframe", "topology" or "table", or package.module:Class'
+)
 
 
 def test_the_three_types_are_read_with_defaults_filled_in() -> None:

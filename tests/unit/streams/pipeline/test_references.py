@@ -71,24 +71,24 @@ def test_a_version_that_was_applied_with_a_secret_written_out_still_runs() -> No
     data = version_to_json(PipelineVersion(1, pipeline, "", 0, "me"))
     data["processors"][0]["spec"]["config"] = {"password": "hunter2"}
     found = replicas(version_from_json(data, pipeline.names).pipeline)[0]
-    assert valued(found, None) is found
+    assert valued(found, None, TableSettings()) is found
 
 
 def test_task_gets_values_and_its_name_is_in_the_error() -> None:
     of = HostReferences(SecretSettings(("DB_PASSWORD",)), "TaskManager 1 at b", {})
     replica = replicas(load(of_class('{start: "${DB_PASSWORD}"}'), ALLOWING))[0]
     with pytest.raises(ConfigError) as caught:
-        valued(replica, of)
+        valued(replica, of, TableSettings())
     assert str(caught.value) == (
         "TaskManager 1 at b: P.config.start: the environment variable DB_PASSWORD is not set: set "
         "it, or give a default as in ${DB_PASSWORD:-default}"
     )
     set_now = replace(of, environment={"DB_PASSWORD": "7"})
-    found = valued(replica, set_now).spec
+    found = valued(replica, set_now, TableSettings()).spec
     assert isinstance(found, ClassSpec)
     assert found.config == {"start": "7"}
     plain = replicas(load(of_class("{start: 7}")))[0]
-    assert valued(plain, None) is plain
+    assert valued(plain, None, TableSettings()) is plain
 
 
 @pytest.mark.parametrize(

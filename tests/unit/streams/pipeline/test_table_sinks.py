@@ -1,0 +1,155 @@
+"""`type: table` in pipeline.yaml: what is read, and what is refused, with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from msgspec import structs
+
+from kafka_pipeline import serdes
+from kafka_pipeline.common.config.config import load_config
+from kafka_pipeline.common.config.table_settings import TableSettings
+from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+from kafka_pipeline.operations.rehearsal.shadow import shadow_pipeline
+from kafka_pipeline.streams.backfill.plan import make_plan
+from kafka_pipeline.streams.pipeline.kinds.table_sink import TableSink
+from kafka_pipeline.streams.pipeline.load import load_pipeline
+from kafka_pipeline.testing import TopologyTestDriver
+
+CONFIG = """
+server_ip: 127.0.0.1
+server_port: 1
+tm_number: 1
+parallelism: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+tables: {write_paths: [lake]}
+"""
+TABLE = "format: delta, path: lake/t, schema: n BIGINT"
+SPEC = TableSinkSpec(format="delta", path="lake/t", schema="n BIGINT")
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+def written(config: Path, text: str) -> Path:
+    path = config.parent / "pipeline.yaml"
+    path.write_text(text)
+    return path
+
+
+def problems(config: Path, text: str) -> list[str]:
+    path = written(config, text)
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(path, load_config(config))
+    return str(caught.value).replace(f"{path}:", "").splitlines()
+
+
+def test_a_table_needs_neither_a_target_nor_a_sink(config: Path) -> None:
+    path = written(config, f"- {{id: A, type: table, {TABLE}}}")
+    (processor,) = load_pipeline(path, load_config(config)).processors
+    assert processor.spec == SPEC
+    assert processor.to == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "{id: A, type: table, path: lake/t, schema: n INT}",
+            '1:3: missing key "format" (such as delta)',
+        ),
+        (f"{{id: A, type: table, {TABLE}, to: [sink]}}", '1:71: unknown key "to"'),
+        (f"{{id: A, type: table, {TABLE}, was: B}}", '1:71: unknown key "was"'),
+        (
+            "{id: A, type: table, format: delta, path: lake/t, schema: n VARCHAR(3)}",
+            '1:8: "A": schema: the type of column "n" is not one that tables have',
+        ),
+        (f"{{id: A, type: table, {TABLE}, partition_by: m}}", 'partition_by: "m" is not a column'),
+        (f"{{id: A, type: table, {TABLE}, partition_by: n}}", "name fewer than all columns"),
+        (
+            "{id: A, type: table, format: delta, path: elsewhere, schema: n INT}",
+            '1:8: "A": path "elsewhere" is outside of what config.yaml allows: list it, or a '
+            "folder that it is in, under tables: {write_paths: […]}",
+        ),
+        (
+            "{id: A, type: table, format: delta, path: 'lake/*', schema: n INT}",
+            '1:8: "A": path has wildcards: name one folder',
+        ),
+        (
+            "{id: A, type: table, format: delta, path: 's3://u:pass@b/t', schema: n INT}",
+            "pipeline.yaml goes onto a topic",
+        ),
+    ],
+)
+def test_a_mistake_is_reported_with_its_place(config: Path, text: str, problem: str) -> None:
+    assert any(problem in each for each in problems(config, f"- {text}"))
+
+
+def test_two_inputs_are_refused(config: Path) -> None:
+    (problem,) = problems(
+        config,
+        f"""
+sources: {{a: ta, b: tb}}
+processors:
+- {{id: A, type: table, from: [a, b], {TABLE}}}
+""",
+    )
+    assert '"A" has several inputs, a, b: a table has one' in problem
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("auto_offset_reset: latest", "but a table has all records"),
+        ("value: string", "table takes records as they are"),
+    ],
+)
+def test_sources_that_a_table_cannot_read_are_refused(
+    config: Path, source: str, reason: str
+) -> None:
+    (problem,) = problems(
+        config,
+        f"""
+sources: {{a: {{topic: ta, {source}}}}}
+processors:
+- {{id: A, type: table, from: [a], {TABLE}}}
+""",
+    )
+    assert reason in problem
+
+
+def test_the_place_is_that_of_the_host_or_a_uri() -> None:
+    settings = TableSettings(folder=Path("/home/job"), write_paths=("lake", "s3://bucket/lake"))
+    places = {"lake/t": "/home/job/lake/t", "s3://bucket/lake/t": "s3://bucket/lake/t"}
+    for path, place in places.items():
+        spec = TableSink().located(structs.replace(SPEC, path=path), settings)
+        assert spec.path == place
+
+
+def test_rehearsals_and_backfills_are_refused(config: Path) -> None:
+    path = written(config, f"- {{id: A, type: table, {TABLE}}}")
+    with pytest.raises(ConfigError, match="a rehearsal would write it too"):
+        shadow_pipeline(load_pipeline(path, load_config(config)), load_config(config))
+    with pytest.raises(ConfigError, match="which a backfill does not"):
+        make_plan(config, path, ["in=x"], "y")
+
+
+def test_another_driver_appends_to_the_table(config: Path) -> None:
+    path = written(config, f"- {{id: A, type: table, {TABLE}, on_error: skip}}")
+    for number in (1, 2):
+        with TopologyTestDriver.of_pipeline(config, path) as driver:
+            numbers = driver.create_input_topic("in", serdes.bytes, serdes.json)
+            numbers.pipe_input(b"k", {"n": number})
+            numbers.pipe_input(b"k", {"n": "a text"})
+            numbers.pipe_input(b"k", {"n": number * 10})
+    table = DeltaTable(str(config.parent / "lake/t")).to_pyarrow_table()
+    assert sorted(table["n"].to_pylist()) == [1, 2, 10, 20]
