@@ -574,11 +574,7 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 
 
 class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
-    """Appends JSON values, as rows with the columns of a DDL `schema`, to a table at `path`.
-
-    `partition_by` names columns. `record_columns` maps parts of records, such as `offset`, to the
-    names of further columns.
-    """
+    """Appends JSON values as rows to a table; `record_columns` names columns of record parts."""
 
     type = "table"
     writes_outside = True

@@ -23,8 +23,10 @@ _EXTRA = "kafka-pipeline[tables]"
 
 
 class DeltaTable:
-    """One table, for one task. Its methods block, and raise `TransactionFailedError` if it does not
-    answer."""
+    """One table, for one task.
+
+    Its methods block, and raise `TransactionFailedError` if the storage does not answer.
+    """
 
     def __init__(self, path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         """Open the table, or create it.

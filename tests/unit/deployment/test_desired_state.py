@@ -31,7 +31,8 @@ from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from tests.unit.common.wire import json_values, mutate
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
-JOB = replace(CONFIG, job_name="job")
+TABLES_OF_JOB = replace(CONFIG.tables, write_paths=("/lake",))
+JOB = replace(CONFIG, job_name="job", tables=TABLES_OF_JOB)
 NAMES = JOB.topic_names
 FORMAT_1 = (("format", b"1"),)
 TOPOLOGY = "- {id: W, type: topology, builder: 'tests.user_code.%s', config: {%s}}"
@@ -120,6 +121,8 @@ processors:
     "dataframe": '- {id: P, type: dataframe, function: "shop:f", config: {n: 1}, to: [sink]}',
     "grouped_dataframe": '- {id: P, type: dataframe, function: "shop:f", to: [sink],'
     " group_by: {window: 1 h}, schema: n INT, format: json}",
+    "table": "- {id: T, type: table, format: delta, path: /lake/t, schema: 'n INT, day DATE',"
+    " partition_by: [day], record_columns: {key: k, offset: at}, commit_interval_ms: 500}",
 }
 
 
