@@ -18,7 +18,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 from kafka_pipeline.streams.sql.join_tree import inputs_of, is_bare
 from kafka_pipeline.streams.sql.query_parts import Query
 from kafka_pipeline.streams.sql.query_tree import NUMBERING, is_grouped, sources_of
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, quoted
 
 _OF_JOINS = frozenset(
     {
@@ -233,7 +233,7 @@ class JoinsOfSelect:
         for join in self._joins[end - 1 :]:
             for each in join.args.get("using") or ():
                 plain.add(each.name)
-        return [*_structs(known, fields), *map(_quoted, sorted(plain))] or ["true AS joined"]
+        return [*_structs(known, fields), *map(quoted, sorted(plain))] or ["true AS joined"]
 
     def _is_alias(self, column: exp.Column, name: str) -> bool:
         """Whether a column without a table is what SELECT calls something.
@@ -278,13 +278,9 @@ def _tables_read(demand: exp.Expr) -> Iterator[str]:
 def _structs(tables: Sequence[str], fields: Mapping[str, set[str] | None]) -> Iterator[str]:
     """Yield a column for each table with `fields`: these, or all of them if there is `None`."""
     for table in (each for each in tables if each in fields):
-        names, quoted = fields[table], _quoted(table)
+        names, known = fields[table], quoted(table)
         if names is None:
-            yield f"struct({quoted}.*) AS {quoted}"
+            yield f"struct({known}.*) AS {known}"
         else:
-            given = [f"{quoted}.{_quoted(name)}" for name in sorted(names)]
-            yield f"struct({', '.join(given)}) AS {quoted}"
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+            given = [f"{known}.{quoted(name)}" for name in sorted(names)]
+            yield f"struct({', '.join(given)}) AS {known}"

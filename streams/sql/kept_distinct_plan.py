@@ -96,8 +96,7 @@ def _set(
         bits = make.expressions.BitwiseOr(bits, bit)
     some = make.expressions.GreaterThan(bits, make.whole(0))
     values = make.aggregates.CollectSet(make.struct([*arguments, bits]))
-    collector = values.toAggregateExpression(False, make.some(some))
-    column = make.alias(collector.resultAttribute(), name).toAttribute()
+    collector, column = _collected(values, some, name, make)
     return DistinctSet(arguments, functions, collector, column)
 
 
@@ -112,13 +111,18 @@ def _set_of_changes(
 
     A row is not in it if the argument before is null, as no function counts it.
     """
-    is_there = make.some(make.expressions.IsNotNull(arguments[-2]))
+    is_there = make.expressions.IsNotNull(arguments[-2])
     values = make.aggregates.CollectList(make.struct(arguments))
-    collector = values.toAggregateExpression(False, is_there)
-    column = make.alias(collector.resultAttribute(), name).toAttribute()
+    collector, column = _collected(values, is_there, name, make)
     readings = {OF_ENDS.get(kind(partials[at].aggregateFunction()), "changes") for at in functions}
     reading: Reading = readings.pop() if len(readings) == 1 else "ends"
     return DistinctSet(arguments, functions, collector, column, reading)
+
+
+def _collected(values: Any, condition: Any, name: str, make: Catalyst) -> tuple[Any, Any]:
+    """Return the aggregate that collects values where a condition holds, and its column."""
+    collector = values.toAggregateExpression(False, make.some(condition))
+    return collector, make.alias(collector.resultAttribute(), name).toAttribute()
 
 
 def collecting_plan(

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from kafka_pipeline.streams.sql.catalyst import Catalyst
 from kafka_pipeline.streams.sql.plan import items
 from kafka_pipeline.streams.sql.ranked_rows import KEPT, NUMBER, ROW, SORTED_BY, Ranking
+from kafka_pipeline.streams.sql.spec import quoted
 from kafka_pipeline.streams.sql.split_aggregate import AggregateParts
 
 SORTING = ("SortExec", "WindowExec")
@@ -60,7 +61,7 @@ def ranked_merge(parts: AggregateParts, ranking: Ranking, rows: DataFrame, make:
     kept_at = next(
         place for place, each in enumerate(parts.functions) if each.prettyName() == "collect_list"
     )
-    names = [_quoted(name) for name in rows.columns]
+    names = [quoted(name) for name in rows.columns]
     groups, buffers = names[: len(parts.groups)], names[len(parts.groups) :]
     found = _ranked(rows, groups, buffers, kept_at, ranking)
     node = found._jdf.queryExecution().sparkPlan()
@@ -120,7 +121,3 @@ def _bounded(kept: Column, groups: Sequence[str], ranking: Ranking) -> Column:
         F.lit(": see max_collected"),
     )
     return F.when(F.size(kept) > ranking.max_rows, F.raise_error(said)).otherwise(kept)
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"

@@ -209,3 +209,8 @@ class Queries(Protocol):
 
     def open_over(self, spec: QuerySpec) -> PreparedOver:
         """Prepare a query with `OVER (…)`, whose rows the caller keeps. Raises as `open`."""
+
+
+def quoted(name: str) -> str:
+    """Return a name as it is written in a query, whatever characters it has."""
+    return f"`{name.replace('`', '``')}`"

@@ -417,9 +417,9 @@ class _Merging:
 
     def _project(self, columns: list[Any], node: Any) -> Any:
         # A column that HAVING makes null may be nullable only here, and not in Spark's own plan.
-        functions, output, listed = self._make.questions, node.output(), self._make.seq(columns)
-        places = {id_: place for place, id_ in enumerate(functions.ids(output))}
-        parts = zip(columns, functions.names(listed), functions.ids(listed), strict=True)
+        questions, output, listed = self._make.questions, node.output(), self._make.seq(columns)
+        places = {id_: place for place, id_ in enumerate(questions.ids(output))}
+        parts = zip(columns, questions.names(listed), questions.ids(listed), strict=True)
         columns = [
             output.apply(places[id_]) if name == "AttributeReference" and id_ in places else column
             for column, name, id_ in parts

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.common.pipelines.specs import Format
-from kafka_pipeline.streams.sql.spec import QueryError
+from kafka_pipeline.streams.sql.spec import QueryError, quoted
 
 _FORMATS: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX",
@@ -57,7 +57,7 @@ def seen(raw: DataFrame, value: Column | None, result: StructType) -> DataFrame:
         if field.name.lower() in OF_RECORDS:
             column = F.col(field.name.lower())
         elif value is None:
-            column = F.col(_quoted(field.name))
+            column = F.col(quoted(field.name))
         else:
             column = F.col("value").getField(field.name)
         columns.append(column.alias(field.name))
@@ -101,7 +101,3 @@ def _is_lossless(type_: DataType) -> bool:
         case StructType(fields=fields):
             return all(_is_lossless(field.dataType) for field in fields)
     return True
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
