@@ -79,6 +79,9 @@ def runs_of(turns: Sequence[Turn], tables: Mapping[str, LookupTable]) -> Iterato
     An update goes ahead of earlier records unless they would see it, by their key, or could no
     longer see a version that it expires.
     """
+    if not tables:
+        yield Run(records=[*turns])
+        return
     run, keys, oldest_ms = Run(), set[bytes | None](), inf
     for turn in turns:
         batch, index = turn

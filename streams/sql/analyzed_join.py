@@ -53,6 +53,14 @@ _KEEPS: dict[str, tuple[JoinSide, ...]] = {
     "LeftAnti": ("left",),
 }
 _ONLY: dict[str, Literal["semi", "anti"]] = {"LeftSemi": "semi", "LeftAnti": "anti"}
+_INNER = ("Inner", "Cross")
+_WHERE_BELOW = ((*_INNER, "LeftOuter", "LeftSemi", "LeftAnti"), (*_INNER, "RightOuter"))
+"""The joins below whose left and right side a part of WHERE may be, if it reads that side alone."""
+_ON_BELOW = (
+    (*_INNER, "RightOuter", "LeftSemi"),
+    (*_INNER, "LeftOuter", "LeftSemi", "LeftAnti"),
+)
+"""The same for ON: its parts do not decide whether a row of a side that is kept has a result."""
 _COMPARED_AS_BYTES = re.compile(
     r"(string|binary|boolean|tinyint|smallint|int|bigint|date|timestamp|timestamp_ntz|decimal\(.*\))"
 )
@@ -173,11 +181,10 @@ def joined_query(
     above, join = _way_to_join(analyzed, inputs)
     how = str(join.joinType().toString())
     keeps, only = _KEEPS.get(how), _ONLY.get(how)
-    demanded = demands(join)
-    if how in ("Inner", "Cross"):
-        demanded, above = _with_where(join, above, make)
+    demanded, where = _demands_and_where(join, above, how)
     if keeps is None or not demanded:
         raise QueryError(f"{HOW_TO_JOIN} ({how})")
+    join, demanded, above = _with_conditions_below(join, demanded, where, above, make)
     rdd_ids = _inputs_of_sides(join, inputs)
     for side, rdd_id in zip(items(join.children()), rdd_ids, strict=True):
         require_narrow(side, rdd_id)
@@ -251,23 +258,68 @@ def _inputs_of_sides(join: Any, inputs: Mapping[int, str]) -> tuple[int, int]:
     return left, right
 
 
-def _with_where(
-    join: Any, above: list[PlanStep], make: Catalyst
-) -> tuple[list[Any], list[PlanStep]]:
-    """Return what a join and WHERE above it demand of pairs, and the operators that are left above.
+def _demands_and_where(
+    join: Any, above: Sequence[PlanStep], how: str
+) -> tuple[list[Any], list[Any]]:
+    """Return what a join demands of pairs, and what WHERE directly above it demands.
 
     WHERE is the condition of an inner join that has none, such as one by a comma.
     """
     demanded = [each for each in demands(join) if str(each.toString()) != "true"]
-    if demanded or not above or kind(above[-1].node) != "Filter":
-        return demanded, above
-    left = list[Any]()
-    for demand in conjuncts(above[-1].node.condition()):
-        (left if _has_subquery(demand) else demanded).append(demand)
-    if not left:
-        return demanded, above[:-1]
-    rest = make.filter(reduce(make.expressions.And, left), join)
-    return demanded, [*above[:-1], PlanStep(rest, [join], 0)]
+    where = [*conjuncts(above[-1].node.condition())] if _is_where(above) else []
+    if demanded or how not in _INNER:
+        return demanded, where
+    return (
+        [each for each in where if not _has_subquery(each)],
+        [each for each in where if _has_subquery(each)],
+    )
+
+
+def _with_conditions_below(
+    join: Any, demanded: list[Any], where: list[Any], above: list[PlanStep], make: Catalyst
+) -> tuple[Any, list[Any], list[PlanStep]]:
+    """Put conditions on one side alone below a join; return it, the others, and what is above.
+
+    Otherwise, rows that cannot have a result would be kept, and sent to where they meet others.
+    Spark's optimizer does the same (PushPredicateThroughJoin), but only where it plans a join.
+    """
+    how = str(join.joinType().toString())
+    sides, names = [], [{id_of(column) for column in items(join.left().output())}]
+    names.append({id_of(column) for column in items(join.right().output())})
+
+    def is_below(demand: Any, side: int, joins: Sequence[Sequence[str]]) -> bool:
+        read = {id_of(column) for column in items(demand.references().toSeq())}
+        is_one_sided = bool(read) and read <= names[side] and how in joins[side]
+        return is_one_sided and bool(demand.deterministic()) and not _has_subquery(demand)
+
+    for side, plan in enumerate((join.left(), join.right())):
+        below = [each for each in demanded if is_below(each, side, _ON_BELOW)]
+        below += [each for each in where if is_below(each, side, _WHERE_BELOW)]
+        demanded = [each for each in demanded if each not in below]
+        where = [each for each in where if each not in below]
+        sides.append(_filtered(below, plan, make))
+    join = make.with_children(join, sides)
+    if not _is_where(above):
+        return join, demanded, above
+    above = above[:-1]
+    if where:
+        above.append(PlanStep(_filtered(where, join, make), [join], 0))
+    return join, demanded, above
+
+
+def _is_where(above: Sequence[PlanStep]) -> bool:
+    """Whether a WHERE is directly above a join."""
+    return bool(above) and kind(above[-1].node) == "Filter"
+
+
+def _filtered(demanded: Sequence[Any], plan: Any, make: Catalyst) -> Any:
+    """Return a plan with a WHERE above it, unless nothing is demanded.
+
+    `conjuncts` gives the last part first, and in `x <> 0 AND 1 / x > y` the first guards the last.
+    """
+    if not demanded:
+        return plan
+    return make.filter(reduce(make.expressions.And, reversed(demanded)), plan)
 
 
 def _has_subquery(demand: Any) -> bool:

@@ -42,7 +42,7 @@ from kafka_pipeline.streams.sql.late_records import LateRecords
 from kafka_pipeline.streams.sql.meeting_keys import MeetingKeys
 from kafka_pipeline.streams.sql.processor import run_carefully
 from kafka_pipeline.streams.sql.regular_join_state import (
-    Candidate,
+    JoinEntry,
     KeptRow,
     Meeting,
     RegularJoinState,
@@ -50,42 +50,6 @@ from kafka_pipeline.streams.sql.regular_join_state import (
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """What has results: a pair, or a row that had no partner when it came, or got its first one.
-
-    `record` is the index of the record with which they come, and `time` the later time of the two
-    rows that have met.
-    """
-
-    record: int
-    time: int
-    left: KeptRow | None
-    right: KeptRow | None
-    is_replaced: bool = False
-    """Whether its results are not sent, as a later record of the batch brings a partner."""
-
-    @classmethod
-    def of_pair(cls, pair: Candidate) -> _Entry:
-        """Return the entry of two rows."""
-        time = max(pair.left.time, pair.right.time)
-        return cls(pair.record, time, pair.left, pair.right)
-
-    @classmethod
-    def of_row(cls, row: KeptRow, record: int, time: int) -> _Entry:
-        """Return the entry of a row, with the time of a record."""
-        left, right = (row, None) if row.side == 0 else (None, row)
-        is_replaced = row.partner_at is not None and row.partner_at > record
-        return cls(record, max(row.time, time), left, right, is_replaced)
-
-    @property
-    def alone(self) -> KeptRow | None:
-        """The row, if it is only one."""
-        if self.left is None:
-            return self.right
-        return self.left if self.right is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,21 +175,23 @@ class JoinsRows(RegularJoin, FollowsTime):
         self.state.keep(meeting, matched, batch)
         self.forward(found)
 
-    def _matching(self, candidates: list[Candidate], *, is_alone: bool) -> list[Candidate]:
+    def _matching(self, candidates: list[JoinEntry], *, is_alone: bool) -> list[JoinEntry]:
         """Return the pairs that meet the condition, if that must be known before their results."""
         if not self.shape.is_checked or not candidates:
             return candidates
-        table = self._table([*map(_Entry.of_pair, candidates)])
+        table = self._table(candidates)
         matches = run_carefully(self.query.matches, table, is_alone=is_alone)[MATCHES]
         found = zip(candidates, matches.to_pylist(), strict=True)
         return [each for each, fits in found if fits]
 
-    def _find_first_partners(self, candidates: Sequence[Candidate]) -> list[KeptRow]:
+    def _find_first_partners(self, candidates: Sequence[JoinEntry]) -> list[KeptRow]:
         """Return the rows whose first partner comes now, and say so in `partner_at`."""
-        matched = []
+        matched: list[KeptRow] = []
+        if not self.state.follows_partners:
+            return matched
         for each in candidates:
             for row in (each.left, each.right):
-                if row.sent is not None and row.partner_at is None:
+                if row is not None and row.sent is not None and row.partner_at is None:
                     row.partner_at = each.record
                     matched.append(row)
         return matched
@@ -233,51 +199,45 @@ class JoinsRows(RegularJoin, FollowsTime):
     def _entries(
         self,
         meeting: Meeting,
-        candidates: Sequence[Candidate],
+        candidates: Sequence[JoinEntry],
         matched: Sequence[KeptRow],
         times: Sequence[int],
-    ) -> list[_Entry]:
+    ) -> list[JoinEntry]:
         """Return what has results, in the order of records.
 
         A row has its result without a partner computed even if its partner comes in the same batch:
         otherwise, whether it is rejected would depend on how batches are cut.
         """
         assert self.join.regular is not None
-        only, found = self.join.regular.only, list[_Entry]()
-        if only is None:
-            found += map(_Entry.of_pair, candidates)
-        elif only == "semi":
-            found += [
-                _Entry.of_row(row, row.partner_at, times[row.partner_at])
+        only, alone = self.join.regular.only, list[JoinEntry]()
+        if only == "semi":
+            alone += [
+                JoinEntry.of_row(row, row.partner_at, times[row.partner_at])
                 for row in matched
                 if row.partner_at is not None
             ]
         if self.join.keeps:
-            found += [
-                _Entry.of_row(row, row.record, row.time)
+            alone += [
+                JoinEntry.of_row(row, row.record, row.time)
                 for row in meeting.rows
                 if row.record is not None and row.sent is not None and row.partner_at != row.record
             ]
-        found.sort(key=lambda entry: entry.record)
-        return found
+        pairs = candidates if only is None else ()
+        return sorted([*pairs, *alone], key=lambda entry: entry.record) if alone else [*pairs]
 
-    def _table(self, entries: Sequence[_Entry]) -> pa.Table:
-        places: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        rows: tuple[list[bytes], list[bytes]] = ([], [])
-        chosen_rows: tuple[list[int | None], list[int | None]] = ([], [])
-        for entry in entries:
-            for side, row in enumerate((entry.left, entry.right)):
-                if row is None:
-                    chosen_rows[side].append(None)
-                    continue
-                place = places[side].setdefault(id(row), len(rows[side]))
-                if place == len(rows[side]):
-                    rows[side].append(row.data)
-                chosen_rows[side].append(place)
+    def _table(self, entries: Sequence[JoinEntry]) -> pa.Table:
+        rows, places = [], []
+        for of_side in ([each.left for each in entries], [each.right for each in entries]):
+            known = dict[int, int]()
+            places.append(
+                [None if row is None else known.setdefault(id(row), len(known)) for row in of_side]
+            )
+            different = {id(row): row.data for row in of_side if row is not None}
+            rows.append([*different.values()])
         times = [entry.time for entry in entries]
-        return pairs_table(self.shape, self.state.codecs, rows, chosen_rows, times)
+        return pairs_table(self.shape, self.state.codecs, rows, places, times)
 
-    def _results_of(self, entries: Sequence[_Entry], *, is_alone: bool) -> pa.Table | None:
+    def _results_of(self, entries: Sequence[JoinEntry], *, is_alone: bool) -> pa.Table | None:
         """Return the results of entries; `None` if there is nothing to compute."""
         if not entries:
             return None
@@ -288,7 +248,7 @@ class JoinsRows(RegularJoin, FollowsTime):
 
     def _with_deletions(
         self,
-        entries: Sequence[_Entry],
+        entries: Sequence[JoinEntry],
         results: pa.Table | None,
         matched: Sequence[KeptRow],
         times: Sequence[int],
@@ -297,13 +257,13 @@ class JoinsRows(RegularJoin, FollowsTime):
 
         Records in rows without a partner which keys were sent. `times` are those of all records.
         """
-        if results is None:
-            found, given = Batch([], [], []), list[_Entry]()
-        else:
+        found, given = Batch([], [], []), list[JoinEntry]()
+        if results is not None:
             found = batch_of(results.drop_columns([PAIR]))
-            given = [entries[number] for number in results[PAIR].to_pylist()]
         if not self.join.keeps:
             return found
+        if results is not None:
+            given = [entries[number] for number in results[PAIR].to_pylist()]
         for entry, key in zip(given, found.keys, strict=True):
             _require_key(entry, key)
         is_sent = [not entry.is_replaced for entry in given]
@@ -370,7 +330,7 @@ class RegularJoinProcessor(JoinsRows):
         return [key for _, key in found]
 
 
-def _require_key(entry: _Entry, key: bytes | None) -> None:
+def _require_key(entry: JoinEntry, key: bytes | None) -> None:
     """Raise `StreamsError` if a result may have to be deleted later and has no key."""
     row = entry.alone
     if key is None and row is not None and row.key is not None:

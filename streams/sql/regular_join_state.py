@@ -10,7 +10,7 @@ keys of the results that were sent for it.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -33,9 +33,9 @@ _WAITS, _KNOWS_ENOUGH = b"\1", b"\0"
 """The first byte of a row: whether its first partner changes what was sent for it."""
 
 
-@dataclass(slots=True, order=True)
+@dataclass(slots=True)
 class KeptRow:
-    """A row of one side, in the order of time and number.
+    """A row of one side.
 
     `sent` has the keys of the results that were sent for it without a partner; it is `None` if no
     partner changes them, or not any more. `record` is the index of its record, if the row is new.
@@ -44,12 +44,12 @@ class KeptRow:
 
     time: int
     number: int
-    side: int = field(compare=False)
-    key: bytes | None = field(compare=False)
-    data: bytes = field(compare=False)
-    sent: list[bytes] | None = field(compare=False)
-    record: int | None = field(compare=False, default=None)
-    partner_at: int | None = field(compare=False, default=None)
+    side: int
+    key: bytes | None
+    data: bytes
+    sent: list[bytes] | None
+    record: int | None = None
+    partner_at: int | None = None
 
     @property
     def stored(self) -> bytes:
@@ -60,20 +60,41 @@ class KeptRow:
 
 
 @dataclass(slots=True)
-class Candidate:
-    """Two rows that meet, and the index of the record that brought the second one."""
+class JoinEntry:
+    """What may have results: a pair, or a row that had no partner when it came, or got its first.
 
-    left: KeptRow
-    right: KeptRow
+    `record` is the index of the record with which they come, and `time` the later time of the two
+    rows that have met.
+    """
+
     record: int
+    time: int
+    left: KeptRow | None
+    right: KeptRow | None
+    is_replaced: bool = False
+    """Whether its results are not sent, as a later record of the batch brings a partner."""
+
+    @classmethod
+    def of_row(cls, row: KeptRow, record: int, time: int) -> JoinEntry:
+        """Return the entry of a row, with the time of a record."""
+        left, right = (row, None) if row.side == 0 else (None, row)
+        is_replaced = row.partner_at is not None and row.partner_at > record
+        return cls(record, max(row.time, time), left, right, is_replaced)
+
+    @property
+    def alone(self) -> KeptRow | None:
+        """The row, if it is only one."""
+        if self.left is None:
+            return self.right
+        return self.left if self.right is None else None
 
 
 @dataclass(slots=True)
 class Meeting:
     """The rows of a batch, and the pairs that they may make, in the order of records."""
 
-    rows: list[KeptRow] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
+    rows: list[KeptRow]
+    candidates: list[JoinEntry] = field(default_factory=list)
 
 
 class RegularJoinState:
@@ -99,6 +120,11 @@ class RegularJoinState:
                 for rows in self._rows:
                     rows.follow(self._time.now)
 
+    @property
+    def follows_partners(self) -> bool:
+        """Whether it matters when a row finds its first partner."""
+        return any(self._follows)
+
     # Time
 
     def late_by(self, batch: Batch) -> Times | None:
@@ -121,23 +147,51 @@ class RegularJoinState:
 
         Rows meet by these `keys`, one for each; those without one have no partner.
         """
-        reach_ms = self._reach_ms
-        times = _times_of_keys(rows, keys, batch.timestamps)
-        opened = _OpenedRows(self._rows, times, reach_ms, deletes=self._only is not None)
-        meeting = Meeting()
-        for (record, side, data), key in zip(rows, keys, strict=True):
-            time = batch.timestamps[record]
-            number = 0 if key is None else opened.next_number(side, key, time)
-            sent: list[bytes] | None = [] if self._follows[side] else None
-            row = KeptRow(time, number, side, key, data, sent, record)
-            meeting.rows.append(row)
-            if key is None:
+        times, follows = batch.timestamps, self._follows
+        new = [
+            KeptRow(times[record], 0, side, key, data, [] if follows[side] else None, record)
+            for (record, side, data), key in zip(rows, keys, strict=True)
+        ]
+        self._number(new)
+        meeting = Meeting(new)
+        opened = _OpenedRows(self._rows, new, self._reach_ms)
+        add = meeting.candidates.append
+        for row in new:
+            if row.key is None:
                 continue
-            for other in opened.near(1 - side, key, time):
-                both = (row, other) if side == 0 else (other, row)
-                meeting.candidates.append(Candidate(*both, record))
+            time, record = row.time, row.record
+            assert record is not None, "it is new"
+            for other in opened.near(1 - row.side, row.key, time):
+                later = time if time > other.time else other.time
+                left, right = (row, other) if row.side == 0 else (other, row)
+                add(JoinEntry(record, later, left, right))
             opened.add(row)
         return meeting
+
+    def _number(self, rows: Sequence[KeptRow]) -> None:
+        """Give new rows numbers that no other row of their side has with the same key and time."""
+        numbers: dict[tuple[int, bytes, int], int] = {}
+        for side, store in enumerate(self._rows):
+            latest = store.stream_time
+            asked = {
+                (row.key, row.time)
+                for row in rows
+                if row.side == side and row.time <= latest and row.key is not None
+            }
+            if self._only is None and asked:
+                # Nothing is deleted before it expires, so the first one is there if any is.
+                places = [*asked]
+                firsts = store.get_all_serialized([window_key(*place) for place in places])
+                asked = {
+                    place for place, first in zip(places, firsts, strict=True) if first is not None
+                }
+            for key, time in asked:
+                numbers[side, key, time] = store.next_number(key, time)
+        for row in rows:
+            if row.key is not None:
+                place = row.side, row.key, row.time
+                row.number = number = numbers.get(place, 0)
+                numbers[place] = number + 1
 
     def keep(self, meeting: Meeting, matched: Sequence[KeptRow], batch: Batch) -> None:
         """Keep the new rows, and that rows have found their first partner, as `partner_at` says.
@@ -176,75 +230,50 @@ class _OpenedRows:
     """The rows of the keys in a batch that its rows may meet, read once."""
 
     def __init__(
-        self,
-        stores: Sequence[WindowStore[bytes, bytes]],
-        times: Mapping[bytes, tuple[int, int]],
-        reach_ms: int,
-        *,
-        deletes: bool,
+        self, stores: Sequence[WindowStore[bytes, bytes]], new: Sequence[KeptRow], reach_ms: int
     ) -> None:
-        """`times` has the first and the last time of the rows of each key in the batch.
-
-        Rows meet if they are at most `reach_ms` apart. `deletes` says that there may be no row with
-        the number 0, but others after it.
-        """
+        """Rows meet if they are at most `reach_ms` apart. `new` are those of the batch."""
         self._stores = stores
-        self._times = times
         self._reach_ms = reach_ms
-        self._deletes = deletes
+        times = [row.time for row in new]
+        self._bounds = min(times, default=0) - reach_ms, max(times, default=0) + reach_ms
         self._read: dict[tuple[int, bytes], list[KeptRow]] = {}
         self._new: dict[tuple[int, bytes], list[KeptRow]] = {}
-        self._numbers: dict[tuple[int, bytes, int], int] = {}
 
     def near(self, side: int, key: bytes, time: int) -> Sequence[KeptRow]:
         """Return the rows of a side under a key that are close to a time, by time and number."""
         found = self._read.get((side, key))
         if found is None:
-            first, last = self._times[key]
-            bounds = first - self._reach_ms, last + self._reach_ms
-            stored = self._stores[side].fetch_numbered(key, *bounds)
+            stored = self._stores[side].fetch_numbered(key, *self._bounds)
             found = [_kept(side, key, *each) for each in stored]
-            found = sorted([*found, *self._new.pop((side, key), ())])
+            if new := self._new.pop((side, key), None):
+                found = sorted([*found, *new], key=_order)
             self._read[side, key] = found
-        start = bisect_left(found, time - self._reach_ms, key=_time_of)
-        return found[start : bisect_right(found, time + self._reach_ms, key=_time_of)]
+        first, last = time - self._reach_ms, time + self._reach_ms
+        if not found or (first <= found[0].time and found[-1].time <= last):
+            return found
+        start = bisect_left(found, first, key=_time_of)
+        return found[start : bisect_right(found, last, start, key=_time_of)]
 
     def add(self, row: KeptRow) -> None:
         """Add a new row."""
         assert row.key is not None
         place = row.side, row.key
-        if place in self._read:
-            insort(self._read[place], row)
-        else:
+        read = self._read.get(place)
+        if read is None:
             self._new.setdefault(place, []).append(row)
-
-    def next_number(self, side: int, key: bytes, time: int) -> int:
-        """Return a number that no other row has with this side, key and time."""
-        place = side, key, time
-        number = self._numbers.get(place)
-        if number is None:
-            store = self._stores[side]
-            may_have = self._deletes or store.get_serialized(window_key(key, time)) is not None
-            number = store.next_number(key, time) if may_have else 0
-        self._numbers[place] = number + 1
-        return number
-
-
-def _times_of_keys(
-    rows: Sequence[Row], keys: Sequence[bytes | None], times: Sequence[int]
-) -> dict[bytes, tuple[int, int]]:
-    """Return the first and the last time of the rows of each key."""
-    found: dict[bytes, tuple[int, int]] = {}
-    for row, key in zip(rows, keys, strict=True):
-        time = times[row.record]
-        if key is not None:
-            first, last = found.get(key, (time, time))
-            found[key] = min(first, time), max(last, time)
-    return found
+        elif not read or _order(read[-1]) < _order(row):
+            read.append(row)
+        else:
+            insort(read, row, key=_order)
 
 
 def _time_of(row: KeptRow) -> int:
     return row.time
+
+
+def _order(row: KeptRow) -> tuple[int, int]:
+    return row.time, row.number
 
 
 def _kept(side: int, key: bytes, time: int, number: int, stored: bytes) -> KeptRow:

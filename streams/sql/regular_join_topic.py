@@ -60,15 +60,13 @@ class JoinTopicCodec:
 
         Raises `ValueError` for records of another query.
         """
-        if any(value[:_MARK_BYTES] != self._mark for value in values):
+        if not all(value.startswith(self._mark) for value in values):
             raise ValueError("its rows have other columns")
-        rows: list[Row] = []
-        meets: list[bytes | None] = []
-        for record, (key, value) in enumerate(zip(keys, values, strict=True)):
-            may_meet, side = divmod(value[_MARK_BYTES], _MEETS)
-            rows.append(Row(record, side, value[_HEAD_BYTES:]))
-            meets.append(key if may_meet else None)
-        return rows, meets
+        heads = [value[_MARK_BYTES] for value in values]
+        sides = [head % _MEETS for head in heads]
+        data = [value[_HEAD_BYTES:] for value in values]
+        meets = [key if head >= _MEETS else None for key, head in zip(keys, heads, strict=True)]
+        return [*map(Row, range(len(values)), sides, data)], meets
 
 
 class JoinRowsProcessor(RegularJoin):
