@@ -12,6 +12,7 @@ import sys
 
 from pyflink.common import Configuration  # type: ignore[import-not-found]
 from pyflink.table import EnvironmentSettings, TableEnvironment  # type: ignore[import-not-found]
+from pyflink.table.types import DataType, DecimalType  # type: ignore[import-not-found]
 
 SETTINGS = {
     "table.local-time-zone": "UTC",
@@ -66,6 +67,13 @@ KEYED = (
 )
 
 
+def in_sql(kind: DataType) -> str:
+    """Return a type in SQL, without NOT NULL; `str` leaves out the digits of a decimal."""
+    if isinstance(kind, DecimalType):
+        return f"DECIMAL({kind.precision}, {kind.scale})"
+    return str(kind).removesuffix(" NOT NULL")
+
+
 def main() -> None:
     """Run the query until it is stopped."""
     query, key, is_mini_batch, servers, group, sink, parallelism, checkpoints, jar = sys.argv[1:]
@@ -92,10 +100,8 @@ def main() -> None:
     schema = tables.sql_query(query).get_schema()
     keys = key.split(",") if key else []
     columns = ", ".join(
-        f"`{name}` {str(kind).removesuffix(' NOT NULL')}{' NOT NULL' if name in keys else ''}"
-        for name, kind in (
-            (name, schema.get_field_data_type(name)) for name in schema.get_field_names()
-        )
+        f"`{name}` {in_sql(schema.get_field_data_type(name))}{' NOT NULL' if name in keys else ''}"
+        for name in schema.get_field_names()
     )
     if keys:
         columns += f", PRIMARY KEY ({', '.join(f'`{name}`' for name in keys)}) NOT ENFORCED"

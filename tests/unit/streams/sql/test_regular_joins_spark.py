@@ -37,6 +37,14 @@ from tests.unit.streams.sql.regular_join_model import (
 pytestmark = pytest.mark.integration
 
 GIVING_LEFT = ("LEFT SEMI", "LEFT ANTI")
+OF_LEFT = " AND o.x <> 3 AND length(o.id) < 4"
+CONDITIONS = {
+    "none": "",
+    "of one side in ON": f"{OF_LEFT} AND p.x > 0",
+    "of one side in WHERE": f" WHERE o.x > 0{OF_LEFT} AND (p.x IS NULL OR p.x < 3)",
+    "of the left side in WHERE": f" WHERE o.x > 0{OF_LEFT}",
+}
+"""More conditions of a join. Those of WHERE hold for null too, or a right side would be read."""
 
 
 def spark_rows(query: str, taken: Mapping[str, Sequence[Row]], later: str) -> list[Any]:
@@ -61,7 +69,51 @@ def spark_rows(query: str, taken: Mapping[str, Sequence[Row]], later: str) -> li
 def test_all_at_once_gives_the_same(
     shared: OpenedOnce, seeds: list[int], how: str, on: str
 ) -> None:
-    text = query_of(how, on)
+    require_same(shared, seeds, how, on)
+
+
+@pytest.mark.parametrize("where", [*CONDITIONS][1:])
+@pytest.mark.parametrize("how", long_but_the_first(["", *KINDS[:1], *KINDS[2:]]))
+def test_conditions_of_one_side_mean_what_they_mean_to_spark(
+    shared: OpenedOnce, seeds: list[int], how: str, where: str
+) -> None:
+    if how in GIVING_LEFT and where == "of one side in WHERE":
+        where = "of the left side in WHERE"
+    require_same(shared, seeds[:10], how, "columns", CONDITIONS[where])
+
+
+@pytest.mark.parametrize(
+    ("join", "left", "right"),
+    [
+        ("JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x IN (1, 2)", ["o1"], ["p1", "p2"]),
+        ("JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 1", ["o1"], ["p2", "p3"]),
+        (", payments p WHERE o.n = p.n AND o.x = 1 AND p.x = o.x", ["o1"], ["p1", "p2", "p3"]),
+        ("LEFT JOIN payments p ON o.n = p.n AND o.x = 1 AND p.x > 2", ["o1", "o2"], ["p3"]),
+        ("LEFT JOIN payments p ON o.n = p.n WHERE o.x = 1 AND p.x > 2", ["o1"], ["p1", "p2", "p3"]),
+    ],
+)
+def test_rows_that_cannot_have_results_are_not_kept(
+    shared: OpenedOnce, join: str, left: Sequence[str], right: Sequence[str]
+) -> None:
+    query = f"SELECT concat_ws('-', o.id, p.id) AS key, o.id, p.id AS other FROM orders o {join}"
+    job = Job(pipeline(query, "ttl: none", SCHEMA), shared)
+    job.send([{"at": 1, "id": f"o{x}", "n": x, "x": x} for x in (1, 2)], topic="orders")
+    job.send([{"at": 2, "id": f"p{x}", "n": x, "x": x} for x in (1, 2, 3)], topic="payments")
+    kept = {
+        name: b" ".join(value for _, value in store.range(b"", b"\xff"))
+        for stores in job.stores.values()
+        for name, store in stores.items()
+    }
+    for name, ids, others in (("left", left, {"o1", "o2"}), ("right", right, {"p1", "p2", "p3"})):
+        assert {each for each in others if each.encode() in kept[name]} == {*ids}
+    job.close()
+
+
+def require_same(
+    shared: OpenedOnce, seeds: list[int], how: str, on: str, condition: str = ""
+) -> None:
+    """Require that random records have the results that Spark gives for all at once."""
+    text = query_of(how, on) + condition
     for seed in seeds:
         chance = random.Random(f"{seed} {text}")
         job = Job(pipeline(text, "ttl: none", SCHEMA), shared)
