@@ -13,6 +13,7 @@ import pytest
 
 from kafka_pipeline.common.kafka.clients import FencedError
 from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.operations.compaction import Compacted, compact
 from kafka_pipeline.streams.tables import delta
 from tests.memory.table_jobs import INPUT, DeltaJob, Job, PostgresJob, StoppedError, stop_at
 
@@ -197,3 +198,54 @@ def test_a_commit_between_the_look_and_the_merge_is_refused_by_delta(
         old.commit()
     old.drop()
     assert job.select("id", "name") == [(1, "anna")]
+
+
+def test_files_are_joined_while_tasks_merge_and_neither_fails(tmp_path: Path) -> None:
+    job = DeltaJob(tmp_path, "id INT NOT NULL, name STRING", mode="upsert", key=("id",))
+    for number in range(20):
+        change(job, number, "old")
+        job.run()
+    for number in range(0, 20, 2):
+        change(job, number, "new" if number % 4 else None)
+    owner = job.started()
+    done: list[object] = []
+    thread = threading.Thread(target=lambda: done.append(compact(str(job.path))))
+    thread.start()
+    owner.commit()
+    thread.join()
+    owner.drop()
+    assert isinstance(done[0], Compacted)
+    left = dict.fromkeys(range(20), "old")
+    left |= dict.fromkeys(range(2, 20, 4), "new")
+    for number in range(0, 20, 4):
+        del left[number]
+    assert job.select("id", "name") == sorted(left.items())
+
+
+def test_a_merge_begins_again_after_files_were_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = DeltaJob(tmp_path, "id INT NOT NULL, name STRING", mode="upsert", key=("id",))
+    for name in ("ann", "bob", "cem"):
+        change(job, len(name) + ord(name[0]), name)
+        job.run()
+    change(job, 3 + ord("a"), "anna")
+    owner = job.started()
+    seen: list[Compacted | None] = []
+    merged = delta.last_changes  # type: ignore[attr-defined]
+
+    def joined(*args: Any) -> Any:
+        if not seen:
+            seen.append(compact(str(job.path)))
+        return merged(*args)
+
+    monkeypatch.setattr(delta, "last_changes", joined)
+    owner.commit()
+    owner.drop()
+    assert seen == [Compacted(joined=3, made=1, deleted=0)]
+    assert [name for _, name in job.select("id", "name")] == ["anna", "bob", "cem"]
+    assert job.position == job.committed == 4
+
+
+def test_files_are_not_joined_where_there_is_no_table(tmp_path: Path) -> None:
+    assert compact(str(tmp_path / "none")) is None

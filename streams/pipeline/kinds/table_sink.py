@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import get_args
 
 from msgspec import structs
@@ -126,6 +127,7 @@ _COMMIT_INTERVAL = Number(
     high=NO_LIMIT,
     default=DEFAULT_TABLE_COMMIT_INTERVAL_MS,
 )
+_PACKAGES: Mapping[TableFormat, str] = {"delta": "deltalake", "postgres": "psycopg"}
 _OF_FILES: Sequence[ConfigKey] = (_PATH, _PARTITION_BY)
 _OF_DATABASES: Sequence[ConfigKey] = (_URL, _TABLE, _USER, _PASSWORD)
 
@@ -235,11 +237,21 @@ class TableSink(Kind[TableSinkSpec]):
         means: Means,
         problems: Problems,
     ) -> None:
-        """Report a place that config.yaml does not allow."""
+        """Report a place that config.yaml does not allow, and a package that is missing here."""
         try:
             self.located(spec, means.config.tables)
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
+        if means.imports_classes:
+            package = _PACKAGES[spec.format]
+            try:
+                import_module(package)
+            except ImportError as error:
+                problems.add(
+                    entry.at,
+                    f'"{entry.id}": format: {spec.format} needs the package {package} here and '
+                    f'where its tasks run, pip install "kafka-pipeline[tables]": {error}',
+                )
 
     def located(self, spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
         """See `Kind`."""
