@@ -129,6 +129,7 @@ COMMANDS: Mapping[str, Command] = {
         "commands.transactions:transactions_app",
         "Look at transactions that stay open, and abort those that tasks have left.",
     ),
+    "table": Command("commands.table:table_app", "Take care of the tables that processors write."),
     "state": Command(
         "commands.state:state_app",
         "Look up the state of a running job: what its tasks have committed.",

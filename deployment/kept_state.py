@@ -8,9 +8,13 @@ from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.kafka.bulk import read_from
 from kafka_pipeline.common.kafka.clients import Partition
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import SHAPE_STORE, SparkSpec, TopicTableSpec
+from kafka_pipeline.common.pipelines.specs import (
+    SHAPE_STORE,
+    SparkSpec,
+)
 from kafka_pipeline.deployment.renames import renames
 from kafka_pipeline.deployment.store_contents import StateEffect, StateName, Verdict
 from kafka_pipeline.streams.pipeline.kept_content import Comparison, KeptContents, keeps_content

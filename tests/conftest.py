@@ -17,6 +17,7 @@ from hypothesis import settings
 import kafka_pipeline
 from tests import leftovers, scheduling, tiers
 from tests.brokers import docker_cluster, local_cluster
+from tests.postgres import Database, Server, running
 
 # Machines are shared: the duration of an example means nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -111,3 +112,16 @@ def bootstrap_servers(
         yield broker
     else:
         raise pytest.UsageError(f"--broker takes local, docker or HOST:PORT, not {broker!r}")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL on this machine."""
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Server) -> Database:
+    """An empty database in PostgreSQL."""
+    return postgres.new_database()

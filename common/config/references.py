@@ -19,7 +19,13 @@ from kafka_pipeline.common.config.expansion import (
 )
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.specs import CodeSpec, DataFrameSpec, ProcessorSpec, SparkSpec
+from kafka_pipeline.common.pipelines.specs import (
+    CodeSpec,
+    DataFrameSpec,
+    ProcessorSpec,
+    SparkSpec,
+    TableSinkSpec,
+)
 from kafka_pipeline.common.security.secret_file import SecretFileError, read_secret_file
 
 S = TypeVar("S", bound=ProcessorSpec)
@@ -73,16 +79,21 @@ class HostReferences:
             raise ExpansionError(f"${{file:{path}}}: {error}") from None
 
 
-def with_values(spec: S, of: References | None, what: str = "config") -> S:
-    """Return a spec with values in place of the references in its code's config.
+def with_values(spec: S, of: References | None, name: str) -> S:
+    """Return a spec with values in place of the references of its code's config or its table.
 
     A spec without references is returned as it is, and needs no `of`. References of Spark's specs
-    are replaced with their queries. `what` names its config in errors. Raises ConfigError.
+    are replaced with their queries. `name` names its processor in errors. Raises ConfigError.
     """
-    if not isinstance(spec, CodeSpec) or not has_references(spec.config):
+    parts: dict[str, Any] = {}
+    if isinstance(spec, CodeSpec):
+        parts["config"] = spec.config
+    elif isinstance(spec, TableSinkSpec):
+        parts.update(spec.login)
+    if not has_references(parts):
         return spec
     assert of is not None, "only hosts that run tasks have references"
-    return structs.replace(spec, config=of.expanded(spec.config, what))
+    return structs.replace(spec, **of.expanded(parts, name))
 
 
 def reference_problems(spec: ProcessorSpec, settings: SecretSettings) -> Iterator[str]:
@@ -103,4 +114,6 @@ def _with_references(spec: ProcessorSpec) -> dict[str, Any]:
         parts["config"] = spec.config
     if isinstance(spec, SparkSpec):
         parts["tables"] = {name: {"options": table.options} for name, table in spec.tables.items()}
+    if isinstance(spec, TableSinkSpec):
+        parts.update(spec.login)
     return parts

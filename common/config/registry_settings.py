@@ -23,7 +23,13 @@ _URL = Text(
     required=True,
     pattern=f"^(?:{_FORM})$",
 )
-_USER = Text(name="user", doc="the user", about="the user", required=True)
+_USER = Text(
+    name="user",
+    doc="the user, without a colon",
+    about="the user",
+    required=True,
+    pattern=r"^[^:]*[^:\s][^:]*$",
+)
 _PASSWORD = Text(name="password", doc="the password", about="the password", required=True)
 _AUTH = Section(name="auth", doc="HTTP's basic authentication", keys=(_USER, _PASSWORD))
 _CA_FILE = Text(

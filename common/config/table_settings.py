@@ -21,6 +21,8 @@ _FORMAT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)+", re.ASCII)
 _URL = re.compile(r"jdbc:[a-z0-9+_-]+:\S+")
 _PREFIX = re.compile(r"jdbc:[a-z0-9+_-]+(?::[a-z0-9+_-]+)*:@?//[^/?#;&@\s]+/")
+_WRITE_URL = re.compile(r"postgresql://\S+")
+_WRITE_PREFIX = re.compile(r"postgresql://[^/?#\s]+/")
 _DATABASE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _EMBEDDED = re.compile(
     r"jdbc:(?:derby:(?!//)|h2:(?!tcp:|ssl:)|hsqldb:(?!hsqls?:|https?:)|sqlite:|duckdb:)"
@@ -47,6 +49,13 @@ _WRITE_PATHS = Texts(
     "none",
     pattern=_PATHS.pattern,
 )
+_WRITE_URLS = Texts(
+    name="write_urls",
+    doc="databases in which processors of `type: table` may write tables, as "
+    '`postgresql://host:5432/database`; a URL that ends in "/" allows all databases of the host; '
+    "by default, they may write none",
+    pattern="^postgresql://",
+)
 _URLS = Texts(
     name="urls",
     doc='databases, as `jdbc:postgresql://host:5432/database`; a URL that ends in "/" allows all '
@@ -63,7 +72,7 @@ TABLES = Section(
     name="tables",
     doc="what lookup tables of queries may be read from, and which tables processors may write, "
     "whatever pipeline.yaml says",
-    keys=(_FORMATS, _PATHS, _WRITE_PATHS, _JDBC),
+    keys=(_FORMATS, _PATHS, _WRITE_PATHS, _WRITE_URLS, _JDBC),
 )
 """The section of config.yaml."""
 
@@ -78,9 +87,9 @@ class TableSettings:
     table may name as its driver. URLs may hold passwords, so `repr` omits them.
 
     File tables may be in `paths`, except in `private` files and folders, and under names that begin
-    with ".". Tables may be written in `write_paths`. Paths are relative to `folder`, that of
-    config.yaml, which is absolute if the file was loaded. Links are resolved on both sides before
-    paths are compared.
+    with ".". Tables may be written in `write_paths`, and in databases by `write_urls`, which are
+    compared as those of `jdbc_urls` are. Paths are relative to `folder`, that of config.yaml, which
+    is absolute if the file was loaded. Links are resolved on both sides before paths are compared.
     """
 
     formats: tuple[str, ...] = FILE_FORMATS
@@ -89,6 +98,7 @@ class TableSettings:
     folder: Path = Path()
     paths: tuple[str, ...] = (".",)
     write_paths: tuple[str, ...] = ()
+    write_urls: tuple[str, ...] = field(default=(), repr=False)
     # The name of config.yaml is not a setting: two files with the same settings are equal.
     private: tuple[Path, ...] = field(default=(), compare=False)
 
@@ -126,15 +136,11 @@ class TableSettings:
 
     def allows_url(self, url: str) -> bool:
         """Whether a table may be read from a database with this URL."""
-        return any(
-            url == allowed
-            or (
-                allowed.endswith("/")
-                and url.startswith(allowed)
-                and _DATABASE.fullmatch(url, len(allowed)) is not None
-            )
-            for allowed in self.jdbc_urls
-        )
+        return _is_among(url, self.jdbc_urls)
+
+    def allows_writes(self, url: str) -> bool:
+        """Whether a table may be written in a database with this URL."""
+        return _is_among(url, self.write_urls)
 
 
 def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> TableSettings:
@@ -157,13 +163,31 @@ def read_table_settings(fields: Fields, folder: Path, problems: Problems) -> Tab
                 jdbc.at("drivers"),
                 f'drivers: "{driver}" is not the name of a class, such as org.postgresql.Driver',
             )
+    write_urls = tables.texts(_WRITE_URLS)
+    for number, url in enumerate(write_urls, 1):
+        if wrong := _write_url_problem(url):
+            problems.add(tables.at(_WRITE_URLS.name), f"write_urls: number {number} {wrong}")
     paths = (".",) if tables.get("paths") is None else tables.texts(_PATHS)
     write_paths = tables.texts(_WRITE_PATHS)
     for key, given in ((_PATHS, paths), (_WRITE_PATHS, write_paths)):
         for path in given:
             if wrong := _path_problem(path, folder):
                 problems.add(tables.at(key.name), f'{key.name}: "{path}" {wrong}')
-    return TableSettings(formats, urls, drivers, folder.resolve(), paths, write_paths)
+    return TableSettings(
+        formats, urls, drivers, folder.resolve(), paths, write_paths, write_urls=write_urls
+    )
+
+
+def _is_among(url: str, urls: Sequence[str]) -> bool:
+    return any(
+        url == allowed
+        or (
+            allowed.endswith("/")
+            and url.startswith(allowed)
+            and _DATABASE.fullmatch(url, len(allowed)) is not None
+        )
+        for allowed in urls
+    )
 
 
 def _is_hidden(name: str) -> bool:
@@ -203,5 +227,17 @@ def _url_problem(url: str) -> str | None:
         return (
             'ends in "/", which allows all databases of a host, and does not name the host: write '
             "jdbc:postgresql://host:5432/, or the whole URL"
+        )
+    return None
+
+
+def _write_url_problem(url: str) -> str | None:
+    """Return what is wrong with a URL, as `_url_problem` does."""
+    if _WRITE_URL.fullmatch(url) is None:
+        return "is not the URL of a database, such as postgresql://host:5432/database"
+    if url.endswith("/") and _WRITE_PREFIX.fullmatch(url) is None:
+        return (
+            'ends in "/", which allows all databases of a host, and does not name the host: write '
+            "postgresql://host:5432/, or the whole URL"
         )
     return None

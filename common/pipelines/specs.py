@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 
 from msgspec import Meta
 
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
 from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict, from_json
 
 COUNT_STORE = "counts"
@@ -37,7 +38,8 @@ BYTES = "bytes"
 """The name of the serde that leaves bytes as they are."""
 
 Format = Literal["string", "binary", "json"]
-TableFormat = Literal["delta"]
+TableFormat = Literal["delta", "postgres"]
+TableMode = Literal["append", "upsert"]
 RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
@@ -150,45 +152,6 @@ class AsyncSpec(Strict, frozen=True, kw_only=True):
     max_in_flight: Positive | None = None
     timeout_ms: Positive | None = None
     ordered: Literal[True, "key"] | None = None
-
-
-class TableSpec(Strict, frozen=True, kw_only=True):
-    """A lookup table of a query; it is read again every `refresh_s` seconds, or never if 0."""
-
-    format: str
-    path: str = ""
-    schema: str = ""
-    options: Mapping[str, str] = {}
-    refresh_s: Count = 0
-
-
-class TopicTableSpec(Strict, frozen=True, kw_only=True):
-    """A lookup table of a query that holds the last record of each key of a topic.
-
-    `topic` is one of the processor's names in `from`. If the table `is_global`, all tasks have the
-    whole table, and `topic` is the name in Kafka. With a `schema`, in Spark's DDL, values are JSON;
-    otherwise, they form one column. With `history_ms`, former records of each key are kept for so
-    long, in a versioned store.
-    """
-
-    topic: Name
-    schema: str = ""
-    is_global: bool = False
-    history_ms: Positive | None = None
-
-    @property
-    def has_history(self) -> bool:
-        """Whether the store is versioned."""
-        return self.history_ms is not None
-
-    def store_of(self, table: str) -> str:
-        """Return the name of the store if the table has this name."""
-        return self.store_name(table, has_history=self.has_history)
-
-    @staticmethod
-    def store_name(table: str, *, has_history: bool) -> str:
-        """Return the name of a table's store. Names of tables never contain a `-`."""
-        return f"table-{table}-history" if has_history else f"table-{table}"
 
 
 class PatternSpec(Strict, frozen=True, kw_only=True):
@@ -574,12 +537,23 @@ class TopologySpec(CodeSpec, frozen=True, kw_only=True):
 
 
 class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
-    """Appends JSON values as rows to a table; `record_columns` names columns of record parts."""
+    """Writes JSON values as rows of a table; `record_columns` names columns of record parts.
+
+    A table of files has a `path`. One of a database has a `url` and a `table`; the URL, the user
+    and the password may have references. In the mode `upsert`, a row replaces the former one with
+    the same values in the columns `key`, and a null value deletes it.
+    """
 
     type = "table"
     writes_outside = True
     format: TableFormat
-    path: str
+    path: str = ""
+    url: str = ""
+    table: str = ""
+    user: str = ""
+    password: str = ""
+    mode: TableMode = "append"
+    key: tuple[str, ...] = ()
     schema: str
     partition_by: tuple[str, ...] = ()
     record_columns: Mapping[RecordPart, str] = {}
@@ -588,8 +562,14 @@ class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """The place of the table."""
-        return {"format": self.format, "path": self.path}
+        """The place of the table, and how it is written."""
+        place = {"path": self.path} if self.path else {"url": self.url, "table": self.table}
+        return {"format": self.format, **place, "mode": self.mode}
+
+    @property
+    def login(self) -> Mapping[str, str]:
+        """The settings of a connection that may have references, by their keys."""
+        return {"url": self.url, "user": self.user, "password": self.password}
 
 
 AnySpec = BuiltInSpec | SqlSpec | DataFrameSpec | ClassSpec | TopologySpec | TableSinkSpec

@@ -38,13 +38,14 @@ def valued(
 ) -> ProcessorReplica:
     """Return a task whose user code gets values in place of the references in its `config`.
 
-    A task that writes a table gets its place on this host, if `tables` allows that.
+    A task that writes a table gets its place on this host, if `tables` allows that, and values in
+    place of references too.
 
     Tables and functions of DataFrames get theirs from `Queries`. `of` may be None if no code has
     references. What comes back is for `group_of` alone: nothing may write, send or log it. Raises
     ConfigError, which names the processor.
     """
-    spec = with_values(replica.spec, of, f"{replica.name}.config")
+    spec = with_values(replica.spec, of, replica.name)
     spec = kind_of(spec).located(spec, tables)
     return replica if spec is replica.spec else replace(replica, spec=spec)
 

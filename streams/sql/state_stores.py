@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
 from kafka_pipeline.common.pipelines.specs import (
     SHAPE_STORE,
     CalendarSpec,
@@ -12,7 +13,6 @@ from kafka_pipeline.common.pipelines.specs import (
     OverSpec,
     RegularJoinSpec,
     SessionSpec,
-    TopicTableSpec,
     WindowSpec,
 )
 from kafka_pipeline.common.pipelines.spreading import Rule

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import structlog
 
-from kafka_pipeline.common.pipelines.specs import Format, TopicTableSpec
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
+from kafka_pipeline.common.pipelines.specs import Format
 from kafka_pipeline.streams.dsl.table_steps import TableFiller
 from kafka_pipeline.streams.engine.mixed import LookupTable
 from kafka_pipeline.streams.processor import ProcessorContext, RecordRejectedError

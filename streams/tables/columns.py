@@ -6,8 +6,8 @@ sqlglot is imported late: loading it takes a quarter of a second.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired, TypedDict
@@ -21,8 +21,13 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 TIMESTAMP = pa.timestamp("us", "UTC")
+DELETED = "__deleted"
+"""The column of changes that says whether a row is the deletion of its key."""
+
 _FORBIDDEN = re.compile(r"[ ,;{}()\n\t=]")
 _MOST_DIGITS = 38
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+"""The largest number of 32 bits: Arrow would make infinity of a larger one."""
 
 
 class ColumnsError(ValueError):
@@ -34,16 +39,62 @@ class Columns:
     """The columns of a table: first those of JSON values, then those of the records themselves.
 
     `row` is the type by which msgspec reads a value, and `of_values` the same as an Arrow type.
+    A table into which rows are upserted has a `key`. `key_row` is the type by which msgspec reads
+    the key of a deletion; `None` if the whole key of a record is the only column of `key`.
     """
 
     of_values: pa.StructType
     row: Any
     of_records: tuple[pa.Field, ...]
+    key: tuple[str, ...] = ()
+    key_row: Any = None
 
     @property
     def schema(self) -> pa.Schema:
         """All columns."""
         return pa.schema([*self.of_values.fields, *self.of_records])
+
+    @property
+    def of_changes(self) -> pa.Schema:
+        """All columns of rows that wait for a commit; with a key, the last one is `DELETED`.
+
+        Deletions are null in all columns but those of the key.
+        """
+        if not self.key:
+            return self.schema
+        nullable = [field.with_nullable(True) for field in self.schema]
+        return pa.schema([*nullable, pa.field(DELETED, pa.bool_())])
+
+    def keyed(self, key: Sequence[str]) -> Columns:
+        """Return the columns with a key. Raises `ColumnsError`.
+
+        The record that deletes a row has only a key, so that has all columns of the table's key.
+        """
+        if DELETED in self.schema.names:
+            raise ColumnsError(f'column "{DELETED}" has a name that the engine needs')
+        if len({*key}) < len(key):
+            raise ColumnsError("a column is given twice")
+        parts = {field.name: field for field in self.of_records}
+        fields = {field.name: field for field in self.of_values.fields}
+        if len(key) == 1 and key[0] in parts and parts[key[0]].type == pa.string():
+            # The only part of a record that may be null, and is text.
+            of_records = tuple(each.with_nullable(each.name != key[0]) for each in self.of_records)
+            return replace(self, of_records=of_records, key=tuple(key))
+        for name in key:
+            if name in parts:
+                raise ColumnsError(
+                    f'column "{name}" is of record_columns: a key is either the column of the '
+                    "record's key alone, or columns of the schema"
+                )
+            if name not in fields:
+                raise ColumnsError(f'"{name}" is not a column')
+            if fields[name].nullable:
+                raise ColumnsError(f'column "{name}" must be NOT NULL')
+            if pa.types.is_nested(fields[name].type) or pa.types.is_floating(fields[name].type):
+                raise ColumnsError(f'column "{name}" is of a type that cannot be a key')
+        row = TypedDict("Key", {name: self.row.__annotations__[name] for name in key})  # type: ignore[misc]
+        alone = row.__annotations__[key[0]]
+        return replace(self, key=tuple(key), key_row=alone | row if len(key) == 1 else row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +113,7 @@ _SIMPLE: Mapping[str, _Type] = {
     "SMALLINT": _integer(16, pa.int16()),
     "INT": _integer(32, pa.int32()),
     "BIGINT": _integer(64, pa.int64()),
-    "FLOAT": _Type(pa.float32(), float),
+    "FLOAT": _Type(pa.float32(), Annotated[float, Meta(ge=-_LARGEST_FLOAT, le=_LARGEST_FLOAT)]),
     "DOUBLE": _Type(pa.float64(), float),
     "BOOLEAN": _Type(pa.bool_(), bool),
     "TEXT": _Type(pa.string(), str),

@@ -2,7 +2,7 @@
 
 Delta's protocol has them for this ("Transaction Identifiers"). delta-rs refuses a commit if one
 that the table object has not read has the same application id. After all other appends, it repeats
-the commit (`ConflictChecker` in its crate `core`). deltalake is imported late: it is an extra.
+an append (`ConflictChecker` in its crate `core`). deltalake is imported late: it is an extra.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+from kafka_pipeline.streams.tables.changes import last_changes
+from kafka_pipeline.streams.tables.columns import DELETED, Columns
+from kafka_pipeline.streams.tables.table import missing_extra
 
-_EXTRA = "kafka-pipeline[tables]"
+MOST_TRIES = 20
+"""How often a commit is tried while others change the same table: a merge reads what they change,
+so all but one of those that are under way at the same time must begin again."""
 
 
 class DeltaTable:
-    """One table, for one task.
+    """See `Table`. Storage that does not answer is a `TransactionFailedError`."""
 
-    Its methods block, and raise `TransactionFailedError` if the storage does not answer.
-    """
-
-    def __init__(self, path: str, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    def __init__(self, spec: TableSinkSpec, columns: Columns, application: str) -> None:
         """Open the table, or create it.
 
         Raises `NonRetriableError` without deltalake, or if the table has other columns.
@@ -36,53 +39,86 @@ class DeltaTable:
         try:
             import deltalake
         except ImportError as error:
-            raise NonRetriableError(
-                f"processors of type table need the package {_EXTRA} where their tasks run: {error}"
-            ) from error
+            raise missing_extra(error) from error
         self._deltalake: Any = deltalake
-        self._path = path
-        self._schema = schema
-        self._partition_by = [*partition_by]
+        self._path = spec.path
+        self._columns = columns
+        self._schema = columns.schema
+        self._partition_by = [*spec.partition_by]
+        self._application = application
         with self._answering():
             self._table = self._opened()
         self._require_columns()
 
-    def position(self, application: str) -> int | None:
-        """Return the offset that the application has committed last; `None` if it has not yet."""
+    def position(self) -> int | None:
+        """See `Table`."""
         with self._answering():
             self._table.update_incremental()
-            found: int | None = self._table.transaction_version(application)
+            found: int | None = self._table.transaction_version(self._application)
         return found
 
-    def append(
-        self,
-        rows: Sequence[pa.RecordBatch],
-        application: str,
-        position: int,
-        former: int | None,
-    ) -> None:
-        """Append rows and replace the application's position in one commit.
+    def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
+        """See `Table`: all rows can be written."""
+        return len(rows), ""
 
-        Raises `FencedError`, and appends nothing, unless the position is still the `former` one.
-        """
-        self._require_position(application, former)
-        transaction = self._deltalake.Transaction(application, position)
+    def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
+        """See `Table`."""
+        transaction = self._deltalake.Transaction(self._application, position)
         properties = self._deltalake.CommitProperties(app_transactions=[transaction])
-        try:
-            with self._answering():
-                self._deltalake.write_deltalake(
-                    self._table,
-                    pa.Table.from_batches(rows, self._schema),
-                    mode="append",
-                    commit_properties=properties,
-                )
-        except TransactionFailedError as error:
-            if isinstance(error.__cause__, self._deltalake.exceptions.CommitFailedError):
-                self._require_position(application, former)
-            raise
+        for tries in range(1, MOST_TRIES + 1):
+            self._require_position(former)
+            try:
+                with self._answering():
+                    self._commit(rows, properties, position, former)
+                return
+            except TransactionFailedError as error:
+                if not isinstance(error.__cause__, self._deltalake.exceptions.CommitFailedError):
+                    raise
+                if tries == MOST_TRIES:
+                    self._require_position(former)
+                    raise
 
-    def _require_position(self, application: str, former: int | None) -> None:
-        found = self.position(application)
+    def _commit(
+        self, rows: Sequence[pa.RecordBatch], properties: Any, position: int, former: int | None
+    ) -> None:
+        if self._columns.key and rows:
+            self._merge(last_changes(rows, self._columns), properties)
+            if self.position() == position:
+                return
+            # A merge that changes nothing has made no commit.
+            self._require_position(former)
+            rows = ()
+        self._append(rows, properties)
+
+    def _append(self, rows: Sequence[pa.RecordBatch], properties: Any) -> None:
+        self._deltalake.write_deltalake(
+            self._table,
+            pa.Table.from_batches(rows, self._schema),
+            mode="append",
+            commit_properties=properties,
+        )
+
+    def _merge(self, changes: pa.Table, properties: Any) -> None:
+        same = " AND ".join(f"t.`{name}` = c.`{name}`" for name in self._columns.key)
+        is_deleted = f"c.`{DELETED}`"
+        (
+            self._table.merge(
+                changes,
+                same,
+                source_alias="c",
+                target_alias="t",
+                # Then files without any of the keys are not read.
+                streamed_exec=False,
+                commit_properties=properties,
+            )
+            .when_matched_delete(is_deleted)
+            .when_matched_update_all(except_cols=[DELETED])
+            .when_not_matched_insert_all(f"NOT {is_deleted}", except_cols=[DELETED])
+            .execute()
+        )
+
+    def _require_position(self, former: int | None) -> None:
+        found = self.position()
         if found != former:
             raise FencedError(
                 f"another owner of the task has committed to table {self._path}: its position is "

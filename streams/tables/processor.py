@@ -1,4 +1,4 @@
-"""`type: table`: appends the rows of records to a table."""
+"""`type: table`: writes the rows of records into a table."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.engine.exact_sink import ExactSink, SinkStart
 from kafka_pipeline.streams.processor import RecordRejectedError
 from kafka_pipeline.streams.record import Batch
-from kafka_pipeline.streams.tables.columns import columns_of
+from kafka_pipeline.streams.tables.columns import Columns, columns_of
 from kafka_pipeline.streams.tables.delta import DeltaTable
+from kafka_pipeline.streams.tables.postgres import PostgresTable
 from kafka_pipeline.streams.tables.rows import RowReader
+from kafka_pipeline.streams.tables.table import Table
 
 MOST_ROWS = 1_000_000
 MOST_BYTES = 64 * 1024 * 1024
@@ -24,14 +26,15 @@ logger = structlog.get_logger()
 class TableProcessor(ExactSink):
     """Keeps rows as Arrow columns until they are committed to the table with the offset after them.
 
-    A record that does not fit the schema is rejected.
+    A record that does not fit the table is rejected.
     """
 
     def __init__(self, spec: TableSinkSpec, name: str) -> None:
         """`name` is that of the processor. Raises `ColumnsError`."""
         self._spec = spec
         self._name = name
-        self._columns = columns_of(spec.schema, spec.record_columns)
+        columns = columns_of(spec.schema, spec.record_columns)
+        self._columns = columns.keyed(spec.key) if spec.key else columns
         self._rows: list[pa.RecordBatch] = []
         self._count = self._bytes = 0
 
@@ -40,8 +43,8 @@ class TableProcessor(ExactSink):
         job, processor = self.context.application_id, self._name
         place = f"{start.topic}/{start.topic_id}/{start.partition}"
         self._application = f"{job}/{processor}/{place}"
-        self._table = DeltaTable(self._spec.path, self._columns.schema, self._spec.partition_by)
-        self._position = self._table.position(self._application)
+        self._table = _opened(self._spec, self._columns, self._application)
+        self._position = self._table.position()
         self._reader = RowReader(self._columns, start.partition)
         self._require_whole(start)
         begin = start.oldest if start.committed is None else start.committed
@@ -55,8 +58,9 @@ class TableProcessor(ExactSink):
     def process(self, batch: Batch) -> None:
         """Keep the rows, up to the first record that does not fit."""
         rows, reason = self._reader.read(batch)
-        size = len(rows)
-        rows = rows.slice(self._count_written(batch, size))
+        size, misfit = self._table.misfit(rows)
+        reason = misfit or reason
+        rows = rows[self._count_written(batch, size) : size]
         if len(rows):
             self._rows.append(rows)
             self._count += len(rows)
@@ -71,7 +75,7 @@ class TableProcessor(ExactSink):
         former = self._position
         if former is not None and position <= former:
             return  # all records were in the table before
-        self._table.append(self._rows, self._application, position, former)
+        self._table.write(self._rows, position, former)
         self._position = position
         self._rows, self._count, self._bytes = [], 0, 0
 
@@ -105,3 +109,14 @@ class TableProcessor(ExactSink):
                 f'docs/how-to/write_tables.md, "Move the position"; the application id is '
                 f'"{self._application}"'
             )
+
+
+def _opened(spec: TableSinkSpec, columns: Columns, application: str) -> Table:
+    """Open or create the table.
+
+    Raises `NonRetriableError` if it has other columns or the package for its format is missing, and
+    `TransactionFailedError` if it does not answer.
+    """
+    if spec.format == "postgres":
+        return PostgresTable(spec, columns, application)
+    return DeltaTable(spec, columns, application)

@@ -1,4 +1,4 @@
-"""A Delta table that a job writes while its TaskManager is killed, as DuckDB counts its rows."""
+"""Tables that a job writes while its TaskManager is killed, as others count their rows."""
 
 from __future__ import annotations
 
@@ -14,47 +14,66 @@ from deltalake import DeltaTable
 
 from kafka_pipeline.common.process.fault_points import DIRECTORY_VARIABLE
 from tests.engine import Engine, engine, signal_session
+from tests.postgres import PASSWORD, USER, Database
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
 RECORDS = 3_000
 POISON = 100
 """Each record with such a number, or a multiple of it, does not fit."""
+KEYS = 700
+"""How many rows there are if numbers are keys, modulo this."""
+POINTS = ("before-write", "after-write")
 PIPELINE = """
 - id: Orders
   type: table
-  format: delta
-  path: lake/orders
-  schema: "n BIGINT NOT NULL"
+  schema: "n BIGINT NOT NULL, k INT NOT NULL"
   record_columns: {partition: p, offset: o}
   commit_interval_ms: 300
   on_error: dead_letter
 """
+DELTA = "  format: delta\n  path: lake/orders\n"
+POSTGRES = """
+  format: postgres
+  url: URL
+  table: orders
+  user: "${SHOP_USER}"
+  password: "${SHOP_PASSWORD}"
+"""
+UPSERT = "  mode: upsert\n  key: k\n"
+COUNT = "SELECT count(*), count(DISTINCT n), count(DISTINCT (p, o)), max(n), sum(n) FROM "
 MOST_WAIT_S = 120
 
 
 def value(number: int) -> bytes:
-    return b"poison %d" % number if number % POISON == 0 else b'{"n": %d}' % number
+    if number % POISON == 0:
+        return b"poison %d" % number
+    return b'{"n": %d, "k": %d}' % (number, number % KEYS)
 
 
-def found(folder: Path) -> tuple[int, int, int]:
-    """Return the number of rows, of different numbers, and of different places in Kafka."""
+def in_delta(folder: Path) -> tuple[int, ...]:
+    """Return how many rows, numbers and places in Kafka there are, the last number and the sum."""
     path = folder / "lake" / "orders"
     if not DeltaTable.is_deltatable(str(path)):
-        return 0, 0, 0
+        return 0, 0, 0, 0, 0
     rows = DeltaTable(str(path)).to_pyarrow_table()
-    query = "SELECT count(*), count(DISTINCT n), count(DISTINCT (p, o)) FROM rows"
-    counts = duckdb.connect().register("rows", rows).execute(query).fetchone()
+    counts = duckdb.connect().register("rows", rows).execute(f"{COUNT} rows").fetchone()
     assert counts is not None
     return counts
 
 
+def in_postgres(database: Database) -> tuple[int, ...]:
+    """Return the same."""
+    if database.run("SELECT to_regclass('orders')") == [(None,)]:
+        return 0, 0, 0, 0, 0
+    counts: tuple[int, ...] = database.run(f"{COUNT} orders")[0]
+    return counts
+
+
 def write(job: Engine, start: int) -> None:
-    job.write((b"%d" % n, value(n)) for n in range(start, start + RECORDS))
-
-
-def wait_for_rows(folder: Path, count: int, job: Engine) -> None:
-    wait_until(lambda: found(folder)[0] >= count, job)
+    # Records with the same key must be in the same partition.
+    job.write((b"%d" % (n % KEYS), value(n)) for n in range(start, start + RECORDS))
 
 
 def wait_until(condition: Callable[[], bool], job: Engine) -> None:
@@ -64,34 +83,71 @@ def wait_until(condition: Callable[[], bool], job: Engine) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.parametrize("point", ["before-write", "after-write"])
-def test_each_record_is_in_the_table_once_although_a_task_manager_is_killed(
-    tmp_path: Path, bootstrap_servers: str, point: str
+def check(
+    folder: Path,
+    bootstrap_servers: str,
+    name: str,
+    pipeline: str,
+    found: Callable[[], tuple[int, ...]],
+    *,
+    upserts: bool,
+    **settings: object,
 ) -> None:
-    faults = tmp_path / "faults"
+    """Kill the TaskManager before and after a commit of the table, and count what is there."""
+    faults = folder / "faults"
     faults.mkdir()
-    name = f"tables_{point.partition('-')[0]}_{os.getpid()}"
-    settings = {
-        "tm_number": 1,
-        "heartbeat_interval_ms": 500,
-        "tables": "{write_paths: [lake]}",
-    }
-    with engine(tmp_path, bootstrap_servers, name, PIPELINE, **settings) as job:
+    environment = {DIRECTORY_VARIABLE: str(faults), "SHOP_USER": USER, "SHOP_PASSWORD": PASSWORD}
+    settings = {"tm_number": 1, "heartbeat_interval_ms": 500, **settings}
+    name = f"tables_{name}_{os.getpid()}"
+    with engine(folder, bootstrap_servers, name, pipeline, **settings) as job:
         job.start_job_manager()
-        killed = job.start_task_manager(0, 1, {DIRECTORY_VARIABLE: str(faults)})
+        running = job.start_task_manager(0, 1, environment)
         write(job, 1)
-        wait_for_rows(tmp_path, RECORDS - RECORDS // POISON, job)
-        (faults / "new").write_text("stop")
-        (faults / "new").rename(faults / point)
-        write(job, 1 + RECORDS)
-        wait_until((faults / f"{point}.taken").exists, job)
-        signal_session(killed, signal.SIGKILL)
-        job.start_task_manager(0, 1)
-        write(job, 1 + 2 * RECORDS)
-        rows = 3 * (RECORDS - RECORDS // POISON)
-        wait_for_rows(tmp_path, rows, job)
-        job.wait_until_done({job.names.dead_letter("Orders"): 3 * RECORDS // POISON})
-        assert found(tmp_path) == (rows, rows, rows)
+        wait_until(lambda: found()[3] == RECORDS - 1, job)
+        for round_, point in enumerate(POINTS, 1):
+            (faults / "new").write_text("stop")
+            (faults / "new").rename(faults / point)
+            write(job, 1 + round_ * RECORDS)
+            wait_until((faults / f"{point}.taken").exists, job)
+            signal_session(running, signal.SIGKILL)
+            running = job.start_task_manager(0, 1, environment)
+        count = (1 + len(POINTS)) * RECORDS
+        job.wait_until_done({job.names.dead_letter("Orders"): count // POISON})
+        good = {n for n in range(1, 1 + count) if n % POISON}
+        kept = {n % KEYS: n for n in sorted(good)}.values() if upserts else good
+        wait_until(lambda: found()[3] == count - 1, job)
+        assert found() == (len(kept), len(kept), len(kept), count - 1, sum(kept))
         letters = [v for _, v in job.read(job.names.dead_letter("Orders"))]
-        poison = [value(n) for n in range(1, 1 + 3 * RECORDS) if n % POISON == 0]
+        poison = [value(n) for n in range(1, 1 + count) if n % POISON == 0]
         assert sorted(letters, key=str) == sorted(poison, key=str)
+
+
+@pytest.mark.parametrize("upserts", long_but_the_first([False, True]))
+def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
+    tmp_path: Path, bootstrap_servers: str, upserts: bool
+) -> None:
+    check(
+        tmp_path,
+        bootstrap_servers,
+        f"delta_{upserts}".lower(),
+        PIPELINE + DELTA + UPSERT * upserts,
+        lambda: in_delta(tmp_path),
+        upserts=upserts,
+        tables="{write_paths: [lake]}",
+    )
+
+
+@pytest.mark.parametrize("upserts", long_but_the_first([True, False]))
+def test_each_record_is_in_postgresql_once_although_a_task_manager_is_killed(
+    tmp_path: Path, bootstrap_servers: str, database: Database, upserts: bool
+) -> None:
+    check(
+        tmp_path,
+        bootstrap_servers,
+        f"postgres_{upserts}".lower(),
+        PIPELINE + POSTGRES.replace("URL", database.url) + UPSERT * upserts,
+        lambda: in_postgres(database),
+        upserts=upserts,
+        tables=f'{{write_urls: ["{database.url}"]}}',
+        secrets="{variables: [SHOP_USER, SHOP_PASSWORD]}",
+    )

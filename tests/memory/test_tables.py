@@ -1,8 +1,7 @@
-"""A task that writes a Delta table, on brokers in memory: stopped at each step, and taken over."""
+"""A task that writes a table, on brokers in memory: stopped at each step, and taken over."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -11,148 +10,34 @@ from typing import Any
 
 import deltalake
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
-from msgspec import structs
 
 from kafka_pipeline.common.committed import Committed
-from kafka_pipeline.common.config.config import Config
-from kafka_pipeline.common.config.table_settings import TableSettings
-from kafka_pipeline.common.kafka.clients import (
-    FencedError,
-    NonRetriableError,
-    TransactionFailedError,
-)
+from kafka_pipeline.common.kafka.clients import FencedError, TransactionFailedError
 from kafka_pipeline.common.pipelines.processors import OnError
-from kafka_pipeline.common.pipelines.specs import TableSinkSpec
-from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.tasks import TaskId
-from kafka_pipeline.common.topics import TopicSpec
 from kafka_pipeline.streams.engine.rejected_records import ProcessingFailedError
 from kafka_pipeline.streams.tables import processor
-from kafka_pipeline.taskmanager import task as task_module
-from kafka_pipeline.taskmanager.global_stores import GlobalStores
-from kafka_pipeline.taskmanager.running_task import TaskContext
-from kafka_pipeline.taskmanager.time_watch import TimeWatch
-from tests.memory.broker import Broker
-from tests.memory.clients import MemoryClients
-from tests.memory.clock import Clock
-from tests.tasks import SteppedTask
-from tests.unit.taskmanager.fakes import NobodyKnows, quiet_watch
-
-INPUT = ("in", 0)
+from tests.memory.table_jobs import (
+    INPUT,
+    DeltaJob,
+    Job,
+    PostgresJob,
+    StoppedError,
+    stop_at,
+)
 
 
-class StoppedError(Exception):
-    """The process ends here."""
-
-
-class Job:
-    """The processor P with its table, and owners of its only task."""
-
-    def __init__(self, folder: Path) -> None:
-        self.broker = Broker(Clock())
-        self.broker.create_topics(TopicSpec(name, 1, 1) for name in ("in", "letters"))
-        self.config = Config(
-            server_ip="127.0.0.1",
-            server_port=1,
-            job_name="shop",
-            tm_number=1,
-            parallelism=1,
-            replication_factor=1,
-            source_topic="in",
-            sink_topic="out",
-            state_dir=folder / "state",
-            tables=TableSettings(folder=folder, write_paths=("lake",)),
-        )
-        self.group = self.config.topic_names.consumer_group("P")
-        self.path = folder / "lake" / "orders"
-        self.replica = ProcessorReplica(
-            TaskId("P", 0),
-            TableSinkSpec(
-                format="delta",
-                path="lake/orders",
-                schema="n BIGINT",
-                record_columns={"offset": "at"},
-            ),
-            ("source",),
-            (),
-            ("in",),
-            (),
-            on_error=OnError.DEAD_LETTER,
-            dead_letter_topic="letters",
-        )
-
-    def write(self, *values: object) -> None:
-        for value in values:
-            text = value if isinstance(value, bytes) else json.dumps({"n": value}).encode()
-            self.broker.write(INPUT, b"k", text, 1)
-
-    def owner(self, replica: ProcessorReplica | None = None) -> SteppedTask:
-        clients = MemoryClients(self.broker, 15.0)
-        stores = GlobalStores(self.config, 0, 0, clients)
-        watch, times = quiet_watch(), TimeWatch(self.config, NobodyKnows())
-        context = TaskContext(self.config, 0, 0, "memory", clients, stores, watch, times)
-        return SteppedTask(replica or self.replica, context)
-
-    def started(self) -> SteppedTask:
-        """Return an owner that has processed all that is there, without a commit."""
-        owner = self.owner()
-        owner.start()
-        owner.drain()
-        return owner
-
-    def run(self) -> None:
-        """Let an owner process all that is there, commit and leave."""
-        owner = self.started()
-        if owner.running.has_uncommitted:
-            owner.commit()
-        owner.drop()
-
-    def rows(self) -> list[tuple[int, int]]:
-        """Return the offsets and values of the table, by offset."""
-        rows = DeltaTable(str(self.path)).to_pyarrow_table().to_pylist()
-        return sorted((row["at"], row["n"]) for row in rows)
-
-    @property
-    def letters(self) -> list[bytes | None]:
-        log = self.broker.log(("letters", 0))
-        found, _ = log.visible(0)
-        return [log.entries[at].value for at in found]
-
-    @property
-    def committed(self) -> int | None:
-        return self.broker.offsets_of(self.group).get(INPUT)
-
-    @property
-    def position(self) -> int | None:
-        found: int | None = DeltaTable(str(self.path)).transaction_version(self.application)
-        return found
-
-    @property
-    def application(self) -> str:
-        return f"shop/P/in/{self.broker.topics['in'].id}/0"
-
-    def refusal(self, replica: ProcessorReplica | None = None) -> str:
-        """Return why the task fails at its start."""
-        with pytest.raises(NonRetriableError) as caught:
-            self.owner(replica).start()
-        return str(caught.value)
+@pytest.fixture(params=["delta", "postgres"])
+def job(request: pytest.FixtureRequest, tmp_path: Path) -> Job:
+    if request.param == "delta":
+        return DeltaJob(tmp_path)
+    return PostgresJob(tmp_path, request.getfixturevalue("database"))
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
-
-
-def stop_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stop each process at a fault point of a commit."""
-
-    def reach(reached: str) -> None:
-        if reached == point:
-            raise StoppedError
-
-    monkeypatch.setattr(task_module, "reach", reach)
+def delta(tmp_path: Path) -> DeltaJob:
+    return DeltaJob(tmp_path)
 
 
 def test_rows_and_the_offset_after_them_are_in_one_commit_before_that_of_kafka(job: Job) -> None:
@@ -163,7 +48,6 @@ def test_rows_and_the_offset_after_them_are_in_one_commit_before_that_of_kafka(j
     job.write(4)
     job.run()
     assert job.rows()[-1] == (3, 4)
-    assert DeltaTable(str(job.path)).version() == 2
 
 
 @pytest.mark.parametrize("point", ["before-write", "after-write", "before-produce", "after-commit"])
@@ -231,29 +115,29 @@ def test_a_new_owner_goes_on_after_an_old_one_whose_commit_overtakes_it(job: Job
 
 
 def test_a_commit_between_the_look_and_the_commit_is_refused_by_the_table(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    delta: DeltaJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.write(1, 2)
-    old = job.started()
+    delta.write(1, 2)
+    old = delta.started()
     write = deltalake.write_deltalake
 
     def overtaken(*args: Any, **kwargs: Any) -> None:
         monkeypatch.setattr(deltalake, "write_deltalake", write)
-        job.run()
+        delta.run()
         write(*args, **kwargs)
 
     monkeypatch.setattr(deltalake, "write_deltalake", overtaken)
     with pytest.raises(FencedError):
         old.commit()
     old.drop()
-    assert job.rows() == [(0, 1), (1, 2)]
+    assert delta.rows() == [(0, 1), (1, 2)]
 
 
 def test_a_commit_whose_outcome_is_unknown_is_not_repeated(
-    job: Job, monkeypatch: pytest.MonkeyPatch
+    delta: DeltaJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.write(1, 2)
-    owner = job.started()
+    delta.write(1, 2)
+    owner = delta.started()
     write = deltalake.write_deltalake
 
     def without_answer(*args: Any, **kwargs: Any) -> None:
@@ -265,9 +149,9 @@ def test_a_commit_whose_outcome_is_unknown_is_not_repeated(
         owner.commit()
     owner.drop()
     monkeypatch.setattr(deltalake, "write_deltalake", write)
-    job.run()
-    assert job.rows() == [(0, 1), (1, 2)]
-    assert job.committed == 2
+    delta.run()
+    assert delta.rows() == [(0, 1), (1, 2)]
+    assert delta.committed == 2
 
 
 def test_positions_move_even_if_no_record_gives_a_row(job: Job) -> None:
@@ -309,21 +193,21 @@ def test_a_group_that_lost_its_offsets_repeats_no_row(job: Job) -> None:
     assert job.rows() == [(0, 1), (1, 2)]
 
 
-def test_rows_that_a_restore_of_the_table_takes_away_are_not_written_again(job: Job) -> None:
+def test_rows_that_a_restore_of_the_table_takes_away_are_not_written_again(delta: DeltaJob) -> None:
     for number in (1, 2, 3):
-        job.write(number)
-        job.run()
-    DeltaTable(str(job.path)).restore(1)
-    assert job.position == 3  # a restore keeps the transactions
-    job.write(4)
-    job.run()
-    assert job.rows() == [(0, 1), (3, 4)]
+        delta.write(number)
+        delta.run()
+    delta.table.restore(1)
+    assert delta.position == 3  # a restore keeps the transactions
+    delta.write(4)
+    delta.run()
+    assert delta.rows() == [(0, 1), (3, 4)]
 
 
 def test_a_table_that_was_replaced_is_refused_and_filled_after_a_reset(job: Job) -> None:
     job.write(1, 2)
     job.run()
-    shutil.rmtree(job.path)
+    job.delete()
     reason = job.refusal()
     assert "of the records of in[0], the table has none, and the task goes on at offset 2" in reason
     assert "pipeline reset` with --to-offset 0" in reason
@@ -334,20 +218,20 @@ def test_a_table_that_was_replaced_is_refused_and_filled_after_a_reset(job: Job)
 
 
 def test_the_copy_of_an_older_table_is_refused_and_filled_after_a_reset(
-    job: Job, tmp_path: Path
+    delta: DeltaJob, tmp_path: Path
 ) -> None:
-    job.write(1)
-    job.run()
-    shutil.copytree(job.path, tmp_path / "copy")
-    job.write(2, 3)
-    job.run()
-    shutil.rmtree(job.path)
-    shutil.move(tmp_path / "copy", job.path)
-    reason = job.refusal()
+    delta.write(1)
+    delta.run()
+    shutil.copytree(delta.path, tmp_path / "copy")
+    delta.write(2, 3)
+    delta.run()
+    shutil.rmtree(delta.path)
+    shutil.move(tmp_path / "copy", delta.path)
+    reason = delta.refusal()
     assert "the table has only those before offset 1" in reason
-    job.broker.set_committed(job.group, {INPUT: Committed(1)})
-    job.run()
-    assert job.rows() == [(0, 1), (1, 2), (2, 3)]
+    delta.broker.set_committed(delta.group, {INPUT: Committed(1)})
+    delta.run()
+    assert delta.rows() == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_a_group_that_is_set_forward_is_refused_until_the_position_is_moved(job: Job) -> None:
@@ -356,9 +240,7 @@ def test_a_group_that_is_set_forward_is_refused_until_the_position_is_moved(job:
     job.write(4, 5)
     job.broker.set_committed(job.group, {INPUT: Committed(4)})
     assert "goes on at offset 4" in job.refusal()
-    table = DeltaTable(str(job.path))
-    moved = CommitProperties(app_transactions=[Transaction(job.application, 4)])
-    table.create_write_transaction([], "append", table.schema(), commit_properties=moved)
+    job.move(4)
     job.run()
     assert [n for _, n in job.rows()] == [1, 3, 5]
 
@@ -376,9 +258,7 @@ def test_the_records_of_a_topic_that_was_made_again_are_new(job: Job) -> None:
 def test_a_topic_that_has_lost_records_of_the_table_is_refused(job: Job) -> None:
     job.write(1)
     job.run()
-    table = DeltaTable(str(job.path))
-    ahead = CommitProperties(app_transactions=[Transaction(job.application, 9)])
-    table.create_write_transaction([], "append", table.schema(), commit_properties=ahead)
+    job.move(9)
     assert "up to offset 9, but its records end at 1" in job.refusal()
 
 
@@ -398,10 +278,6 @@ def test_records_that_are_deleted_before_they_are_in_the_table_are_reported(job:
     assert "goes on at offset 2" in job.refusal()
 
 
-def spec_with(job: Job, **changes: Any) -> ProcessorReplica:
-    return replace(job.replica, spec=structs.replace(job.replica.spec, **changes))
-
-
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -414,11 +290,11 @@ def spec_with(job: Job, **changes: Any) -> ProcessorReplica:
     ],
 )
 def test_a_table_that_does_not_fit_is_refused(
-    job: Job, changes: dict[str, Any], reason: str
+    delta: DeltaJob, changes: dict[str, Any], reason: str
 ) -> None:
-    job.write(1)
-    job.run()
-    assert reason in job.refusal(spec_with(job, **changes))
+    delta.write(1)
+    delta.run()
+    assert reason in delta.refusal(delta.changed(**changes))
 
 
 def test_two_tasks_append_to_one_table_at_the_same_time(job: Job) -> None:
@@ -447,5 +323,6 @@ def test_a_full_buffer_asks_for_a_commit(job: Job, monkeypatch: pytest.MonkeyPat
 
 
 def test_without_the_package_the_task_is_failed(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
+    for package in ("deltalake", "psycopg"):
+        monkeypatch.setitem(sys.modules, package, None)
     assert "need the package kafka-pipeline[tables] where their tasks run" in job.refusal()

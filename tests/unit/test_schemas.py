@@ -70,6 +70,7 @@ CONFIG: Mapping[str, Any] = {
         "formats": ["csv"],
         "paths": ["lookups", "s3a://bucket/lookups"],
         "write_paths": ["lake", "s3://bucket/lake"],
+        "write_urls": ["postgresql://host:5432/shop"],
         "jdbc": {
             "urls": ["jdbc:postgresql://host:5432/shop"],
             "drivers": ["org.postgresql.Driver"],
@@ -162,7 +163,20 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "schema": "name STRING, day DATE",
         "partition_by": ["day"],
         "record_columns": {"key": "k", "timestamp": "at", "partition": "p", "offset": "o"},
+        "mode": "upsert",
+        "key": ["k"],
         "commit_interval_ms": 1000,
+    },
+    "table_in_database": {
+        "id": "A",
+        "type": "table",
+        "format": "postgres",
+        "url": "postgresql://host:5432/shop",
+        "table": "sales.orders",
+        "user": "ann",
+        "password": "${DB_PASSWORD}",
+        "mode": "append",
+        "schema": "name STRING",
     },
     "class": {
         "id": "A",
@@ -307,7 +321,9 @@ def missing(keys: tuple[ConfigKey, ...] | list[ConfigKey], content: Mapping[str,
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.spec.type)
 def test_the_sample_of_a_type_has_all_its_keys(kind: Kind[Any]) -> None:
-    assert missing([*kind.keys], PROCESSORS[kind.spec.type]) == []
+    type_ = kind.spec.type
+    sample = {**PROCESSORS[type_], **PROCESSORS.get(f"{type_}_in_database", {})}
+    assert missing([*kind.keys], sample) == []
 
 
 def test_the_samples_of_config_yaml_and_of_a_source_have_all_keys() -> None:

@@ -16,6 +16,7 @@ from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Choice, Flag, Schema, Text
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
 from kafka_pipeline.common.pipelines.processors import (
     ROWS_SUFFIX,
     SINK,
@@ -32,7 +33,6 @@ from kafka_pipeline.common.pipelines.specs import (
     SessionSpec,
     SourceSpec,
     SparkSpec,
-    TopicTableSpec,
     WindowSpec,
 )
 from kafka_pipeline.common.suggest import did_you_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kafka_pipeline.common.config.fields import Fields
-from kafka_pipeline.common.pipelines.specs import TopicTableSpec
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     CLOSE_AFTER_IDLE,
     EMIT,

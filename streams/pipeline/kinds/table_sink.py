@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from typing import get_args
 
 from msgspec import structs
 
 from kafka_pipeline.common.code.user_code import UserCode
+from kafka_pipeline.common.config.expansion import REFERENCE_PATTERN, has_references
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import (
     Choice,
     ConfigKey,
     Number,
+    Schema,
     Section,
     Text,
     Texts,
+    names,
 )
 from kafka_pipeline.common.config.table_paths import PathError, location_of
 from kafka_pipeline.common.config.table_settings import TableSettings
@@ -26,6 +32,7 @@ from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_TABLE_COMMIT_INTERVAL_MS,
     RecordPart,
     TableFormat,
+    TableMode,
     TableSinkSpec,
 )
 from kafka_pipeline.streams.engine.nodes import Supplier
@@ -44,6 +51,8 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
 from kafka_pipeline.streams.sql.spec import Queries
 
+_POSTGRES: TableFormat = "postgres"
+_UPSERT: TableMode = "upsert"
 _FORMAT: Choice[TableFormat] = Choice(
     name="format",
     doc="what the table is",
@@ -53,10 +62,41 @@ _FORMAT: Choice[TableFormat] = Choice(
 )
 _PATH = Text(
     name="path",
-    doc="the folder of the table, or its URI, such as `s3://bucket/orders`; config.yaml must allow "
-    "it as one of `tables.write_paths`",
+    doc="for `delta`: the folder of the table, or its URI, such as `s3://bucket/orders`; "
+    "config.yaml must allow it as one of `tables.write_paths`",
     about="the folder of the table, or its URI",
-    required=True,
+)
+_URL = Text(
+    name="url",
+    doc="for `postgres`: the database, as `postgresql://host:5432/database`, or one reference; "
+    "config.yaml must allow it as one of `tables.write_urls`",
+    about="the database, as postgresql://host:5432/database",
+)
+_TABLE = Text(
+    name="table",
+    doc="for `postgres`: the name of the table, or `schema.name`",
+    about="the name of the table, or schema.name",
+    pattern=r"^[^.\s]+(\.[^.\s]+)?$",
+)
+_USER = Text(
+    name="user", doc="for `postgres`: the user; may be `${NAME}` or `${file:PATH}`", default=""
+)
+_PASSWORD = Text(
+    name="password",
+    doc="for `postgres`: the password, as `${NAME}` or `${file:PATH}`",
+    default="",
+    pattern=REFERENCE_PATTERN,
+)
+_MODE: Choice[TableMode] = Choice(
+    name="mode",
+    doc="whether each record is a row, or replaces the row with its `key`",
+    choices=get_args(TableMode),
+    default="append",
+)
+_KEY = Texts(
+    name="key",
+    doc="for `upsert`: the columns that name a row; a null value deletes the row that the record's "
+    "key names",
 )
 _SCHEMA = Text(
     name="schema",
@@ -66,7 +106,8 @@ _SCHEMA = Text(
     required=True,
 )
 _PARTITION_BY = Texts(
-    name="partition_by", doc="columns by which the files of the table are divided"
+    name="partition_by",
+    doc="for `delta`: columns by which the files of the table are divided",
 )
 _PARTS: Mapping[RecordPart, Text] = {
     "key": Text(name="key", doc="the column of the key, a STRING", default=""),
@@ -86,16 +127,39 @@ _COMMIT_INTERVAL = Number(
     high=NO_LIMIT,
     default=DEFAULT_TABLE_COMMIT_INTERVAL_MS,
 )
+_PACKAGES: Mapping[TableFormat, str] = {"delta": "deltalake", "postgres": "psycopg"}
+_OF_FILES: Sequence[ConfigKey] = (_PATH, _PARTITION_BY)
+_OF_DATABASES: Sequence[ConfigKey] = (_URL, _TABLE, _USER, _PASSWORD)
+
+
+def _rule(format_: TableFormat, needs: Sequence[ConfigKey], refuses: Sequence[ConfigKey]) -> Schema:
+    """Return the condition that a format needs and refuses other keys."""
+    return {
+        "if": {"properties": {_FORMAT.name: {"const": format_}}, "required": [_FORMAT.name]},
+        "then": {"required": [*names(needs)], "properties": dict.fromkeys(names(refuses), False)},
+    }
 
 
 class TableSink(Kind[TableSinkSpec]):
     """`type: table`."""
 
     spec = TableSinkSpec
-    doc = "appends rows to a table, each record once"
+    doc = "writes rows of a table, each record once"
     takes_records_as_they_are = True
     refused_settings = ("key", "value")
-    own_keys = (_FORMAT, _PATH, _SCHEMA, _PARTITION_BY, _RECORD_COLUMNS, _COMMIT_INTERVAL)
+    own_keys = (
+        *(_FORMAT, *_OF_FILES, *_OF_DATABASES, _MODE, _KEY),
+        *(_SCHEMA, _RECORD_COLUMNS, _COMMIT_INTERVAL),
+    )
+    rules = (
+        _rule("delta", [_PATH], _OF_DATABASES),
+        _rule(_POSTGRES, [_URL, _TABLE], _OF_FILES),
+        {
+            "if": {"properties": {_MODE.name: {"const": _UPSERT}}, "required": [_MODE.name]},
+            "then": {"required": [_KEY.name], "properties": {_KEY.name: {"minItems": 1}}},
+            "else": {"properties": {_KEY.name: False}},
+        },
+    )
 
     @property
     def keys(self) -> Sequence[ConfigKey]:
@@ -105,9 +169,17 @@ class TableSink(Kind[TableSinkSpec]):
     def read(self, fields: Fields, problems: Problems) -> TableSinkSpec:
         """See `Kind`."""
         of_records = fields.submap(_RECORD_COLUMNS)
+        format_, mode = fields.choice(_FORMAT), fields.choice(_MODE)
+        in_database = format_ == _POSTGRES
         spec = TableSinkSpec(
-            format=fields.choice(_FORMAT),
-            path=fields.text(_PATH),
+            format=format_,
+            path=fields.text(replace(_PATH, required=not in_database)),
+            url=fields.text(replace(_URL, required=in_database)),
+            table=fields.text(replace(_TABLE, required=in_database)),
+            user=fields.text(_USER),
+            password=fields.text(_PASSWORD),
+            mode=mode,
+            key=fields.texts(_KEY),
             schema=fields.text(_SCHEMA),
             partition_by=fields.texts(_PARTITION_BY),
             record_columns={
@@ -115,8 +187,20 @@ class TableSink(Kind[TableSinkSpec]):
             },
             commit_interval_ms=fields.number(_COMMIT_INTERVAL),
         )
-        if (path := fields.get(_PATH.name)) is not None:
-            check_value(_PATH.name, path, problems)
+        for key in (_PATH, _URL, _USER, _PASSWORD):
+            if (value := fields.get(key.name)) is not None:
+                check_value(key.name, value, problems)
+        for other in _OF_FILES if in_database else _OF_DATABASES:
+            if fields.get(other.name) is not None:
+                problems.add(fields.at(other.name), f"format: {format_} takes no {other.name}")
+        if spec.table and not re.fullmatch(_TABLE.pattern, spec.table):
+            problems.add(fields.at(_TABLE.name), "table must be a name, or schema.name")
+        if mode == _UPSERT and not spec.key:
+            problems.add(
+                fields.at(_KEY.name), "mode: upsert needs key: the columns that name a row"
+            )
+        if mode != _UPSERT and fields.get(_KEY.name) is not None:
+            problems.add(fields.at(_KEY.name), "key belongs to mode: upsert")
         return spec
 
     def check(
@@ -153,14 +237,32 @@ class TableSink(Kind[TableSinkSpec]):
         means: Means,
         problems: Problems,
     ) -> None:
-        """Report a place that config.yaml does not allow."""
+        """Report a place that config.yaml does not allow, and a package that is missing here."""
         try:
             self.located(spec, means.config.tables)
         except ConfigError as error:
             problems.add(entry.at, f'"{entry.id}": {error}')
+        if means.imports_classes:
+            package = _PACKAGES[spec.format]
+            try:
+                import_module(package)
+            except ImportError as error:
+                problems.add(
+                    entry.at,
+                    f'"{entry.id}": format: {spec.format} needs the package {package} here and '
+                    f'where its tasks run, pip install "kafka-pipeline[tables]": {error}',
+                )
 
     def located(self, spec: TableSinkSpec, settings: TableSettings) -> TableSinkSpec:
         """See `Kind`."""
+        if spec.format == _POSTGRES:
+            # Where its tasks run, the URL has a value in place of a reference.
+            if not has_references(spec.url) and not settings.allows_writes(spec.url):
+                raise ConfigError(
+                    "url is not allowed by tables: {write_urls: […]} of config.yaml; parameters "
+                    "must be the same too"
+                )
+            return spec
         try:
             location = location_of(spec.path, settings.folder)
         except PathError as error:
@@ -184,14 +286,29 @@ class TableSink(Kind[TableSinkSpec]):
 
 def _column_problem(spec: TableSinkSpec) -> str | None:
     from kafka_pipeline.streams.tables.columns import ColumnsError, columns_of
+    from kafka_pipeline.streams.tables.postgres_values import name_problem, type_of
 
     try:
-        names = columns_of(spec.schema, spec.record_columns).schema.names
+        columns = columns_of(spec.schema, spec.record_columns)
     except ColumnsError as error:
         return f"schema: {error}"
-    unknown = [name for name in spec.partition_by if name not in names]
+    try:
+        columns = columns.keyed(spec.key) if spec.key else columns
+    except ColumnsError as error:
+        return f"key: {error}"
+    found = columns.schema.names
+    if spec.format == _POSTGRES:
+        if problem := name_problem([*found, *spec.table.split(".")]):
+            return problem
+        nested = [field.name for field in columns.schema if type_of(field.type) is None]
+        if nested:
+            return (
+                f'schema: column "{nested[0]}" is an ARRAY, a MAP or a STRUCT, which format: '
+                f"{_POSTGRES} cannot write"
+            )
+    unknown = [name for name in spec.partition_by if name not in found]
     if unknown:
         return f'partition_by: "{unknown[0]}" is not a column'
-    if len(set(spec.partition_by)) == len(names):
+    if len(set(spec.partition_by)) == len(found):
         return "partition_by: name fewer than all columns"
     return None

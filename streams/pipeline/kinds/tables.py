@@ -18,8 +18,8 @@ from kafka_pipeline.common.config.keys import (
 )
 from kafka_pipeline.common.config.yaml_positions import Map, Pair, Problems, Scalar, describe, plain
 from kafka_pipeline.common.names import name_problem
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
 from kafka_pipeline.common.pipelines.processors import SOURCE
-from kafka_pipeline.common.pipelines.specs import TableSpec, TopicTableSpec
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.references import check_value

@@ -11,12 +11,13 @@ from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.references import HostReferences, reference_problems, with_values
 from kafka_pipeline.common.config.secret_settings import SecretSettings
 from kafka_pipeline.common.errors import ConfigError
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec
 from kafka_pipeline.common.pipelines.specs import (
     ClassSpec,
     DataFrameSpec,
     ForwardSpec,
     SqlSpec,
-    TableSpec,
+    TableSinkSpec,
 )
 from tests.unit.common.config_texts import BASE, load, problems_in
 
@@ -129,10 +130,12 @@ def test_links_as_kubernetes_mounts_secrets(tmp_path: Path) -> None:
 def test_code_gets_values_and_spark_gets_them_later(tmp_path: Path) -> None:
     of, config = here(tmp_path), {"password": "${DB_PASSWORD}"}
     spec = ClassSpec(code="a:B", config=config)
-    assert with_values(spec, of).config == {"password": "hunter2"}
+    assert with_values(spec, of, "P").config == {"password": "hunter2"}
     assert spec.config == config
+    table = TableSinkSpec(format="postgres", user="ann", password="${DB_PASSWORD}", schema="n INT")
+    assert with_values(table, of, "P").password == "hunter2"
     for other in (DataFrameSpec(code="a:b", config=config), ForwardSpec(), ClassSpec(code="a:B")):
-        assert with_values(other, None) is other
+        assert with_values(other, None, "P") is other
 
 
 def test_references_that_config_yaml_does_not_allow_are_listed() -> None:
@@ -140,6 +143,9 @@ def test_references_that_config_yaml_does_not_allow_are_listed() -> None:
     settings = SecretSettings(("A",))
     found = [*reference_problems(SqlSpec(query="", tables=tables), settings)]
     assert [each.partition(": config.yaml")[0] for each in found] == ["tables.t.options.password"]
+    table = TableSinkSpec(format="postgres", url="${B}", user="${A}", schema="n INT")
+    (problem,) = reference_problems(table, settings)
+    assert problem.startswith("url: config.yaml does not allow the variable")
     config: dict[str, Any] = {"a": ["${B}"], "b": "${A} ${C:-x} $${D}", "c": 1, "d": "${"}
     problems = [*reference_problems(ClassSpec(code="a:B", config=config), settings)]
     assert [each[:50] for each in problems] == [

@@ -43,6 +43,12 @@ def test_files_and_no_databases_are_readable_by_default() -> None:
             "tables: {jdbc: {urls: ['jdbc:x:y'], drivers: [org.postgresql.Driver]}}",
             TableSettings(FILE_FORMATS, ("jdbc:x:y",), ("org.postgresql.Driver",)),
         ),
+        (
+            "tables: {write_urls: ['postgresql://h:5432/', 'postgresql://h,i/d?sslmode=require']}",
+            TableSettings(
+                write_urls=("postgresql://h:5432/", "postgresql://h,i/d?sslmode=require")
+            ),
+        ),
     ],
 )
 def test_what_is_listed_is_readable(text: str, expected: TableSettings) -> None:
@@ -68,6 +74,9 @@ def test_what_is_listed_is_readable(text: str, expected: TableSettings) -> None:
         ("tables: {jdbc: {urls: ['jdbc:postgresql://']}}", "does not name the host"),
         ("tables: {jdbc: {urls: ['jdbc:postgresql://h/?a=b/']}}", "does not name the host"),
         ("tables: {jdbc: {urls: ['jdbc:sqlserver://h;databaseName=/']}}", "not name the host"),
+        ("tables: {write_urls: [jdbc:postgresql://h/d]}", "write_urls: number 1 is not the URL"),
+        ("tables: {write_urls: ['postgresql:///']}", "does not name the host"),
+        ("tables: {write_urls: ['postgresql://h/d?options=/']}", "does not name the host"),
         ("tables: {jdbc: {drivers: [Driver]}}", '"Driver" is not the name of a class'),
     ],
 )
@@ -116,6 +125,9 @@ def test_no_url_is_shown_as_it_may_hold_a_password() -> None:
     assert "hunter2" not in repr(config)
     (problem,) = problems_in(BASE + "tables: {jdbc: {urls: ['jdbc:h2:mem:x;PASSWORD=hunter2']}}")
     assert "hunter2" not in problem
+    assert "hunter2" not in repr(
+        load(BASE + "tables: {write_urls: ['postgresql://a:hunter2@h/d']}")
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec
 from kafka_pipeline.common.pipelines.specs import (
     SPECS,
     ClassSpec,
@@ -14,7 +15,6 @@ from kafka_pipeline.common.pipelines.specs import (
     SqlSpec,
     StoreSpec,
     SumSpec,
-    TableSpec,
     TopologySpec,
 )
 from kafka_pipeline.common.typed_json import Name, as_json, dump, from_json, parse

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from kafka_pipeline.common.pipelines.lookup_tables import TableSpec
 from kafka_pipeline.common.pipelines.processors import OnError
 from kafka_pipeline.common.pipelines.specs import (
     COUNT_STORE,
@@ -27,7 +28,6 @@ from kafka_pipeline.common.pipelines.specs import (
     SqlSpec,
     StoreSpec,
     SumSpec,
-    TableSpec,
     TopologySpec,
     WindowSpec,
 )

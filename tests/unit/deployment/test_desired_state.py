@@ -31,7 +31,7 @@ from kafka_pipeline.streams.pipeline.patterns import with_matching_topics
 from tests.unit.common.wire import json_values, mutate
 from tests.unit.streams.pipeline.loading import CONFIG, load
 
-TABLES_OF_JOB = replace(CONFIG.tables, write_paths=("/lake",))
+TABLES_OF_JOB = replace(CONFIG.tables, write_paths=("/lake",), write_urls=("postgresql://h/",))
 JOB = replace(CONFIG, job_name="job", tables=TABLES_OF_JOB)
 NAMES = JOB.topic_names
 FORMAT_1 = (("format", b"1"),)
@@ -123,6 +123,8 @@ processors:
     " group_by: {window: 1 h}, schema: n INT, format: json}",
     "table": "- {id: T, type: table, format: delta, path: /lake/t, schema: 'n INT, day DATE',"
     " partition_by: [day], record_columns: {key: k, offset: at}, commit_interval_ms: 500}",
+    "table_in_database": "- {id: T, type: table, format: postgres, url: postgresql://h/shop,"
+    " user: ann, table: t, mode: upsert, key: n, schema: n INT NOT NULL}",
 }
 
 

@@ -27,9 +27,11 @@ parallelism: 1
 replication_factor: 1
 source_topic: in
 sink_topic: out
-tables: {write_paths: [lake]}
+tables: {write_paths: [lake], write_urls: ["postgresql://h/shop", "postgresql://i/"]}
+secrets: {variables: [URL, PASSWORD]}
 """
 TABLE = "format: delta, path: lake/t, schema: n BIGINT"
+ROWS = "format: postgres, table: t, schema: n BIGINT NOT NULL"
 SPEC = TableSinkSpec(format="delta", path="lake/t", schema="n BIGINT")
 
 
@@ -92,6 +94,64 @@ def test_a_table_needs_neither_a_target_nor_a_sink(config: Path) -> None:
 )
 def test_a_mistake_is_reported_with_its_place(config: Path, text: str, problem: str) -> None:
     assert any(problem in each for each in problems(config, f"- {text}"))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "url: 'postgresql://h/shop'",
+        "url: 'postgresql://i/other', user: ann, password: '${PASSWORD}'",
+        "url: '${URL}', mode: upsert, key: n",
+    ],
+)
+def test_a_table_of_a_database_that_is_allowed_is_right(config: Path, more: str) -> None:
+    path = written(config, f"- {{id: A, type: table, {ROWS}, {more}}}")
+    assert load_pipeline(path, load_config(config)).processors[0].to == ()
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("", 'missing key "url" (the database, as postgresql://host:5432/database)'),
+        ("url: 'postgresql://h/other'", "url is not allowed by tables: {write_urls: […]}"),
+        ("url: 'postgresql://i/x?options=y'", "url is not allowed by tables: {write_urls: […]}"),
+        ("url: '${SECRET}'", '"A": url: config.yaml does not allow the variable'),
+        ("url: 'postgresql://h/shop', password: x", "password is a secret, by its name"),
+        ("url: 'postgresql://i/shop', path: x", "format: postgres takes no path"),
+        ("url: 'postgresql://i/shop', key: n", "key belongs to mode: upsert"),
+        ("url: 'postgresql://i/shop', mode: upsert", "mode: upsert needs key"),
+        ("url: 'postgresql://i/shop', mode: upsert, key: m", '"A": key: "m" is not a column'),
+    ],
+)
+def test_a_mistake_in_a_table_of_a_database_is_reported(
+    config: Path, more: str, problem: str
+) -> None:
+    found = problems(config, f"- {{id: A, type: table, {ROWS}, {more}}}")
+    assert any(problem in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "more", "problem"),
+    [
+        ("n INT", "n", "", 'key: column "n" must be NOT NULL'),
+        ("n DOUBLE NOT NULL", "n", "", 'key: column "n" is of a type that cannot be a key'),
+        ("n INT NOT NULL", "[n, n]", "", "key: a column is given twice"),
+        ("n INT NOT NULL", "[n, k]", "record_columns: {key: k}", 'column "k" is of record_columns'),
+        ("n INT", "o", "record_columns: {offset: o}", 'column "o" is of record_columns'),
+        ("__deleted INT", "k", "record_columns: {key: k}", "has a name that the engine needs"),
+        ("n STRUCT<m: INT>", "k", "record_columns: {key: k}", "is an ARRAY, a MAP or a STRUCT"),
+        ("é INT".replace("é", "é" * 32), "k", "record_columns: {key: k}", "63 bytes of a name"),
+    ],
+)
+def test_columns_that_a_key_or_postgresql_cannot_have_are_reported(
+    config: Path, schema: str, key: str, more: str, problem: str
+) -> None:
+    (found,) = problems(
+        config,
+        "- {id: A, type: table, format: postgres, url: 'postgresql://h/shop', table: t, "
+        f"mode: upsert, key: {key}, schema: '{schema}', {more}}}",
+    )
+    assert problem in found
 
 
 def test_two_inputs_are_refused(config: Path) -> None:

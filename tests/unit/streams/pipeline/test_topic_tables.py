@@ -6,7 +6,8 @@ import pytest
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.specs import SqlSpec, TopicTableSpec
+from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
+from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica, replicas
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.kinds.sql import Sql

@@ -1,0 +1,42 @@
+"""The interface of a table that a task writes, whatever its format is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+
+
+class Table(Protocol):
+    """One table, for one task. In the table, an application id stands for the task.
+
+    Methods block. They raise `TransactionFailedError` if the table does not answer, and
+    `NonRetriableError` if it does not take what is written.
+    """
+
+    def position(self) -> int | None:
+        """Return the offset that was committed last; `None` if none was."""
+
+    def misfit(self, rows: pa.RecordBatch) -> tuple[int, str]:
+        """Return the index of the first row that cannot be written, and why.
+
+        The reason, a sentence without values of records, is empty if all can be written. The index
+        is then the number of rows.
+        """
+
+    def write(self, rows: Sequence[pa.RecordBatch], position: int, former: int | None) -> None:
+        """Commit rows `of_changes`, and the position in place of the `former` one, in one step.
+
+        Raises `FencedError`, and commits nothing, unless the position is still the `former` one.
+        """
+
+
+def missing_extra(error: ImportError) -> NonRetriableError:
+    """Return the error of a task whose format needs a package that is not installed."""
+    return NonRetriableError(
+        "processors of type table need the package kafka-pipeline[tables] where their tasks run: "
+        f"{error}"
+    )

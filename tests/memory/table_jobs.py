@@ -1,0 +1,228 @@
+"""Jobs with one task that writes a table, on brokers in memory, for tests of each format."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from msgspec import structs
+
+from kafka_pipeline.common.config.config import Config
+from kafka_pipeline.common.config.table_settings import TableSettings
+from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import TableSinkSpec
+from kafka_pipeline.common.protocol.messages import ProcessorReplica
+from kafka_pipeline.common.tasks import TaskId
+from kafka_pipeline.common.topics import TopicSpec
+from kafka_pipeline.taskmanager import task as task_module
+from kafka_pipeline.taskmanager.global_stores import GlobalStores
+from kafka_pipeline.taskmanager.running_task import TaskContext
+from kafka_pipeline.taskmanager.time_watch import TimeWatch
+from tests.memory.broker import Broker
+from tests.memory.clients import MemoryClients
+from tests.memory.clock import Clock
+from tests.postgres import PASSWORD, USER, Database
+from tests.tasks import SteppedTask
+from tests.unit.taskmanager.fakes import NobodyKnows, quiet_watch
+
+INPUT = ("in", 0)
+
+
+class StoppedError(Exception):
+    """The process ends here."""
+
+
+class Job(ABC):
+    """The processor P with its table, and owners of its only task."""
+
+    def __init__(self, folder: Path, spec: TableSinkSpec, **tables: Any) -> None:
+        self.broker = Broker(Clock())
+        self.broker.create_topics(TopicSpec(name, 1, 1) for name in ("in", "letters"))
+        self.config = Config(
+            server_ip="127.0.0.1",
+            server_port=1,
+            job_name="shop",
+            tm_number=1,
+            parallelism=1,
+            replication_factor=1,
+            source_topic="in",
+            sink_topic="out",
+            state_dir=folder / "state",
+            tables=TableSettings(folder=folder, **tables),
+        )
+        self.group = self.config.topic_names.consumer_group("P")
+        self.replica = ProcessorReplica(
+            TaskId("P", 0),
+            spec,
+            ("source",),
+            (),
+            ("in",),
+            (),
+            on_error=OnError.DEAD_LETTER,
+            dead_letter_topic="letters",
+        )
+
+    def changed(self, **changes: Any) -> ProcessorReplica:
+        """Return the task with another spec."""
+        return replace(self.replica, spec=structs.replace(self.replica.spec, **changes))
+
+    def write(self, *values: object) -> None:
+        """Write records; what is not bytes is the number in a row."""
+        for value in values:
+            text = value if isinstance(value, bytes) else json.dumps({"n": value}).encode()
+            self.broker.write(INPUT, b"k", text, 1)
+
+    def owner(self, replica: ProcessorReplica | None = None) -> SteppedTask:
+        clients = MemoryClients(self.broker, 15.0)
+        stores = GlobalStores(self.config, 0, 0, clients)
+        watch, times = quiet_watch(), TimeWatch(self.config, NobodyKnows())
+        context = TaskContext(self.config, 0, 0, "memory", clients, stores, watch, times)
+        return SteppedTask(replica or self.replica, context)
+
+    def started(self, replica: ProcessorReplica | None = None) -> SteppedTask:
+        """Return an owner that has processed all that is there, without a commit."""
+        owner = self.owner(replica)
+        owner.start()
+        owner.drain()
+        return owner
+
+    def run(self, replica: ProcessorReplica | None = None) -> None:
+        """Let an owner process all that is there, commit and leave."""
+        owner = self.started(replica)
+        if owner.running.has_uncommitted:
+            owner.commit()
+        owner.drop()
+
+    def rows(self) -> list[tuple[int, int]]:
+        """Return the offsets and values of the table, by offset."""
+        return self.select("at", "n")
+
+    @abstractmethod
+    def select(self, *columns: str) -> list[Any]:
+        """Return these columns of the table, in their order."""
+
+    @property
+    @abstractmethod
+    def position(self) -> int | None:
+        """The offset of the table."""
+
+    @abstractmethod
+    def move(self, position: int) -> None:
+        """Set the offset of the table, as its documentation says."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Delete the table with its offsets."""
+
+    @property
+    def letters(self) -> list[bytes | None]:
+        log = self.broker.log(("letters", 0))
+        found, _ = log.visible(0)
+        return [log.entries[at].value for at in found]
+
+    @property
+    def committed(self) -> int | None:
+        return self.broker.offsets_of(self.group).get(INPUT)
+
+    @property
+    def application(self) -> str:
+        return f"shop/P/in/{self.broker.topics['in'].id}/0"
+
+    def refusal(self, replica: ProcessorReplica | None = None) -> str:
+        """Return why the task fails at its start."""
+        with pytest.raises(NonRetriableError) as caught:
+            self.owner(replica).start()
+        return str(caught.value)
+
+
+class DeltaJob(Job):
+    """A job with a Delta table."""
+
+    def __init__(self, folder: Path, schema: str = "n BIGINT", **more: Any) -> None:
+        spec = TableSinkSpec(
+            format="delta",
+            path="lake/orders",
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_paths=("lake",))
+        self.path = folder / "lake" / "orders"
+
+    @property
+    def table(self) -> DeltaTable:
+        return DeltaTable(str(self.path))
+
+    def select(self, *columns: str) -> list[Any]:
+        rows = self.table.to_pyarrow_table().to_pylist()
+        return sorted(tuple(row[name] for name in columns) for row in rows)
+
+    @property
+    def position(self) -> int | None:
+        found: int | None = self.table.transaction_version(self.application)
+        return found
+
+    def move(self, position: int) -> None:
+        moved = CommitProperties(app_transactions=[Transaction(self.application, position)])
+        table = self.table
+        table.create_write_transaction([], "append", table.schema(), commit_properties=moved)
+
+    def delete(self) -> None:
+        shutil.rmtree(self.path)
+
+
+class PostgresJob(Job):
+    """A job with a table in PostgreSQL."""
+
+    def __init__(
+        self, folder: Path, database: Database, schema: str = "n BIGINT", **more: Any
+    ) -> None:
+        spec = TableSinkSpec(
+            format="postgres",
+            url=database.url,
+            table="orders",
+            user=USER,
+            password=PASSWORD,
+            schema=schema,
+            record_columns={"offset": "at"},
+            **more,
+        )
+        super().__init__(folder, spec, write_urls=(database.url,))
+        self.database = database
+
+    def select(self, *columns: str) -> list[Any]:
+        return sorted(self.database.run(f"SELECT {', '.join(columns)} FROM orders"))
+
+    @property
+    def position(self) -> int | None:
+        found = self.database.run(
+            "SELECT next_offset FROM kafka_pipeline_offsets "
+            f"WHERE table_name = 'orders' AND application = '{self.application}'"
+        )
+        return found[0][0] if found else None
+
+    def move(self, position: int) -> None:
+        self.database.run(
+            f"UPDATE kafka_pipeline_offsets SET next_offset = {position} "
+            f"WHERE table_name = 'orders' AND application = '{self.application}'"
+        )
+
+    def delete(self) -> None:
+        self.database.run("DROP TABLE orders, kafka_pipeline_offsets")
+
+
+def stop_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop each process at a fault point of a commit."""
+
+    def reach(reached: str) -> None:
+        if reached == point:
+            raise StoppedError
+
+    monkeypatch.setattr(task_module, "reach", reach)

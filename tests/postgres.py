@@ -1,0 +1,129 @@
+"""A PostgreSQL for tests: on this machine, in a folder and on a port of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from glob import glob
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+USER, PASSWORD = "ann", "correct horse"
+_WAIT_S = 30
+
+
+class Server:
+    """A server with databases for tests; `start` and `stop` as often as a test needs."""
+
+    def __init__(self, binaries: Path, folder: Path) -> None:
+        self._binaries, self._data = binaries, folder / "data"
+        # PostgreSQL does not run as root.
+        self._owner = "nobody" if os.geteuid() == 0 else None
+        if self._owner is not None:
+            os.chown(folder, pwd.getpwnam(self._owner).pw_uid, -1)
+        password = folder / "password"
+        password.write_text(PASSWORD)
+        password.chmod(0o644)
+        subprocess.run(
+            [
+                *(binaries / "initdb", "-D", self._data, "-U", USER, "-E", "UTF8"),
+                *("--locale=C", "-A", "scram-sha-256", f"--pwfile={password}", "--no-sync"),
+            ],
+            check=True,
+            capture_output=True,
+            user=self._owner,
+            cwd="/",
+        )
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._numbers = count(1)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+        self._process = subprocess.Popen(
+            [
+                *(self._binaries / "postgres", "-D", self._data, "-p", str(self.port)),
+                *(word for setting in settings for word in ("-c", setting)),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            user=self._owner,
+            cwd="/",
+        )
+        until_s = time.monotonic() + _WAIT_S
+        while True:
+            try:
+                self.run("SELECT 1")
+            except psycopg.OperationalError:
+                assert self._process.poll() is None, "the server has ended"
+                assert time.monotonic() < until_s, "the server does not answer"
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self, by: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT closes connections, SIGQUIT ends it as a crash does."""
+        if self._process is not None:
+            self._process.send_signal(by)
+            self._process.wait(_WAIT_S)
+            self._process = None
+
+    def new_database(self) -> Database:
+        """Create a database."""
+        name = f"shop{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name}")
+        return Database(self, name)
+
+    def run(self, statement: str, database: str = "postgres") -> list[Any]:
+        """Run a statement by itself; return its rows, if it has any."""
+        with psycopg.connect(
+            f"postgresql://127.0.0.1:{self.port}/{database}",
+            user=USER,
+            password=PASSWORD,
+            autocommit=True,
+        ) as connection:
+            found = connection.execute(statement.encode())
+            return [] if found.description is None else found.fetchall()
+
+
+class Database:
+    """A database of a `Server`."""
+
+    def __init__(self, server: Server, name: str) -> None:
+        self.server = server
+        self.name = name
+        self.url = f"postgresql://127.0.0.1:{server.port}/{name}"
+
+    def run(self, statement: str) -> list[Any]:
+        """Run a statement; return its rows, if it has any."""
+        return self.server.run(statement, self.name)
+
+
+@contextmanager
+def running() -> Iterator[Server]:
+    """Run a server; skip the test where PostgreSQL is not installed."""
+    initdb = shutil.which("initdb") or next(iter(glob("/usr/lib/postgresql/*/bin/initdb")), None)
+    if initdb is None:
+        pytest.skip("needs PostgreSQL: initdb and postgres, as in Debian's package postgresql")
+    folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-postgres-"))
+    server = Server(Path(initdb).resolve().parent, folder)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
