@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from tests.chaos.broken_brokers import RECOVERY_TIMEOUT_S, STOP_TIMEOUT_S, wait_until_in_sync
+from tests.chaos.broken_hosts import sleep_until
 from tests.chaos.catalog import Where, fault
 from tests.chaos.host_rig import on_hosts
 from tests.chaos.rig import START_TIMEOUT_S, Rig, eventually
@@ -70,7 +71,7 @@ def freeze_coordinator(rig: Rig) -> None:
     process.send(signal.SIGSTOP)
     try:
         seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-        time.sleep(max(began_s + FREEZE_S - time.monotonic(), 0))
+        sleep_until(began_s + FREEZE_S)
     finally:
         process.send(signal.SIGCONT)
     rig.say(f"broker {broker}, coordinator by {topic}, frozen; keys flow after {seconds:.1f} s")
@@ -83,10 +84,9 @@ def isolate_coordinator(rig: Rig) -> None:
     broker, topic = _coordinator(rig)
     rig.mark()
     began_s = time.monotonic()
-    hosts.network.unplug(hosts.cluster.hosts[broker])
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    time.sleep(max(began_s + FREEZE_S - time.monotonic(), 0))
-    hosts.network.plug(hosts.cluster.hosts[broker])
+    with hosts.network.silent(hosts.cluster.hosts[broker]):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        sleep_until(began_s + FREEZE_S)
     rig.say(f"broker {broker}, coordinator by {topic}, silent; keys flow after {seconds:.1f} s")
     wait_until_in_sync(rig)
 
@@ -103,7 +103,7 @@ def move_leaders(rig: Rig) -> None:
         for _ in range(MOVES):
             before_s = time.monotonic()
             _move_leaders(rig)
-            time.sleep(max(before_s + MOVE_EVERY_S - time.monotonic(), 0))
+            sleep_until(before_s + MOVE_EVERY_S)
 
     gap_s = _longest_gap(rig, act)
     rig.say(f"leaders moved {MOVES} times; the longest gap of a key was {gap_s:.1f} s")

@@ -22,14 +22,18 @@ LOSSY_S = 30.0
 END_TIMEOUT_S = 60.0
 
 
+def sleep_until(monotonic_s: float) -> None:
+    """Sleep until a time of the monotonic clock, if it has not come yet."""
+    time.sleep(max(monotonic_s - time.monotonic(), 0))
+
+
 def _silence_worker(rig: HostRig, silent_s: float) -> None:
     victim = rig.some_task_manager()
     rig.mark()
     began_s = time.monotonic()
-    rig.network.unplug(rig.workers[victim])
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    time.sleep(max(began_s + silent_s - time.monotonic(), 0))
-    rig.network.plug(rig.workers[victim])
+    with rig.network.silent(rig.workers[victim]):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        sleep_until(began_s + silent_s)
     rig.say(
         f"the host of TaskManager {victim} was silent for {silent_s:.0f} s; all keys flow after "
         f"{seconds:.1f} s"
@@ -54,11 +58,10 @@ def worker_host_gone(rig: Rig) -> None:
     hosts = on_hosts(rig)
     victim = rig.some_task_manager()
     rig.mark()
-    hosts.network.unplug(hosts.workers[victim])
-    rig.kill(victim)
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+    with hosts.network.silent(hosts.workers[victim]):
+        rig.kill(victim)
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"the host of TaskManager {victim} is gone; all keys flow after {seconds:.1f} s")
-    hosts.network.plug(hosts.workers[victim])
     rig.start_task_manager(victim)
 
 
@@ -69,12 +72,11 @@ def jobmanager_host_silent(rig: Rig) -> None:
     before = rig.wait_until_whole()
     former, host = rig.job_manager, hosts.job_manager_host
     rig.mark()
-    hosts.network.unplug(host)
-    seconds = rig.wait_for_flow()
-    time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
-    rig.job_manager = rig.start_job_manager()
-    after = wait_for_new_epoch(rig, before)
-    hosts.network.plug(host)
+    with hosts.network.silent(host):
+        seconds = rig.wait_for_flow()
+        time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
+        rig.job_manager = rig.start_job_manager()
+        after = wait_for_new_epoch(rig, before)
     assert former.wait(END_TIMEOUT_S), "the JobManager that was silent goes on"
     assert former.exit_code == 4, f"exit code {former.exit_code}"
     rig.mark()
@@ -91,14 +93,11 @@ def half_open_from_worker(rig: Rig) -> None:
     """What a TaskManager sends to the brokers is lost, past detection; it could hear them."""
     hosts = on_hosts(rig)
     victim = rig.some_task_manager()
-    worker, brokers = hosts.workers[victim], hosts.cluster.hosts.values()
+    worker = hosts.workers[victim]
     rig.mark()
-    for broker in brokers:
-        hosts.network.block(worker, broker)
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    time.sleep(rig.random.uniform(0, 6) * HEARTBEAT_S)
-    for broker in brokers:
-        hosts.network.unblock(worker, broker)
+    with hosts.network.blocked(*((worker, broker) for broker in hosts.cluster.hosts.values())):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        time.sleep(rig.random.uniform(0, 6) * HEARTBEAT_S)
     rig.say(f"TaskManager {victim} could not send; all keys flow after {seconds:.1f} s")
 
 
@@ -107,13 +106,10 @@ def half_open_to_worker(rig: Rig) -> None:
     """What the brokers send to a TaskManager is lost, past detection; they could hear it."""
     hosts = on_hosts(rig)
     victim = rig.some_task_manager()
-    worker, brokers = hosts.workers[victim], hosts.cluster.hosts.values()
+    worker = hosts.workers[victim]
     rig.mark()
-    for broker in brokers:
-        hosts.network.block(broker, worker)
-    time.sleep(rig.random.uniform(2, 15))
-    for broker in brokers:
-        hosts.network.unblock(broker, worker)
+    with hosts.network.blocked(*((broker, worker) for broker in hosts.cluster.hosts.values())):
+        time.sleep(rig.random.uniform(2, 15))
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"TaskManager {victim} got no answers; all keys flow after {seconds:.1f} s")
 
@@ -123,11 +119,10 @@ def narrow_link(rig: Rig) -> None:
     """A TaskManager's host has 2 Mbit/s for 15 s."""
     hosts = on_hosts(rig)
     victim = rig.some_task_manager()
-    hosts.network.narrow(hosts.workers[victim], NARROW_KBIT_PER_S)
-    time.sleep(NARROW_S)
-    rig.mark()
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    hosts.network.widen(hosts.workers[victim])
+    with hosts.network.narrow(hosts.workers[victim], NARROW_KBIT_PER_S):
+        time.sleep(NARROW_S)
+        rig.mark()
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(
         f"TaskManager {victim} had {NARROW_KBIT_PER_S / 1000:.0f} Mbit/s; all keys flow after "
         f"{seconds:.1f} s"
@@ -140,11 +135,10 @@ def lossy_link(rig: Rig) -> None:
     hosts = on_hosts(rig)
     victim = rig.some_task_manager()
     harm = Harm(loss=0.05, delay_ms=30, jitter_ms=20, duplicates=0.01)
-    hosts.network.harm(hosts.workers[victim], harm, rig.random.random())
-    time.sleep(LOSSY_S)
-    rig.mark()
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    hosts.network.heal(hosts.workers[victim])
+    with hosts.network.harmed(hosts.workers[victim], harm, rig.random.random()):
+        time.sleep(LOSSY_S)
+        rig.mark()
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
     rig.say(f"TaskManager {victim} lost packets; all keys flow after {seconds:.1f} s")
 
 
@@ -156,10 +150,9 @@ def broker_host_silent(rig: Rig) -> None:
     broker = rig.random.choice(list(hosts.cluster.hosts))
     rig.mark()
     began_s = time.monotonic()
-    hosts.network.unplug(hosts.cluster.hosts[broker])
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    time.sleep(max(began_s + SILENT_BROKER_S - time.monotonic(), 0))
-    hosts.network.plug(hosts.cluster.hosts[broker])
+    with hosts.network.silent(hosts.cluster.hosts[broker]):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        sleep_until(began_s + SILENT_BROKER_S)
     rig.say(f"the host of broker {broker} was silent; all keys flow after {seconds:.1f} s")
     wait_until_in_sync(rig)
 
@@ -174,14 +167,10 @@ def broker_cut_from_peers(rig: Rig) -> None:
     peers = [host for number, host in hosts.cluster.hosts.items() if number != broker]
     rig.mark()
     began_s = time.monotonic()
-    for peer in peers:
-        hosts.network.block(own, peer)
-        hosts.network.block(peer, own)
-    seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
-    time.sleep(max(began_s + SILENT_BROKER_S - time.monotonic(), 0))
-    for peer in peers:
-        hosts.network.unblock(own, peer)
-        hosts.network.unblock(peer, own)
+    ways = [way for peer in peers for way in ((own, peer), (peer, own))]
+    with hosts.network.blocked(*ways):
+        seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)
+        sleep_until(began_s + SILENT_BROKER_S)
     rig.say(f"broker {broker} was cut from the others; all keys flow after {seconds:.1f} s")
     wait_until_in_sync(rig)
 
@@ -196,11 +185,8 @@ def too_few_brokers(rig: Rig) -> None:
     hosts = on_hosts(rig)
     wait_until_in_sync(rig)
     lost = rig.random.sample(list(hosts.cluster.hosts), 2)
-    for broker in lost:
-        hosts.network.unplug(hosts.cluster.hosts[broker])
-    time.sleep(20)
-    for broker in lost:
-        hosts.network.plug(hosts.cluster.hosts[broker])
+    with hosts.network.silent(*(hosts.cluster.hosts[broker] for broker in lost)):
+        time.sleep(20)
     rig.mark()
     seconds = rig.wait_for_flow(START_TIMEOUT_S)
     rig.say(f"brokers {lost} were silent for 20 s; all keys flow {seconds:.1f} s later")

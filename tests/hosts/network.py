@@ -145,7 +145,6 @@ class Network:
         self._folder = folder
         self._names = ("observer", *names)
         self._number = len(self._names)
-        self._relays: dict[str, _Helper] = {}
         self.hosts: Mapping[str, Host] = {}
         self.resolver: Resolver
 
@@ -171,7 +170,6 @@ class Network:
             self.resolver = stack.enter_context(closing(Resolver(self.observer.address)))
             for host in hosts.values():
                 self.resolver.addresses[host.name] = host.address
-            stack.callback(self._end_relays)
             yield self
 
     @property
@@ -179,53 +177,57 @@ class Network:
         """The host from which tests look at the others."""
         return self.hosts["observer"]
 
-    def unplug(self, host: Host) -> None:
-        """Let no packet come to this host or from it, until `plug`."""
-        self._switch.run("ip", "link", "set", host.port, "nomaster")
+    @contextmanager
+    def silent(self, *hosts: Host) -> Iterator[None]:
+        """Let no packet come to these hosts or from them."""
+        for host in hosts:
+            self._switch.run("ip", "link", "set", host.port, "nomaster")
+        try:
+            yield
+        finally:
+            for host in hosts:
+                self._switch.run("ip", "link", "set", host.port, "master", _BRIDGE)
 
-    def plug(self, host: Host) -> None:
-        """Connect a host that was unplugged."""
-        self._switch.run("ip", "link", "set", host.port, "master", _BRIDGE)
+    @contextmanager
+    def blocked(self, *ways: tuple[Host, Host]) -> Iterator[None]:
+        """Lose the packets from the first host of each pair to the second one."""
+        for sender, receiver in ways:
+            where = (receiver.address, "lladdr", _NOBODY, "nud", "permanent", "dev", _DEVICE)
+            sender.run("ip", "neigh", "replace", *where)
+        try:
+            yield
+        finally:
+            for sender, receiver in ways:
+                sender.run("ip", "neigh", "del", receiver.address, "dev", _DEVICE)
 
-    def block(self, sender: Host, receiver: Host) -> None:
-        """Lose the packets in this direction, until `unblock`."""
-        where = (receiver.address, "lladdr", _NOBODY, "nud", "permanent", "dev", _DEVICE)
-        sender.run("ip", "neigh", "replace", *where)
-
-    def unblock(self, sender: Host, receiver: Host) -> None:
-        """Let packets through again in a direction that was blocked."""
-        sender.run("ip", "neigh", "del", receiver.address, "dev", _DEVICE)
-
-    def narrow(self, host: Host, kbit_per_s: int) -> None:
-        """Give a host this bandwidth in each direction, until `widen`."""
+    @contextmanager
+    def narrow(self, host: Host, kbit_per_s: int) -> Iterator[None]:
+        """Give a host this bandwidth in each direction."""
         limits = ("rate", f"{kbit_per_s}kbit", "burst", str(_BUCKET_BYTES))
-        for end, device in ((host, _DEVICE), (self._switch, host.port)):
-            end.run(
-                *("tc", "qdisc", "replace", "dev", device, "root", "tbf", *limits),
-                *("latency", f"{_QUEUE_MS}ms"),
-            )
+        ends = ((host, _DEVICE), (self._switch, host.port))
+        for end, device in ends:
+            where = ("dev", device, "root")
+            end.run("tc", "qdisc", "add", *where, "tbf", *limits, "latency", f"{_QUEUE_MS}ms")
+        try:
+            yield
+        finally:
+            for end, device in ends:
+                end.run("tc", "qdisc", "del", "dev", device, "root")
 
-    def widen(self, host: Host) -> None:
-        """Take the limit of a host's bandwidth away."""
-        for end, device in ((host, _DEVICE), (self._switch, host.port)):
-            end.run("tc", "qdisc", "del", "dev", device, "root")
-
-    def harm(self, host: Host, harm: Harm, seed: float) -> None:
-        """Lose, delay and repeat frames of a host in both directions, until `heal`."""
+    @contextmanager
+    def harmed(self, host: Host, harm: Harm, seed: float) -> Iterator[None]:
+        """Lose, delay and repeat frames of a host in both directions."""
         inner, outer = f"in-{host.port}", f"out-{host.port}"
         self._switch.run("ip", "link", "add", inner, "type", "veth", "peer", "name", outer)
         self._switch.run("ip", "link", "set", outer, "master", _BRIDGE, "up")
         self._switch.run("ip", "link", "set", inner, "up")
-        self.unplug(host)
         words = [sys.executable, "-I", relay.__file__, host.port, inner]
         words += map(str, (harm.loss, harm.delay_ms, harm.jitter_ms, harm.duplicates, seed))
-        self._relays[host.port] = _Helper([*self._switch.within, *words])
-
-    def heal(self, host: Host) -> None:
-        """Let the frames of a host through again as they are."""
-        self._relays.pop(host.port).close()
-        self._switch.run("ip", "link", "del", f"in-{host.port}")
-        self.plug(host)
+        try:
+            with self.silent(host), closing(_Helper([*self._switch.within, *words])):
+                yield
+        finally:
+            self._switch.run("ip", "link", "del", inner)
 
     def move(self, host: Host) -> None:
         """Give a host another address, under its name; connections to the former one are silent."""
@@ -234,10 +236,6 @@ class Network:
         host.run("ip", "addr", "del", f"{former}/24", "dev", _DEVICE)
         host.run("ip", "addr", "add", f"{host.address}/24", "dev", _DEVICE)
         self.resolver.addresses[host.name] = host.address
-
-    def _end_relays(self) -> None:
-        for helper in self._relays.values():
-            helper.close()
 
     def _connect(self, host: Host) -> None:
         peer = ("peer", "name", _DEVICE, "netns", str(host.pid))

@@ -98,9 +98,8 @@ def test_an_unplugged_host_is_silent_and_its_connections_survive(
     network: Network, connection: socket.socket
 ) -> None:
     assert ask(connection)
-    network.unplug(network.hosts["right"])
-    assert not ask(connection)
-    network.plug(network.hosts["right"])
+    with network.silent(network.hosts["right"]):
+        assert not ask(connection)
     assert answers_later(connection)
 
 
@@ -111,42 +110,37 @@ def test_one_direction_is_blocked_between_two_hosts(
     pair = [network.observer, network.hosts["right"]]
     sender, receiver = pair if is_request else pair[::-1]
     assert ask(connection)
-    network.block(sender, receiver)
-    assert not ask(connection)
-    assert resolved(network.hosts["left"], receiver.name).endswith(receiver.address)
-    network.unblock(sender, receiver)
+    with network.blocked((sender, receiver)):
+        assert not ask(connection)
+        assert resolved(network.hosts["left"], receiver.name).endswith(receiver.address)
     assert answers_later(connection)
 
 
 def test_a_narrow_host_is_as_slow_as_it_was_made(
     network: Network, connection: socket.socket
 ) -> None:
-    network.narrow(network.hosts["right"], 1000)
-    before_s = time.monotonic()
-    connection.settimeout(10)
-    connection.sendall(bytes(250_000))
-    connection.shutdown(socket.SHUT_WR)
-    while connection.recv(65_536):
-        pass
+    with network.narrow(network.hosts["right"], 1000):
+        before_s = time.monotonic()
+        connection.settimeout(10)
+        connection.sendall(bytes(250_000))
+        connection.shutdown(socket.SHUT_WR)
+        while connection.recv(65_536):
+            pass
     # 2 Mbit at 1 Mbit/s, but for what the bucket lets through at once.
     assert 1.5 < time.monotonic() - before_s < 5
-    network.widen(network.hosts["right"])
 
 
 def test_a_harmed_host_is_late_and_loses_what_tcp_sends_again(
     network: Network, connection: socket.socket
 ) -> None:
     connection.settimeout(10)
-    network.harm(network.hosts["right"], Harm(0.05, 30, 20, 0.05), seed=1)
-    try:
-        delays_s = []
+    delays_s = []
+    with network.harmed(network.hosts["right"], Harm(0.05, 30, 20, 0.05), seed=1):
         for _ in range(50):
             before_s = time.monotonic()
             connection.sendall(b"?")
             assert connection.recv(1) == b"?"
             delays_s.append(time.monotonic() - before_s)
-    finally:
-        network.heal(network.hosts["right"])
     assert 0.02 <= min(delays_s) < 0.1
     assert max(delays_s) > 0.1, "nothing was lost"
     assert ask(connection)
