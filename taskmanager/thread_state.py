@@ -256,6 +256,13 @@ class PipelineThreadState:
     def _on_assigned(self, event: Assigned) -> None:
         if event.task in self._entries or self.is_stopping:
             return
+        if not event.task.standby:
+            # Its copy has the stores that it needs. The JobManager revokes the copy as well, but
+            # not before it knows that it is here: it may have counted this TaskManager out.
+            for copy in [entry for entry in self._entries.values() if entry.task.standby]:
+                if copy.task.active == event.task:
+                    self._release(copy, Release("the task itself is assigned here"))
+            self._fill_user_thread()
         entry = TaskEntry(
             event.task,
             event.is_inline,

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -76,15 +76,17 @@ class Engine:
         *options: str,
         with_pipeline: bool = True,
         config_file: Path | None = None,
+        within: Sequence[str] = (),
     ) -> Daemon:
         """Start `jobmanager` with pipeline.yaml; `environment` adds to this process's.
 
-        Without, it runs what the job is to run.
+        Without, it runs what the job is to run. `within` is a command that becomes the one that
+        follows it, as `nsenter` does.
         """
         config = config_file or self.config_file
         files = [config, self._pipeline_file] if with_pipeline else [config]
         arguments = [*options, *map(str, files)]
-        return self._start("jobmanager", arguments, environment)
+        return self._start("jobmanager", arguments, environment, within)
 
     def run_command(self, name: str, *arguments: str, with_pipeline: bool = False) -> str:
         """Run a `pipeline` command on config.yaml, perhaps pipeline.yaml; return what it prints.
@@ -110,10 +112,11 @@ class Engine:
         threads: int = 2,
         environment: Mapping[str, str] | None = None,
         config_file: Path | None = None,
+        within: Sequence[str] = (),
     ) -> Daemon:
-        """Start `taskmanager` with an id; `environment` adds to this process's."""
+        """Start `taskmanager` with an id, as `start_job_manager` does."""
         arguments = [str(tm_id), str(threads), str(config_file or self.config_file)]
-        return self._start("taskmanager", arguments, environment)
+        return self._start("taskmanager", arguments, environment, within)
 
     def write(self, rows: Iterable[Row]) -> None:
         """Write records to the source topic, and wait until Kafka has them."""
@@ -231,11 +234,15 @@ class Engine:
         return self._writer
 
     def _start(
-        self, command: str, arguments: list[str], environment: Mapping[str, str] | None
+        self,
+        command: str,
+        arguments: list[str],
+        environment: Mapping[str, str] | None,
+        within: Sequence[str],
     ) -> Daemon:
         number = len(self._daemons)
         log_file = self._folder / f"{number}_{command}.log"
-        words = [str(command_path(command)), *arguments]
+        words = [*within, str(command_path(command)), *arguments]
         daemon = Daemon(f"{number} {command}", words, log_file, environment)
         daemon.start(self._signals)
         self._daemons.append(daemon)

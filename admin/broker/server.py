@@ -6,7 +6,7 @@ import base64
 import re
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kafka_pipeline.admin.broker.jars import BROKER, fetch_jars
@@ -101,16 +101,23 @@ class KafkaServer:
             )
 
     def launch(
-        self, properties_file: Path, log_file: Path, *, is_short_lived: bool = False
+        self,
+        properties_file: Path,
+        log_file: Path,
+        *,
+        is_short_lived: bool = False,
+        within: Sequence[str] = (),
     ) -> BrokerProcess:
         """Start the server in its own session and return at once.
 
-        Raises `UnavailableError` if its log or Java cannot be opened.
+        `within` is a command, with the path of its program, that becomes the one that follows it,
+        such as `nsenter`. Raises `UnavailableError` if its log or Java cannot be opened.
         """
         crash_report = f"-XX:ErrorFile={log_file.with_suffix('.crash')}"
         machine = _SHORT_LIVED if is_short_lived else _COLLECTOR
         options = (*_HEAP, *machine, "-XX:+ExitOnOutOfMemoryError", crash_report)
-        command = [*self._command("kafka.Kafka", *options), str(properties_file)]
+        java = self._command("kafka.Kafka", *options)
+        command = [*within, *java, str(properties_file)]
         try:
             return BrokerProcess.spawn(command, log_file=log_file)
         except OSError as error:

@@ -4,6 +4,7 @@ python -m tests.chaos                        # each fault once
 python -m tests.chaos --rounds 25            # the full proof; takes hours
 python -m tests.chaos --fault kill-broker --fault cut-link --seed 7   # in this order
 python -m tests.chaos --soak 3600            # random faults for an hour
+python -m tests.chaos --hosts                # on several hosts, as root on Linux
 python -m tests.chaos --broken random-ids    # the engine is sabotaged: 0 if that is seen
 """
 
@@ -20,10 +21,12 @@ from pathlib import Path
 
 from kafka_pipeline.admin.signals import Interrupted, Signals
 from tests.chaos.campaign import Campaign
-from tests.chaos.catalog import faults
+from tests.chaos.catalog import Where, faults
 from tests.chaos.pipelines import Kind
 from tests.chaos.report import Timeline, table
 from tests.chaos.sabotage import sabotages
+from tests.hosts.network import NoHostsError, require_hosts
+from tests.leftovers import Guard
 
 
 def _arguments() -> argparse.Namespace:
@@ -56,6 +59,11 @@ def _arguments() -> argparse.Namespace:
         metavar="N",
         help="records per second (from 1); fewer for a slow machine, which must keep up",
     )
+    parser.add_argument(
+        "--hosts",
+        action="store_true",
+        help="give each broker and each manager a host of its own; needs Linux, root and iproute2",
+    )
     parser.add_argument("--list", action="store_true", help="list faults and sabotages, and end")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there too")
     parser.add_argument("--keep", action="store_true", help="keep logs though all went well")
@@ -65,6 +73,16 @@ def _arguments() -> argparse.Namespace:
     unknown = set(arguments.fault or ()) - set(faults())
     if unknown:
         parser.error(f"no such fault: {', '.join(sorted(unknown))} (--list shows them)")
+    elsewhere = [f for n in arguments.fault or () if not (f := faults()[n]).is_for(arguments.hosts)]
+    if elsewhere:
+        parser.error(
+            "; ".join(f"{fault.name} is played {fault.where.value}" for fault in elsewhere)
+        )
+    if arguments.hosts:
+        try:
+            require_hosts()
+        except NoHostsError as error:
+            parser.error(f"--hosts: {error}")
     return arguments
 
 
@@ -73,7 +91,8 @@ def main() -> int:
     arguments = _arguments()
     if arguments.list:
         for fault in faults().values():
-            print(f"{fault.name:32} {fault.summary}")
+            place = "" if fault.where is Where.ANYWHERE else f" ({fault.where.value})"
+            print(f"{fault.name:32} {fault.summary}{place}")
         print()
         for sabotage in sabotages().values():
             print(f"--broken {sabotage.name:23} {sabotage.summary}")
@@ -81,7 +100,7 @@ def main() -> int:
     wanted = arguments.fault or (
         sabotages()[arguments.broken].faults if arguments.broken else faults()
     )
-    chosen = [faults()[name] for name in wanted]
+    chosen = [fault for name in wanted if (fault := faults()[name]).is_for(arguments.hosts)]
     seed = random.randrange(10**6) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     # This program makes brokers go away on purpose.
@@ -90,8 +109,15 @@ def main() -> int:
     timeline = Timeline()
     kind = sabotages()[arguments.broken].kind if arguments.broken else Kind.PLAIN
     campaign = Campaign(
-        folder, seed, timeline, arguments.broken or "", arguments.kind or kind, arguments.rate
+        folder,
+        seed,
+        timeline,
+        arguments.broken or "",
+        arguments.kind or kind,
+        arguments.rate,
+        on_hosts=arguments.hosts,
     )
+    guard = Guard(limit_s=0)
     Signals().install()
     try:
         if arguments.soak:
@@ -102,6 +128,7 @@ def main() -> int:
         print("interrupted", flush=True)
         return 130
     finally:
+        guard.release()
         _report(campaign, seed, timeline, arguments.json)
     if campaign.is_clean and not arguments.keep:
         shutil.rmtree(folder)

@@ -24,7 +24,7 @@ _REQUEST_TIMEOUT_S = 10
 _POLL_S = 0.2
 
 
-def _wait_until_in_sync(rig: Rig) -> None:
+def wait_until_in_sync(rig: Rig) -> None:
     """Wait until all replicas have all records.
 
     Two of three replicas must have each write. The broker that was broken last may still lack
@@ -73,7 +73,7 @@ def crash_broker(rig: Rig) -> None:
 @fault("kill-broker", brokers=3)
 def kill_broker(rig: Rig) -> None:
     """kill -9 of one of three brokers, with writes going to two of three replicas."""
-    _wait_until_in_sync(rig)
+    wait_until_in_sync(rig)
     broker = rig.random.choice((1, 2, 3))
     rig.mark()
     rig.cluster.kill(broker)
@@ -85,7 +85,7 @@ def kill_broker(rig: Rig) -> None:
 @fault("kill-and-start-broker", brokers=3)
 def kill_and_start_broker(rig: Rig) -> None:
     """kill -9 of one of three brokers, which is started again at once."""
-    _wait_until_in_sync(rig)
+    wait_until_in_sync(rig)
     broker = rig.random.choice((1, 2, 3))
     rig.mark()
     rig.cluster.kill(broker)
@@ -97,7 +97,7 @@ def kill_and_start_broker(rig: Rig) -> None:
 @fault("pause-broker", brokers=3)
 def pause_broker(rig: Rig) -> None:
     """SIGSTOP of one of three brokers for 45 s: requests are answered late, commits among them."""
-    _wait_until_in_sync(rig)
+    wait_until_in_sync(rig)
     broker = rig.random.choice((1, 2, 3))
     process = rig.cluster.process(broker)
     assert process is not None
@@ -111,17 +111,20 @@ def pause_broker(rig: Rig) -> None:
 
 @fault("freeze-all")
 def freeze_all(rig: Rig) -> None:
-    """SIGSTOP of everything at once, the broker too, as if the host stopped its virtual machine."""
-    broker = rig.cluster.process(1)
-    assert broker is not None
+    """SIGSTOP of everything at once, brokers too, as if the host stopped its virtual machine."""
+    numbers = range(1, rig.brokers + 1)
+    brokers = [process for n in numbers if (process := rig.cluster.process(n)) is not None]
+    assert len(brokers) == rig.brokers, "not all brokers run"
     daemons = [rig.job_manager, *rig.task_managers.values()]
     pause_s = rig.random.uniform(5, 12)
     rig.mark()
     for daemon in daemons:
         signal_session(daemon, signal.SIGSTOP)
-    broker.send(signal.SIGSTOP)
+    for broker in brokers:
+        broker.send(signal.SIGSTOP)
     time.sleep(pause_s)
-    broker.send(signal.SIGCONT)
+    for broker in brokers:
+        broker.send(signal.SIGCONT)
     for daemon in daemons:
         signal_session(daemon, signal.SIGCONT)
     seconds = rig.wait_for_flow(RECOVERY_TIMEOUT_S)

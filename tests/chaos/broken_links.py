@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tests.chaos.catalog import fault
+from tests.chaos.catalog import Where, fault
 from tests.chaos.proxy import Link
 from tests.chaos.rig import FIRST, HEARTBEAT_S, Rig
 
@@ -24,7 +24,7 @@ def _break_past_detection(rig: Rig, what: str) -> None:
     rig.say(f"{what} at TaskManager {FIRST}; all keys flow after {seconds:.1f} s, before the mend")
 
 
-@fault("cut-link")
+@fault("cut-link", where=Where.ONE_HOST)
 def cut_link(rig: Rig) -> None:
     """The link of a TaskManager is cut past detection: connections are reset."""
     rig.mark()
@@ -32,7 +32,7 @@ def cut_link(rig: Rig) -> None:
     _break_past_detection(rig, "link cut")
 
 
-@fault("one-way-to-client")
+@fault("one-way-to-client", where=Where.ONE_HOST)
 def one_way_to_client(rig: Rig) -> None:
     """A TaskManager's requests are lost, past detection; nothing is reset."""
     rig.mark()
@@ -40,7 +40,7 @@ def one_way_to_client(rig: Rig) -> None:
     _break_past_detection(rig, "no way to the broker")
 
 
-@fault("one-way-to-broker")
+@fault("one-way-to-broker", where=Where.ONE_HOST)
 def one_way_to_broker(rig: Rig) -> None:
     """A TaskManager's requests arrive, the answers do not: it beats, but cannot commit."""
     rig.mark()
@@ -51,7 +51,7 @@ def one_way_to_broker(rig: Rig) -> None:
     rig.say(f"no answers for TaskManager {FIRST}; all keys flow after {seconds:.1f} s")
 
 
-@fault("slow-link")
+@fault("slow-link", where=Where.ONE_HOST)
 def slow_link(rig: Rig) -> None:
     """A TaskManager's link is slow, with 20 to 300 ms in each direction: all goes on."""
     delay_ms = rig.random.uniform(20, 300)

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 from kafka_pipeline.admin.daemons import Daemon
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus, Presence
-from tests.chaos.catalog import fault
+from tests.chaos.catalog import Where, fault
 from tests.chaos.garbage import messages
 from tests.chaos.pipelines import REWIRED, START, WITHOUT_ADDER
 from tests.chaos.rig import HEARTBEAT_S, Rig, eventually, require_unaffected
@@ -35,7 +35,7 @@ def kill_leader(rig: Rig) -> None:
     rig.job_manager.end()
 
 
-def _wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
+def wait_for_new_epoch(rig: Rig, before: ClusterStatus) -> ClusterStatus:
     """Wait until a JobManager that started after `before` leads and all tasks run."""
     epoch = before.job_manager.epoch
     assert epoch is not None
@@ -61,7 +61,7 @@ def kill_jobmanager(rig: Rig) -> None:
     seconds = rig.wait_for_flow()
     time.sleep(rig.random.uniform(0, 5) * HEARTBEAT_S)
     rig.job_manager = rig.start_job_manager()
-    after = _wait_for_new_epoch(rig, before)
+    after = wait_for_new_epoch(rig, before)
     rig.mark()
     seconds_later = rig.wait_for_flow()
     require_unaffected(before, after)
@@ -93,7 +93,7 @@ def kill_jobmanager_in_move(rig: Rig) -> None:
     kill_leader(rig)
     rig.job_manager = rig.start_job_manager()
     seconds = rig.wait_for_flow()
-    _wait_for_new_epoch(rig, before)
+    wait_for_new_epoch(rig, before)
     rig.say(
         f"TaskManager {victim} killed, and the JobManager while it gave its tasks to others; "
         f"all keys flow after {seconds:.1f} s"
@@ -111,7 +111,7 @@ def two_jobmanagers(rig: Rig) -> None:
     assert former.exit_code == 4, f"exit code {former.exit_code}"
     rig.mark()
     seconds = rig.wait_for_flow()
-    after = _wait_for_new_epoch(rig, before)
+    after = wait_for_new_epoch(rig, before)
     require_unaffected(before, after)
     rig.say(f"a second JobManager took over; all keys flow after {seconds:.1f} s, no task moved")
 
@@ -163,7 +163,7 @@ def change_pipeline(rig: Rig) -> None:
         kill_leader(rig)
         rig.job_manager = rig.start_job_manager()
         # It reads the file, which must not be the next one yet.
-        _wait_for_new_epoch(rig, before)
+        wait_for_new_epoch(rig, before)
         rig.engine.wait_until(partial(is_all_of, ids))
         seconds = rig.wait_for_flow()
         rig.say(
@@ -196,7 +196,7 @@ def _expect_refusal(second: Daemon, tm_id: int) -> None:
     assert f"id {tm_id} is taken" in second.log_file.read_text(errors="replace")
 
 
-@fault("control-garbage")
+@fault("control-garbage", where=Where.ONE_HOST)
 def control_garbage(rig: Rig) -> None:
     """Garbage on every control topic: rejected and counted; no process ends, no task moves."""
     before = rig.wait_until_whole()

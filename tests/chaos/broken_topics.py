@@ -24,7 +24,7 @@ from kafka_pipeline.admin.daemons import Daemon, command_path
 from kafka_pipeline.common.cluster.cluster_status import ClusterStatus
 from kafka_pipeline.common.kafka.admin import Admin
 from kafka_pipeline.common.protocol.status import TaskState
-from tests.chaos.catalog import fault
+from tests.chaos.catalog import Where, fault
 from tests.chaos.rig import HEARTBEAT_S, Rig
 from tests.engine import Engine, all_run, engine, signal_session
 
@@ -143,7 +143,7 @@ def deleted_topic(rig: Rig) -> None:
         rig.say(f"{topic} deleted: {reason}")
 
 
-@fault("denied-access")
+@fault("denied-access", where=Where.ONE_HOST)
 def denied_access(rig: Rig) -> None:
     """A right is taken away while tasks need it: they are FAILED, the others go on."""
     with _small_job(rig) as (job, _):

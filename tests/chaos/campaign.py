@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 from tests.chaos.catalog import Fault, SkippedError
+from tests.chaos.host_rig import HOST_BROKERS, HostRig
 from tests.chaos.numbered_results import Tally
 from tests.chaos.pipelines import Kind
 from tests.chaos.report import Row, StandstillWatch, Timeline
@@ -24,7 +25,8 @@ class Campaign:
 
     If `broken` names a sabotage, the campaign ends as soon as a result, a state or an offset is
     wrong.
-    `kind` determines the processors of the pipeline.
+    `kind` determines the processors of the pipeline. `on_hosts` gives each part of the cluster a
+    host of its own.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class Campaign:
         broken: str = "",
         kind: Kind = Kind.PLAIN,
         records_per_s: int | None = None,
+        *,
+        on_hosts: bool = False,
     ) -> None:
         self.rows: dict[str, Row] = {}
         self.problems: list[str] = []
@@ -46,6 +50,7 @@ class Campaign:
         self._broken = broken
         self._kind = kind
         self._records_per_s = records_per_s
+        self._on_hosts = on_hosts
         self._folder = folder
         self._seed = seed
         self._say = timeline.say
@@ -65,7 +70,7 @@ class Campaign:
     def rounds(self, faults: Sequence[Fault], count: int) -> None:
         """Play each fault `count` times; faults for the same kind of cluster share one."""
         self.rows = {fault.name: Row(fault.name) for fault in faults}
-        for _, group in groupby(sorted(faults, key=_kind), key=_kind):
+        for _, group in groupby(sorted(faults, key=self._cluster_of), key=self._cluster_of):
             self._play(self._plan(list(group), count))
 
     def _plan(self, faults: Sequence[Fault], count: int) -> Iterator[Fault]:
@@ -76,8 +81,12 @@ class Campaign:
                 yield fault
 
     def soak(self, faults: Sequence[Fault], seconds: float) -> None:
-        """Play faults at random until the time is up, against one cluster with one broker."""
-        faults = [fault for fault in faults if _kind(fault) == (1, False)]
+        """Play faults at random until the time is up, against one cluster.
+
+        It has one broker, or is on hosts.
+        """
+        usual = (HOST_BROKERS if self._on_hosts else 1, False)
+        faults = [fault for fault in faults if self._cluster_of(fault) == usual]
         self.rows = {fault.name: Row(fault.name) for fault in faults}
         deadline_s = time.monotonic() + seconds
 
@@ -93,11 +102,11 @@ class Campaign:
         while fault is not None:
             self._clusters += 1
             folder = self._folder / f"cluster_{self._clusters}"
-            brokers = fault.brokers
+            brokers, _ = self._cluster_of(fault)
             self._say(f"cluster {self._clusters} starts: {brokers} broker(s), in {folder}")
             is_whole = True
             random = Random(f"{self._seed} cluster {self._clusters}")
-            rig = Rig(
+            rig = (HostRig if self._on_hosts else Rig)(
                 folder, random, self._say, brokers, self._broken, self._kind, self._records_per_s
             )
             with rig.open():
@@ -184,6 +193,6 @@ class Campaign:
             f"{'compared: all right' if not problems else 'are not all right'}"
         )
 
-
-def _kind(fault: Fault) -> tuple[int, bool]:
-    return fault.brokers, fault.edits
+    def _cluster_of(self, fault: Fault) -> tuple[int, bool]:
+        """Return what kind of cluster a fault needs."""
+        return HOST_BROKERS if self._on_hosts else fault.brokers, fault.edits

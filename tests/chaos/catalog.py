@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 
 from tests.chaos.rig import Rig
@@ -13,6 +14,15 @@ Act = Callable[[Rig], None]
 
 class SkippedError(Exception):
     """This machine cannot cause the fault; the message gives the reason."""
+
+
+class Where(Enum):
+    """Where a fault can be played."""
+
+    ANYWHERE = "anywhere"
+    ONE_HOST = "without --hosts"
+    """It needs what only a cluster on one host has, such as a link through a proxy."""
+    HOSTS = "with --hosts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +39,11 @@ class Fault:
     brokers: int = 1
     edits: bool = False
     """Whether the fault edits the pipeline, so that some records get no sum."""
+    where: Where = Where.ANYWHERE
+
+    def is_for(self, on_hosts: bool) -> bool:
+        """Whether it can be played on several hosts, or on one."""
+        return self.where is not (Where.ONE_HOST if on_hosts else Where.HOSTS)
 
 
 _MODULES = (
@@ -43,17 +58,22 @@ _MODULES = (
     "broken_records",
     "broken_user_code",
     "broken_topics",
+    "broken_hosts",
+    "broken_names",
+    "broken_coordinators",
 )
 
 _faults: dict[str, Fault] = {}
 
 
-def fault(name: str, *, brokers: int = 1, edits: bool = False) -> Callable[[Act], Act]:
+def fault(
+    name: str, *, brokers: int = 1, edits: bool = False, where: Where = Where.ANYWHERE
+) -> Callable[[Act], Act]:
     """Register a function as a fault; the first line of its docstring is the summary."""
 
     def add(act: Act) -> Act:
         summary = (act.__doc__ or "").strip().splitlines()[0]
-        _faults[name] = Fault(name, act, summary, brokers, edits)
+        _faults[name] = Fault(name, act, summary, brokers, edits, where)
         return act
 
     return add

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -29,6 +29,7 @@ from tests.chaos.pipelines import RESULTS, START, Kind, pipeline
 from tests.chaos.proxy import Link
 from tests.chaos.small_disk import NoSmallDiskError, small_disk
 from tests.engine import Engine, engine, signal_session
+from tests.hosts.brokers import HostBrokers
 
 T = TypeVar("T")
 
@@ -122,7 +123,7 @@ class Outage:
         self._seconds = time.monotonic() - self._started
 
 
-_REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 20 * 86_400_000}
+REMEMBERS_WRITERS: Mapping[str, str | int] = {"producer.id.expiration.ms": 20 * 86_400_000}
 """A broker that was killed forgets the last batches of idempotent producers whose records have
 timestamps older than this, and then takes a batch twice. The records of the load are days old."""
 
@@ -133,6 +134,8 @@ class Rig:
     TaskManager 0 reaches the broker through `link`. It keeps its state on a small disk if this
     machine allows mounting one.
     """
+
+    cluster: LocalCluster | HostBrokers
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class Rig:
             self.folder, servers, "chaos", self.pipeline(START), **self._settings(TASK_MANAGERS)
         )
         self._stack.callback(self._end_engine)
-        self._config_files = {FIRST: self._config_of_first()}
+        self._config_files = self._write_config_files()
         for tm_id in range(TASK_MANAGERS):
             self.fault_folder(tm_id).mkdir()
         self.job_manager = self.start_job_manager()
@@ -214,7 +217,7 @@ class Rig:
             "replication_factor": min(self.brokers, 3),
             "heartbeat_interval_ms": int(HEARTBEAT_S * 1000),
             "transaction_timeout_ms": int(TRANSACTION_TIMEOUT_S * 1000),
-            "kafka": _servers_setting(self.cluster.bootstrap_servers),
+            "kafka": servers_setting(self.cluster.bootstrap_servers),
             "metrics_port": 0,
             "modules": "[tests.user_code, tests.chaos.lanes]",
             "python_path": f"[{_ROOT}]",
@@ -253,10 +256,10 @@ class Rig:
         prepared.rename(self.brake)
         return passed
 
-    def _make_cluster(self) -> LocalCluster:
+    def _make_cluster(self) -> LocalCluster | HostBrokers:
         directory = self.folder / "kafka"
         if self.brokers > 1:
-            return LocalCluster(directory, num_brokers=self.brokers, settings=_REMEMBERS_WRITERS)
+            return LocalCluster(directory, num_brokers=self.brokers, settings=REMEMBERS_WRITERS)
         port, controller_port, link_port = find_free(3)
         self.link = self._stack.enter_context(Link(link_port))
         names = {"PLAINTEXT": port, "LINK": link_port}
@@ -272,11 +275,12 @@ class Rig:
             # Without rules, everybody has all rights; `denied-access` adds some rules.
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "allow.everyone.if.no.acl.found": "true",
-            **_REMEMBERS_WRITERS,
+            **REMEMBERS_WRITERS,
         }
         return LocalCluster(directory, port=port, settings=settings)
 
-    def _config_of_first(self) -> Path:
+    def _write_config_files(self) -> dict[int, Path]:
+        """Write what TaskManagers have instead of config.yaml, each by its id."""
         state = self.folder / "state_of_0"
         settings: dict[str, object] = {"state_dir": state}
         try:
@@ -285,8 +289,12 @@ class Rig:
         except NoSmallDiskError as error:
             self.say(f"no small disk: {error}")
         if self.link is not None:
-            settings["kafka"] = _servers_setting(f"{LOOPBACK}:{self.link.port}")
-        return self.engine.write_config("config_0", **settings)
+            settings["kafka"] = servers_setting(f"{LOOPBACK}:{self.link.port}")
+        return {FIRST: self.engine.write_config("config_0", **settings)}
+
+    def within(self, tm_id: int) -> Sequence[str]:
+        """Return the command in which a TaskManager is started; by default, there is none."""
+        return ()
 
     def _end_cluster(self) -> None:
         for broker in range(1, self.brokers + 1):
@@ -319,7 +327,9 @@ class Rig:
         if self._broken:
             path = os.pathsep.join((environment["PYTHONPATH"], str(_ROOT)))
             environment |= {sabotage.VARIABLE: self._broken, "PYTHONPATH": path}
-        return self.engine.start_task_manager(tm_id, 1, environment, self._config_files.get(tm_id))
+        return self.engine.start_task_manager(
+            tm_id, 1, environment, self._config_files.get(tm_id), self.within(tm_id)
+        )
 
     def _environment(self, name: str) -> dict[str, str]:
         path = os.pathsep.join(filter(None, (str(_CLOCK_CODE), os.environ.get("PYTHONPATH"))))
@@ -492,5 +502,5 @@ class Rig:
         return True
 
 
-def _servers_setting(servers: str) -> str:
+def servers_setting(servers: str) -> str:
     return f"{{bootstrap.servers: '{servers}'}}"

@@ -17,6 +17,7 @@ from kafka_pipeline.taskmanager.thread_events import (
     Revoked,
     Started,
     StartFailed,
+    StartTask,
     ThreadStopRequested,
 )
 from tests.unit.taskmanager.thread_host import (
@@ -56,6 +57,18 @@ def test_a_revoked_task_that_cannot_commit_is_closed_all_the_same() -> None:
     host.take(fed(), ended(), Revoked((task(0),)))
     assert host.take(CommitEnded(task(0), FENCED)) == [CloseTask(task(0))]
     assert host.take(CloseEnded(task(0))) == [ForgetTask(task(0))]
+
+
+def test_a_copy_closes_before_its_task_starts_on_the_same_thread() -> None:
+    host = running()
+    for number in (0, 1):
+        copy = task(number).copy(1)
+        host.take(Assigned(copy, False, MAX_PROCESS_MS), Started(copy))
+    said = host.take(Assigned(task(1), False, MAX_PROCESS_MS))
+    assert said == [CloseTask(task(1).copy(1)), StartTask(task(1))]
+    (forgotten,) = host.take(CloseEnded(task(1).copy(1)))
+    assert isinstance(forgotten, ForgetTask)
+    assert host.core.tasks == [task(0), task(0).copy(1), task(1)]
 
 
 def test_a_task_that_is_revoked_while_it_starts_is_cancelled() -> None:
