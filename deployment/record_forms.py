@@ -11,7 +11,6 @@ from typing import NamedTuple
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
-    BYTES,
     ClassSpec,
     DataFrameSpec,
     ForwardSpec,
@@ -19,6 +18,7 @@ from kafka_pipeline.common.pipelines.specs import (
     SqlSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.common.typed_json import dump
 
 

@@ -27,6 +27,7 @@ from uuid import UUID
 from kafka_pipeline.common import json_text
 from kafka_pipeline.common.calendars import Calendar
 from kafka_pipeline.common.suggest import did_you_mean, one_of
+from kafka_pipeline.streams import debezium as debezium_events
 from kafka_pipeline.streams.durations import Milliseconds, whole_ms
 from kafka_pipeline.streams.errors import InvalidArgumentError, SerializationError
 from kafka_pipeline.streams.windowed import Window, Windowed
@@ -35,6 +36,9 @@ __all__ = [
     "Serde",
     "boolean",
     "bytes",
+    "debezium",
+    "debezium_changes",
+    "debezium_key",
     "float32",
     "float64",
     "int32",
@@ -386,14 +390,56 @@ _json_decimals: Serde[Any] = _BuiltIn(
     "json_decimals", *_json_functions("json_decimals", _encode_exactly, json_text.decode_exactly)
 )
 
+
+# Change events
+
+
+def _of_events(
+    name: str, decode: Callable[[Data], Any], around: tuple[Data, Data] = (b"", b"")
+) -> Serde[Any]:
+    """Return the serde of what `decode` reads; it writes JSON objects, with bytes `around` them."""
+    write_json, _ = _json_functions(name, _encode_exactly, json_text.decode_exactly)
+
+    def write(value: Any) -> Data:
+        if not isinstance(value, dict):
+            _cannot_write(name, _type_of(value))
+        return around[0] + write_json(value) + around[1]
+
+    def read(data: Data) -> Any:
+        try:
+            return decode(data)
+        except debezium_events.EnvelopeError as error:
+            _cannot_read(name, str(error))
+
+    return _BuiltIn(name, write, read)
+
+
+debezium: Serde[Any] = _of_events(
+    "debezium", debezium_events.read_row, (b'{"op":"r","after":', b"}")
+)
+"""The row of a change event of Debezium, as a dict; a deletion is read as `None`.
+
+    orders = builder.table("shop.public.orders", value_serde=serdes.debezium, name="Orders")
+
+It reads JSON with and without a schema. With one, dates and times are text as ISO 8601 has it, and
+decimals a `decimal.Decimal`. So are all other numbers with a fraction, with all their digits. A row
+is written in an envelope of its own, which this serde reads."""
+
+debezium_changes: Serde[Any] = _of_events("debezium_changes", debezium_events.read_event)
+"""A change event of Debezium as a dict with `op`, `before`, `after`, `source` and the other fields
+of its envelope. The values of both rows are as those of `debezium`."""
+
+debezium_key: Serde[Any] = _of_events("debezium_key", debezium_events.read_event)
+"""The key of a change event of Debezium as a dict of the columns of the primary key."""
+
 _BY_NAME: Mapping[str, Serde[Any]] = {
     serde.name: serde
     for serde in (
         *(bytes, string, integer, int32, int64, float32, float64, uuid, boolean),
-        *(json, _json_decimals),
+        *(json, _json_decimals, debezium, debezium_changes, debezium_key),
     )
 }
-JSON_NAMES = ("json", "json_decimals")
+JSON_NAMES = ("json", "json_decimals", "debezium", "debezium_changes")
 """Those whose values may have fields."""
 
 NAMES = tuple(sorted(_BY_NAME))

@@ -12,13 +12,13 @@ from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.common.pipelines.specs import (
-    BYTES,
     AnySerde,
     ClassSpec,
     Serdes,
     SparkSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.common.protocol.messages import replicas
 from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.pipeline.units import group_of

@@ -23,13 +23,14 @@ class TopicTableSpec(Strict, frozen=True, kw_only=True):
     `topic` is one of the processor's names in `from`. If the table `is_global`, all tasks have the
     whole table, and `topic` is the name in Kafka. With a `schema`, in Spark's DDL, values are JSON;
     otherwise, they form one column. With `history_ms`, former records of each key are kept for so
-    long, in a versioned store.
+    long, in a versioned store. The topic `has_changes` if its records are change events.
     """
 
     topic: Name
     schema: str = ""
     is_global: bool = False
     history_ms: Positive | None = None
+    has_changes: bool = False
 
     @property
     def has_history(self) -> bool:

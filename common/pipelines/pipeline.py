@@ -69,7 +69,7 @@ class Pipeline:
         """
         names = zip(reader.from_, self.in_topics(reader), strict=True)
         if any(
-            name in reader.sources and reader.sources[name].changelog
+            name in reader.sources and reader.sources[name].is_table
             for name, its_topic in names
             if its_topic == topic
         ):

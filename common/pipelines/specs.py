@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 from msgspec import Meta
 
 from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
+from kafka_pipeline.common.pipelines.store_specs import BYTES, StoreSpec
 from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict, from_json
 
 COUNT_STORE = "counts"
@@ -34,19 +35,14 @@ OVER_TOPIC = "over-repartition"
 SHAPE_STORE = "shape"
 """The store that describes the layout of the other stores of a query's groups."""
 
-BYTES = "bytes"
-"""The name of the serde that leaves bytes as they are."""
-
 Format = Literal["string", "binary", "json"]
 TableFormat = Literal["delta", "postgres"]
 TableMode = Literal["append", "upsert"]
+SourceFormat = Literal["debezium"]
 RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
 OnInvalid = Literal["fail", "skip", "partition_time"]
-StoreType = Literal[
-    "key_value", "timestamped_key_value", "window", "session", "versioned_key_value"
-]
 SchemaKind = Literal["avro", "json_schema", "protobuf"]
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
@@ -98,7 +94,8 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     """How to read a source; a serde of `None` means the processor's.
 
     `feedback` says that the records of the job's own processors come back by it, and `changelog`
-    that each record replaces the former one with its key, and that a null value deletes it.
+    that each record replaces the former one with its key, and that a null value deletes it. With a
+    `format`, records are changes of the rows of a database's table.
     """
 
     key: AnySerde | None = None
@@ -107,6 +104,12 @@ class SourceSpec(Strict, frozen=True, kw_only=True):
     auto_offset_reset: OffsetReset = "earliest"
     feedback: bool = False
     changelog: bool = False
+    format: SourceFormat | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether its records are those of a table, each the newest one of its key."""
+        return self.changelog or self.format is not None
 
 
 class Serdes(Strict, frozen=True, kw_only=True):
@@ -123,27 +126,6 @@ class RecordSerdes(Strict, frozen=True, kw_only=True):
 
     key: str
     value: str
-
-
-class StoreSpec(Strict, frozen=True, kw_only=True):
-    """A store of a user's class; times, in ms, are `None` for store types without them.
-
-    `upgrade` is a reference to a function that brings values of former formats to `format`, and
-    `former` has the serdes of formats 1, 2 and so on; without any, all have `value`.
-    """
-
-    name: Name
-    type: StoreType = "key_value"
-    key: str = BYTES
-    value: str = BYTES
-    persistent: bool = True
-    logged: bool = True
-    retention_ms: Count | None = None
-    window_size_ms: Count | None = None
-    history_retention_ms: Count | None = None
-    format: Positive = 1
-    upgrade: str = ""
-    former: tuple[str, ...] = ()
 
 
 class AsyncSpec(Strict, frozen=True, kw_only=True):
@@ -197,6 +179,11 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
     def global_stores(self) -> Mapping[str, str]:
         """The topics of the global stores that its tasks can read, by store name."""
         return {}
+
+    @property
+    def change_stores(self) -> frozenset[str]:
+        """Those of the global stores whose topics have change events."""
+        return frozenset()
 
     @property
     def topic_patterns(self) -> tuple[PatternSpec, ...]:
@@ -376,7 +363,8 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     """The fields of processors on Spark; `schema` is the DDL of values of `format: json`.
 
     With `lenient`, values may be any JSON that Spark accepts. Spark reads `tables`; `topic_tables`
-    follow topics. A query that groups records has a `grouping`.
+    follow topics. A query that groups records has a `grouping`. One that `reads_changes` has an
+    input of change events, of which it gets the rows.
     """
 
     format: Format = "string"
@@ -385,6 +373,7 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     tables: Mapping[str, TableSpec] = {}
     topic_tables: Mapping[str, TopicTableSpec] = {}
     grouping: GroupingSpec | None = None
+    reads_changes: bool = False
     # A batch has up to 100,000 records: while Spark computes, the next one can be read.
     buffered_records: Positive = 50_000
 
@@ -405,6 +394,14 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
             return {}
         tables = self.topic_tables.items()
         return {table.store_of(name): table.topic for name, table in tables if table.is_global}
+
+    @property
+    def change_stores(self) -> frozenset[str]:
+        """See `ProcessorSpec`."""
+        tables = self.topic_tables.items()
+        return frozenset(
+            table.store_of(name) for name, table in tables if table.is_global and table.has_changes
+        )
 
     @property
     def _of_groups(self) -> Mapping[str, Any]:

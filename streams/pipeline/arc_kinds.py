@@ -193,7 +193,7 @@ class ArcKinds:
         if name in self._entries:
             return [self.given(self._entries[name])]
         declared = self._file.source_specs.get(name)
-        if declared is not None and declared.changelog:
+        if declared is not None and declared.is_table:
             return [Arc(ArcKind.UPSERTS, name, name)]
         return [self.given(entry) for entry in self._writers(name)] or [_RECORDS]
 

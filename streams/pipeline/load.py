@@ -13,6 +13,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds, with_changelogs
+from kafka_pipeline.streams.pipeline.change_sources import with_change_events
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
@@ -49,7 +50,7 @@ def load_pipeline(
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
     kinds = ArcKinds(file)
-    file = with_changelogs(file, kinds, problems)
+    file = with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):
@@ -111,7 +112,8 @@ def check_pipeline_file(path: Path) -> None:
     problems = Problems(path)
     file = read_pipeline(read_yaml(path, problems), problems)
     check_graph(file, problems)
-    with_changelogs(file, ArcKinds(file), problems)
+    kinds = ArcKinds(file)
+    with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
     problems.raise_if_any()
 
 

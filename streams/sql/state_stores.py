@@ -26,6 +26,7 @@ from kafka_pipeline.streams.dsl.windows import (
     calendar,
 )
 from kafka_pipeline.streams.event_time.step_time import times_store
+from kafka_pipeline.streams.kept_changes import KEPT
 from kafka_pipeline.streams.stores import StoreBuilder, key_value, session, window
 
 GROUPS = "groups"
@@ -46,6 +47,10 @@ SESSIONS = "sessions"
 
 CHANGELOG = "changelog"
 """The store of the newest record of each key, of a query over a changelog."""
+
+CHANGES = "changes"
+"""The store of what is kept of the keys of change events; that of a table has its name in addition.
+"""
 
 JOIN = "join"
 """The name under which the time of a join is kept."""
@@ -181,6 +186,14 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
 def changelog_store() -> StoreBuilder[Any, Any]:
     """Return the definition of the store of the newest record of each key of a changelog."""
     return table_store(CHANGELOG, serdes.bytes, serdes.bytes)
+
+
+def changes_store(table: str = "") -> StoreBuilder[Any, Any]:
+    """Return the definition of the store of what is kept of the keys of change events.
+
+    They are those of a `table` that follows a topic, or of the input of a query.
+    """
+    return key_value(f"{CHANGES}-{table}" if table else CHANGES, serdes.bytes, KEPT)
 
 
 def reach_of(join: JoinSpec, side: int) -> tuple[int, int]:

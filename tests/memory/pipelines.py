@@ -14,10 +14,10 @@ from kafka_pipeline.common.pipelines.specs import (
     CountSpec,
     ForwardSpec,
     ProcessorSpec,
-    StoreSpec,
     SumSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.protocol.messages import ProcessorReplica
 from kafka_pipeline.common.tasks import TaskId
 from kafka_pipeline.common.topics import TopicSpec

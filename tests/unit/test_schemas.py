@@ -207,10 +207,11 @@ SOURCE = {
     "topic": "orders",
     "key": "string",
     "value": "json",
-    "timestamp": {"field": "time", "unit": "s", "on_invalid": "skip"},
+    "timestamp": {"field": "time", "unit": "s", "on_invalid": "partition_time"},
     "auto_offset_reset": "latest",
     "feedback": True,
     "changelog": False,
+    "format": "debezium",
 }
 SOURCES: Mapping[str, Any] = {
     "sources": {"plain": "clicks", "whole": SOURCE, "now": {**SOURCE, "timestamp": "wall_clock"}},

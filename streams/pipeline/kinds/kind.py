@@ -47,6 +47,7 @@ from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Tar
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import serde_of
 from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
+from kafka_pipeline.streams.sql.change_rows import GlobalChanges
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.sql.stage import Stage
 from kafka_pipeline.streams.stores import StoreBuilder, timestamped_key_value
@@ -195,10 +196,14 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class TableInput:
-    """An input that a task keeps as a table, and what makes the processor that fills the store."""
+    """An input that a task keeps as a table, and what makes the processor that fills the store.
+
+    The processor also uses the store `of_changes`, if that is not "".
+    """
 
     store: str
     supplier: Supplier
+    of_changes: str = ""
 
 
 class Kind(Generic[S]):
@@ -365,7 +370,8 @@ class Kind(Generic[S]):
                 continue
             filler = f"table of {from_} of {unit.name}"
             builder.add_processor(filler, tables[from_].supplier, f"{from_} of {unit.name}")
-            users[tables[from_].store] = [filler]
+            for store_name in (tables[from_].store, tables[from_].of_changes):
+                users[store_name] = [filler]
         supplier = self.supplier(unit, spec, code, queries)
         builder.add_processor(
             unit.name, supplier, sources, holds_ms=self.holds_ms(spec), looks_up=bool(tables)
@@ -382,7 +388,7 @@ class Kind(Generic[S]):
             )
         for name, topic in spec.global_stores.items():
             store = timestamped_key_value(name, serdes.bytes, serdes.bytes)
-            supplier = partial(GlobalFiller, name)
+            supplier = partial(GlobalChanges if name in spec.change_stores else GlobalFiller, name)
             builder.add_global_store(store, f"{name}-source", topic, name, supplier)
         (group,) = builder.build().groups
         return group

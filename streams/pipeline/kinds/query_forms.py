@@ -7,7 +7,7 @@ do not need it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +24,9 @@ from kafka_pipeline.common.pipelines.specs import (
     OverStage,
     SqlSpec,
 )
-from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.kind import Unit
 from kafka_pipeline.streams.pipeline.kinds.regular_joins import kept_rows
+from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.spec import Queries, QuerySpec, StateChange
 from kafka_pipeline.streams.sql.state_stores import join_stores, over_stores
 from kafka_pipeline.streams.stores import StoreBuilder
@@ -64,7 +64,9 @@ class QueryForm(ABC):
         """Compare a content that was kept with that of the query."""
 
     @abstractmethod
-    def supplier(self, unit: Unit, query: QuerySpec, queries: Queries) -> Supplier:
+    def supplier(
+        self, unit: Unit, query: QuerySpec, queries: Queries
+    ) -> Callable[[], BatchProcessor]:
         """Return what makes the processor."""
 
     @abstractmethod
@@ -145,7 +147,9 @@ class _JoinForm(QueryForm):
 
         return join_change(self._join, kept, content)
 
-    def supplier(self, unit: Unit, query: QuerySpec, queries: Queries) -> Supplier:
+    def supplier(
+        self, unit: Unit, query: QuerySpec, queries: Queries
+    ) -> Callable[[], BatchProcessor]:
         join = self._join
         results = tuple(target for target in unit.to if target not in (join.late_to, JOIN_TOPIC))
         stage = None if join.regular is None else join.regular.stage
@@ -219,7 +223,9 @@ class _OverForm(QueryForm):
 
         return over_change(self._over, kept, content)
 
-    def supplier(self, unit: Unit, query: QuerySpec, queries: Queries) -> Supplier:
+    def supplier(
+        self, unit: Unit, query: QuerySpec, queries: Queries
+    ) -> Callable[[], BatchProcessor]:
         over = self._over
         results = tuple(target for target in unit.to if target not in (over.late_to, OVER_TOPIC))
         leaves_out = unit.on_error is not OnError.FAIL

@@ -14,6 +14,7 @@ from kafka_pipeline.common.pipelines.specs import (
     FieldTime,
     OffsetReset,
     OnInvalid,
+    SourceFormat,
     SourceSpec,
     TimeUnit,
 )
@@ -101,11 +102,22 @@ _CHANGELOG = Flag(
     "in the topic of a table: a query with `GROUP BY` then aggregates the newest records",
     default=False,
 )
-SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG)
+_EVENTS: Choice[SourceFormat] = Choice(
+    name="format",
+    doc="`debezium` for a topic of change events of Debezium: queries of `type: sql` get the rows "
+    "of the database's table, as from a source with `changelog: true`",
+    choices=get_args(SourceFormat),
+    default=None,
+)
+SOURCE_KEYS = (TOPIC, _KEY, _VALUE, TIMESTAMP, _RESET, _FEEDBACK, _CHANGELOG, _EVENTS)
 SOURCE_RULE: Schema = {
     "if": {
-        "properties": {_CHANGELOG.name: {"const": True}, TIMESTAMP.name: {"type": "object"}},
-        "required": [_CHANGELOG.name, TIMESTAMP.name],
+        "properties": {TIMESTAMP.name: {"type": "object"}},
+        "required": [TIMESTAMP.name],
+        "anyOf": [
+            {"properties": {_CHANGELOG.name: {"const": True}}, "required": [_CHANGELOG.name]},
+            {"required": [_EVENTS.name]},
+        ],
     },
     "then": {
         "properties": {
@@ -116,7 +128,7 @@ SOURCE_RULE: Schema = {
         }
     },
 }
-"""Deletions of a changelog have no field with a time."""
+"""Deletions of a table have no field with a time."""
 
 
 def read_source(value: Map, problems: Problems) -> SourceSpec:
@@ -130,16 +142,17 @@ def read_source(value: Map, problems: Problems) -> SourceSpec:
         auto_offset_reset=fields.choice(_RESET),
         feedback=fields.boolean(_FEEDBACK),
         changelog=fields.boolean(_CHANGELOG),
+        format=None if fields.get(_EVENTS.name) is None else fields.choice(_EVENTS),
     )
     is_wrong = isinstance(given, Map) and spec.value is not None and not has_fields(spec.value)
     if is_wrong and not problems.found_at(fields.at(_VALUE.name)):
         problems.add(fields.at(TIMESTAMP.name), NEEDS_JSON)
     time = spec.timestamp
-    if spec.changelog and isinstance(time, FieldTime) and time.on_invalid != "partition_time":
+    if spec.is_table and isinstance(time, FieldTime) and time.on_invalid != "partition_time":
         problems.add(
             fields.at(TIMESTAMP.name),
-            "with changelog, a null value deletes a key, and has no field with a time: say "
-            "on_invalid: partition_time",
+            f"with {spec.format or _CHANGELOG.name}, a null value deletes a key, and has no field "
+            "with a time: say on_invalid: partition_time",
         )
     return spec
 

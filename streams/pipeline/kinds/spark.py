@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, TypeVar
@@ -52,6 +52,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
 from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
 from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.access import table_problems
+from kafka_pipeline.streams.sql.change_rows import ChangesOfQuery, ChangesOfTable
 from kafka_pipeline.streams.sql.spec import (
     FORMATS,
     Queries,
@@ -60,7 +61,12 @@ from kafka_pipeline.streams.sql.spec import (
     SparkLostError,
     StateChange,
 )
-from kafka_pipeline.streams.sql.state_stores import state_stores, topic_store, windows_of
+from kafka_pipeline.streams.sql.state_stores import (
+    changes_store,
+    state_stores,
+    topic_store,
+    windows_of,
+)
 from kafka_pipeline.streams.stores import StoreBuilder
 
 Q = TypeVar("Q", bound=SparkSpec)
@@ -144,12 +150,17 @@ class Spark(Kind[Q]):
         return has_no_windows and not _keyed(spec)
 
     def input_stores(self, spec: Q) -> tuple[StoreBuilder[Any, Any], ...]:
-        """Return the stores by which records are understood: those of tables of topics."""
-        return tuple(topic_store(name, table) for name, table in _keyed(spec).items())
+        """Return the stores by which records are understood: of tables, and of change events."""
+        tables = _keyed(spec)
+        changes = [changes_store(name) for name, table in tables.items() if table.has_changes]
+        if spec.reads_changes:
+            changes.append(changes_store())
+        return (*(topic_store(name, table) for name, table in tables.items()), *changes)
 
     def kept_inputs(self, spec: Q) -> Sequence[str]:
         """Return what the `input_stores` keep, in words."""
-        return tuple(_kept_tables(_keyed(spec)))
+        changes = ("the last change of each key",) if spec.reads_changes else ()
+        return (*_kept_tables(_keyed(spec)), *changes)
 
     def stores(self, spec: Q) -> Sequence[StoreBuilder[Any, Any]]:
         """See `Kind`: where two processors do the work, the first one has the tables."""
@@ -280,6 +291,16 @@ class Spark(Kind[Q]):
         """See `Kind`."""
         assert queries is not None, "only hosts with a Spark run such a processor"
         query = replace(self.query(spec), processor=unit.name)
+        made = self.running(unit, spec, query, queries)
+        reads_topic = spec.grouping is None or spec.grouping.stage != "groups"
+        if not spec.reads_changes or not reads_topic:
+            return made
+        return partial(ChangesOfQuery, changes_store().name, made)
+
+    def running(
+        self, unit: Unit, spec: Q, query: QuerySpec, queries: Queries
+    ) -> Callable[[], BatchProcessor]:
+        """Return what makes its processors, which take records of rows."""
         if spec.grouping is not None:
             return _of_groups(unit, query, spec.grouping, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
@@ -325,7 +346,9 @@ def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
     return fields.boolean(LENIENT)
 
 
-def _of_groups(unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries) -> Supplier:
+def _of_groups(
+    unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries
+) -> Callable[[], BatchProcessor]:
     """Return what makes the processor of a stage of a grouping."""
     from kafka_pipeline.streams.sql.group_processor import WindowProcessor
     from kafka_pipeline.streams.sql.session_processor import SessionProcessor
@@ -360,7 +383,11 @@ def _versioned(spec: SparkSpec) -> tuple[str, ...]:
 def _table_input(name: str, table: TopicTableSpec, format_: Format) -> TableInput:
     store = table.store_of(name)
     has_columns = bool(table.schema)
-    return TableInput(store, partial(_topic_table, store, format_, has_columns, table.history_ms))
+    made = partial(_topic_table, store, format_, has_columns, table.history_ms)
+    if not table.has_changes:
+        return TableInput(store, made)
+    of_changes = changes_store(name).name
+    return TableInput(store, partial(ChangesOfTable, of_changes, made), of_changes)
 
 
 def _topic_table(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from msgspec import structs
 
-from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.config.fields import Fields
 from kafka_pipeline.common.config.keys import Free, Text
@@ -19,7 +18,6 @@ from kafka_pipeline.common.pipelines.specs import (
     JoinSpec,
     SqlSpec,
 )
-from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     DEFAULT_GRACE_MS,
@@ -58,6 +56,7 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
 )
 from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
+from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.query_text import (
     read_groups,
     read_join,
@@ -279,15 +278,13 @@ class Sql(Spark[SqlSpec]):
             return super().change(spec, kept, content)
         return form.change(kept, content)
 
-    def supplier(
-        self, unit: Unit, spec: SqlSpec, code: UserCode, queries: Queries | None
-    ) -> Supplier:
-        """See `Kind`."""
+    def running(
+        self, unit: Unit, spec: SqlSpec, query: QuerySpec, queries: Queries
+    ) -> Callable[[], BatchProcessor]:
+        """See `Spark`."""
         form, is_passing = form_of(spec), spec.changelog and spec.grouping is None
         if form is None and not is_passing:
-            return super().supplier(unit, spec, code, queries)
-        assert queries is not None, "only hosts with a Spark run such a processor"
-        query = replace(self.query(spec), processor=unit.name)
+            return super().running(unit, spec, query, queries)
         if form is not None:
             return form.supplier(unit, query, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.

@@ -29,7 +29,7 @@ from kafka_pipeline.common.config.yaml_positions import (
 )
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.names import NAME_PATTERN
-from kafka_pipeline.common.pipelines.specs import BYTES, StoreSpec, StoreType
+from kafka_pipeline.common.pipelines.store_specs import BYTES, StoreSpec, StoreType
 from kafka_pipeline.common.suggest import one_of
 from kafka_pipeline.common.typed_json import as_json
 from kafka_pipeline.streams import serdes, stores

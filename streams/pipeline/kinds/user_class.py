@@ -15,13 +15,13 @@ from kafka_pipeline.common.config.keys import Free, Number, Section
 from kafka_pipeline.common.config.yaml_positions import Problems, Scalar, describe
 from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import (
-    BYTES,
     AsyncSpec,
     ClassSpec,
     FieldTime,
     Serdes,
     SourceSpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.kind import (

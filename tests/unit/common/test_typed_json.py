@@ -13,10 +13,10 @@ from kafka_pipeline.common.pipelines.specs import (
     FieldTime,
     SourceSpec,
     SqlSpec,
-    StoreSpec,
     SumSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.typed_json import Name, as_json, dump, from_json, parse
 
 

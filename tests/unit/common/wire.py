@@ -26,11 +26,11 @@ from kafka_pipeline.common.pipelines.specs import (
     SessionSpec,
     SourceSpec,
     SqlSpec,
-    StoreSpec,
     SumSpec,
     TopologySpec,
     WindowSpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.protocol.codec import Codec
 from kafka_pipeline.common.protocol.key_warnings import KeyProblem, KeyWarning
 from kafka_pipeline.common.protocol.messages import (

@@ -19,9 +19,9 @@ from kafka_pipeline.common.pipelines.specs import (
     DataFrameSpec,
     ProcessorSpec,
     SqlSpec,
-    StoreSpec,
     TopologySpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.state_formats import other_code
 

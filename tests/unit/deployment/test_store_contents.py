@@ -16,8 +16,9 @@ from kafka_pipeline.common.pipelines.processors import (
     PipelineProcessor,
     StoreContent,
 )
-from kafka_pipeline.common.pipelines.specs import ClassSpec, StoreSpec, TopologySpec
+from kafka_pipeline.common.pipelines.specs import ClassSpec, TopologySpec
 from kafka_pipeline.common.pipelines.spreading import Spreading
+from kafka_pipeline.common.pipelines.store_specs import StoreSpec
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.deployment.desired_state import (
     PipelineVersion,

@@ -23,6 +23,9 @@ from kafka_pipeline.streams.serdes import Serde
 NAMES = [
     "boolean",
     "bytes",
+    "debezium",
+    "debezium_changes",
+    "debezium_key",
     "float32",
     "float64",
     "int32",
@@ -36,6 +39,9 @@ NAMES = [
 DECIMALS = serdes.json(decimals=True)
 A_UUID = UUID("0123ABCD-4567-89ab-cdef-0123456789ab")
 
+ROWS = st.dictionaries(
+    st.text(), st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text()
+)
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "bytes": st.binary(),
     "string": st.text(),
@@ -60,6 +66,9 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
         max_leaves=8,
     ).filter(lambda value: not isinstance(value, Decimal) or str(value).strip("-0123456789")),
+    "debezium": ROWS,
+    "debezium_changes": ROWS,
+    "debezium_key": ROWS,
 }
 
 
@@ -359,5 +368,5 @@ def test_a_misspelt_name_is_answered_by_the_nearest_one() -> None:
 
 
 def test_an_unknown_name_is_answered_by_all_names() -> None:
-    with pytest.raises(ValueError, match='"json" or "json_decimals"'):
+    with pytest.raises(ValueError, match='"debezium_changes" or "debezium_key"'):
         serdes.by_name("zzz")

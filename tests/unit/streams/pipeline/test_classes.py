@@ -29,8 +29,8 @@ from tests.user_code.upgraded import upgrade
 
 WEEK_MS = 7 * 86_400_000
 SERDES = (
-    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", '
-    '"json", "json_decimals", "string" or "uuid"'
+    '"boolean", "bytes", "debezium", "debezium_changes", "debezium_key", "float32", '
+    '"float64", "int32", "int64", "integer", "json", "json_decimals", "string" or "uuid"'
 )
 ANY_SERDE = (
     f"{SERDES.replace(' or', ',')}, "

@@ -18,12 +18,12 @@ processors:
 - {id: Audit, type: forward, to: [audit, sink]}
 """
 ANY_SERDE = (
-    '"boolean", "bytes", "float32", "float64", "int32", "int64", "integer", '
-    '"json", "json_decimals", "string", "uuid"'
+    '"boolean", "bytes", "debezium", "debezium_changes", "debezium_key", "float32", '
+    '"float64", "int32", "int64", "integer", "json", "json_decimals", "string", "uuid"'
     ', "avro" or "json_schema", or a map such as {avro: {subject: …}}'
 )
 CHARACTERS = 'which Kafka refuses in topic names: use letters, digits, ".", "_" and "-"'
-KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback, changelog"
+KEYS = "the keys are topic, key, value, timestamp, auto_offset_reset, feedback, changelog, format"
 
 
 def with_source(source: str) -> str:

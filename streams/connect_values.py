@@ -1,0 +1,131 @@
+"""Values of Kafka Connect as JSON has them: decimals, dates and times, by the schema of a struct.
+
+Connect's JsonConverter writes such a value as a number or as base64, and says in the schema what it
+is. Debezium has types of its own in addition (`io.debezium.time`, `io.debezium.data`).
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+Convert = Callable[[Any], Any]
+"""Converts a value that is not null. Raises ValueError, whose message quotes nothing of it."""
+
+_EPOCH = datetime(1970, 1, 1)
+_CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+
+
+def converters(struct: Mapping[str, Any]) -> dict[str, Convert]:
+    """Return the functions for those fields of a struct that JSON has in another form.
+
+    Raises ValueError if this is not the schema of a struct.
+    """
+    fields = struct.get("fields")
+    if not isinstance(fields, list):
+        raise ValueError("the schema has no fields")
+    found = {}
+    for field in fields:
+        convert = _converter(field)
+        if convert is not None:
+            found[str(field.get("field"))] = convert
+    return found
+
+
+def converted(row: Mapping[str, Any], of_fields: Mapping[str, Convert]) -> dict[str, Any]:
+    """Return a struct with its values converted. Raises ValueError, which names the field."""
+    result = dict(row)
+    for name, convert in of_fields.items():
+        value = result.get(name)
+        if value is None:
+            continue
+        try:
+            result[name] = convert(value)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise ValueError(f"{name}: {error}") from None
+    return result
+
+
+def _converter(schema: Any) -> Convert | None:
+    if not isinstance(schema, Mapping):
+        raise ValueError("the schema of a field is not an object")
+    name = schema.get("name") or ""
+    if name == f"{_CONNECT}Decimal":
+        scale = int((schema.get("parameters") or {}).get("scale", 0))
+        return lambda value: _decimal(value, scale)
+    if name == "io.debezium.data.VariableScaleDecimal":
+        return lambda value: _decimal(value["value"], value["scale"])
+    if convert := _BY_NAME.get(name):
+        return convert
+    if schema.get("type") == "array":
+        of_items = _converter(schema.get("items"))
+        if of_items is not None:
+            return lambda value: [None if item is None else of_items(item) for item in value]
+    return None
+
+
+def _decimal(value: Any, scale: int) -> Any:
+    """Return a decimal of its unscaled bytes, big-endian; numbers are as they should be."""
+    if not isinstance(value, str):
+        return value
+    try:
+        data = b64decode(value, validate=True)
+    except binascii.Error:
+        raise ValueError("the decimal is not in base64") from None
+    unscaled = int.from_bytes(data, "big", signed=True)
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -scale))
+
+
+def _date(days: int) -> str:
+    try:
+        return (_EPOCH.date() + timedelta(days=days)).isoformat()
+    except OverflowError:
+        raise ValueError(_OUT_OF_RANGE) from None
+
+
+def _moment(per_second: int) -> Convert:
+    def convert(count: int) -> str:
+        seconds, rest = divmod(count, per_second)
+        try:
+            whole = (_EPOCH + timedelta(seconds=seconds)).isoformat()
+        except OverflowError:
+            raise ValueError(_OUT_OF_RANGE) from None
+        return whole + _fraction(rest, per_second)
+
+    return convert
+
+
+def _time_of_day(per_second: int) -> Convert:
+    def convert(count: int) -> str:
+        # MySQL's TIME may have more hours than a day, or be negative; 24:00:00 is PostgreSQL's.
+        seconds, rest = divmod(abs(count), per_second)
+        hours, minutes = seconds // 3600, seconds // 60 % 60
+        sign = "-" if count < 0 else ""
+        return f"{sign}{hours:02}:{minutes:02}:{seconds % 60:02}{_fraction(rest, per_second)}"
+
+    return convert
+
+
+def _fraction(rest: int, per_second: int) -> str:
+    """Return the digits after the seconds: as many as the unit has, without zeros at the end."""
+    if not rest:
+        return ""
+    digits = str(rest).zfill(len(str(per_second)) - 1)
+    return "." + digits.rstrip("0")
+
+
+_OUT_OF_RANGE = f"the time is not between the years {date.min.year} and {date.max.year}"
+_UNITS = {"": 1_000, "Micro": 1_000_000, "Nano": 1_000_000_000}
+_BY_NAME: Mapping[str, Convert] = {
+    f"{_CONNECT}Date": _date,
+    f"{_CONNECT}Time": _time_of_day(1_000),
+    f"{_CONNECT}Timestamp": _moment(1_000),
+    f"{_DEBEZIUM}Date": _date,
+    **{f"{_DEBEZIUM}{unit}Time": _time_of_day(count) for unit, count in _UNITS.items()},
+    **{f"{_DEBEZIUM}{unit}Timestamp": _moment(count) for unit, count in _UNITS.items()},
+}
