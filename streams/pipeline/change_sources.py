@@ -8,8 +8,8 @@ from dataclasses import replace
 from msgspec import structs
 
 from kafka_pipeline.common.config.yaml_positions import Problems
-from kafka_pipeline.common.pipelines.processors import ArcKind
 from kafka_pipeline.common.pipelines.lookup_tables import TopicTableSpec
+from kafka_pipeline.common.pipelines.processors import ArcKind
 from kafka_pipeline.common.pipelines.specs import SparkSpec, SqlSpec
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
