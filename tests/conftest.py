@@ -17,7 +17,7 @@ from hypothesis import settings
 import kafka_pipeline
 from tests import leftovers, scheduling, tiers
 from tests.brokers import docker_cluster, local_cluster
-from tests.postgres import Database, Server, running
+from tests.postgres import Database, Server, installed, running
 
 # Machines are shared: the duration of an example means nothing.
 settings.register_profile("shared machine", deadline=None)
@@ -117,7 +117,10 @@ def bootstrap_servers(
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
     """A PostgreSQL on this machine."""
-    with running() as server:
+    binaries = installed()
+    if binaries is None:
+        pytest.skip("needs PostgreSQL: initdb and postgres, as in Debian's package postgresql")
+    with running(binaries) as server:
         yield server
 
 

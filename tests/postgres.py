@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 USER, PASSWORD = "ann", "correct horse"
 _WAIT_S = 30
@@ -27,8 +26,9 @@ _WAIT_S = 30
 class Server:
     """A server with databases for tests; `start` and `stop` as often as a test needs."""
 
-    def __init__(self, binaries: Path, folder: Path) -> None:
+    def __init__(self, binaries: Path, folder: Path, *, is_durable: bool) -> None:
         self._binaries, self._data = binaries, folder / "data"
+        self._fsync = "on" if is_durable else "off"
         # PostgreSQL does not run as root.
         self._owner = "nobody" if os.geteuid() == 0 else None
         if self._owner is not None:
@@ -53,7 +53,8 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off"]
+        sockets = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
+        settings = [*sockets, f"fsync={self._fsync}"]
         self._process = subprocess.Popen(
             [
                 *(self._binaries / "postgres", "-D", self._data, "-p", str(self.port)),
@@ -113,14 +114,17 @@ class Database:
         return self.server.run(statement, self.name)
 
 
-@contextmanager
-def running() -> Iterator[Server]:
-    """Run a server; skip the test where PostgreSQL is not installed."""
+def installed() -> Path | None:
+    """Return the folder with `initdb` and `postgres`; `None` if they are not installed."""
     initdb = shutil.which("initdb") or next(iter(glob("/usr/lib/postgresql/*/bin/initdb")), None)
-    if initdb is None:
-        pytest.skip("needs PostgreSQL: initdb and postgres, as in Debian's package postgresql")
+    return None if initdb is None else Path(initdb).resolve().parent
+
+
+@contextmanager
+def running(binaries: Path, *, is_durable: bool = False) -> Iterator[Server]:
+    """Run a server; unless it is durable, it does not wait for the disk."""
     folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-postgres-"))
-    server = Server(Path(initdb).resolve().parent, folder)
+    server = Server(binaries, folder, is_durable=is_durable)
     try:
         server.start()
         yield server

@@ -39,6 +39,7 @@ Format = Literal["string", "binary", "json"]
 TableFormat = Literal["delta", "postgres"]
 TableMode = Literal["append", "upsert"]
 SourceFormat = Literal["debezium"]
+TableEvolution = Literal["refuse", "add"]
 RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
@@ -538,7 +539,8 @@ class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     A table of files has a `path`. One of a database has a `url` and a `table`; the URL, the user
     and the password may have references. In the mode `upsert`, a row replaces the former one with
-    the same values in the columns `key`, and a null value deletes it.
+    the same values in the columns `key`, and a null value deletes it. `evolve` says what happens if
+    an existing table lacks columns.
     """
 
     type = "table"
@@ -552,6 +554,7 @@ class TableSinkSpec(ProcessorSpec, frozen=True, kw_only=True):
     mode: TableMode = "append"
     key: tuple[str, ...] = ()
     schema: str
+    evolve: TableEvolution = "refuse"
     partition_by: tuple[str, ...] = ()
     record_columns: Mapping[RecordPart, str] = {}
     commit_interval_ms: Positive = DEFAULT_TABLE_COMMIT_INTERVAL_MS

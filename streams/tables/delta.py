@@ -48,7 +48,7 @@ class DeltaTable:
         self._application = application
         with self._answering():
             self._table = self._opened()
-        self._require_columns()
+        self._require_columns(evolves=spec.evolve == "add")
 
     def position(self) -> int | None:
         """See `Table`."""
@@ -135,16 +135,19 @@ class DeltaTable:
                     raise  # otherwise, another task has created it
         return make(self._path)
 
-    def _require_columns(self) -> None:
+    def _require_columns(self, *, evolves: bool) -> None:
         # Through Delta's own types: Arrow has several for some of them.
-        wanted = _described(self._deltalake.Schema.from_arrow(self._schema))
-        found = _described(self._table.schema())
-        if found != wanted:
-            differing = [
-                name
-                for name in dict.fromkeys((*wanted, *found))
-                if wanted.get(name) != found.get(name)
-            ]
+        schema = self._deltalake.Schema.from_arrow(self._schema)
+        wanted, found = _described(schema), _described(self._table.schema())
+        differing = [
+            name for name in dict.fromkeys((*wanted, *found)) if wanted.get(name) != found.get(name)
+        ]
+        lacking = [each for each in schema.fields if each.name not in found and each.nullable]
+        if evolves and lacking and len(differing) == len(lacking):
+            with self._answering():
+                # If another task is first, this one starts again.
+                self._table.alter.add_columns(lacking)
+        elif differing:
             raise NonRetriableError(
                 f"table {self._path} has other columns than the schema of the processor: "
                 f"{', '.join(differing)}. Write another table, or make them equal"

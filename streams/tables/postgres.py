@@ -22,6 +22,7 @@ from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
 from kafka_pipeline.streams.tables.columns import DELETED, Columns
 from kafka_pipeline.streams.tables.postgres_catalog import (
+    add_columns,
     create,
     found_table,
     lacking_rights,
@@ -91,6 +92,7 @@ class PostgresTable:
         self._columns = columns
         self._application = application
         self._table = spec.table
+        self._evolves = spec.evolve == "add"
         with self._answering(), self._transaction() as cursor:
             self._prepare(cursor)
 
@@ -206,6 +208,8 @@ class PostgresTable:
             self._create(cursor, schema, name)
         found = found_table(cursor, schema, name)
         assert found is not None, "it was created"
+        if self._evolves:
+            add_columns(cursor, self._place, found, self._columns)
         upserts = bool(self._columns.key)
         if problems := [
             *problems_of(cursor, found, self._columns),

@@ -58,6 +58,17 @@ def create(cursor: Any, place: str, columns: Columns) -> None:
     cursor.execute(f"CREATE TABLE {place} ({', '.join(parts)})")
 
 
+def add_columns(cursor: Any, place: str, table: FoundTable, columns: Columns) -> None:
+    """Add the columns that the table lacks, as far as they may be null."""
+    cursor.execute(_COLUMNS, (table.oid,))
+    found = {name for name, *_ in cursor.fetchall()}
+    lacking = [field for field in columns.schema if field.nullable and field.name not in found]
+    if lacking:
+        # Another task may be first.
+        added = (f"ADD COLUMN IF NOT EXISTS {each}" for each in described_columns(lacking))
+        cursor.execute(f"ALTER TABLE {place} {', '.join(added)}")
+
+
 def problems_of(cursor: Any, table: FoundTable, columns: Columns) -> Iterator[str]:
     """Yield the parts of a sentence for what does not fit the columns of a processor."""
     if table.kind not in _WRITABLE:

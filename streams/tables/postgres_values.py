@@ -54,9 +54,9 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def described_columns(schema: pa.Schema) -> Iterator[str]:
+def described_columns(fields: Iterable[pa.Field]) -> Iterator[str]:
     """Yield the definitions of columns."""
-    for field in schema:
+    for field in fields:
         rule = "" if field.nullable else " NOT NULL"
         yield f"{quoted(field.name)} {type_of(field.type)}{rule}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -162,7 +163,7 @@ class DeltaJob(Job):
 
     def select(self, *columns: str) -> list[Any]:
         rows = self.table.to_pyarrow_table().to_pylist()
-        return sorted(tuple(row[name] for name in columns) for row in rows)
+        return sorted((tuple(row[name] for name in columns) for row in rows), key=_nulls_last)
 
     @property
     def position(self) -> int | None:
@@ -198,7 +199,9 @@ class PostgresJob(Job):
         self.database = database
 
     def select(self, *columns: str) -> list[Any]:
-        return sorted(self.database.run(f"SELECT {', '.join(columns)} FROM orders"))
+        return sorted(
+            self.database.run(f"SELECT {', '.join(columns)} FROM orders"), key=_nulls_last
+        )
 
     @property
     def position(self) -> int | None:
@@ -216,6 +219,10 @@ class PostgresJob(Job):
 
     def delete(self) -> None:
         self.database.run("DROP TABLE orders, kafka_pipeline_offsets")
+
+
+def _nulls_last(row: Sequence[Any]) -> list[tuple[bool, Any]]:
+    return [(each is None, each) for each in row]
 
 
 def stop_at(point: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from kafka_pipeline.common.kafka.clients import (
     NonRetriableError,
     TransactionFailedError,
 )
+from kafka_pipeline.streams.tables import postgres
 from tests.memory.table_jobs import INPUT, PostgresJob
 from tests.postgres import PASSWORD, USER, Database
 
@@ -143,6 +144,22 @@ def test_an_owner_waits_for_a_commit_that_is_under_way_and_is_refused(job: Postg
         result()
     owner.drop()
     assert job.rows() == []
+
+
+def test_a_table_that_somebody_locks_is_waited_for(
+    job: PostgresJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job.write(1)
+    owner = job.started()
+    short = postgres._TRANSACTION.replace("10s", "50ms")
+    with connected(job) as other, monkeypatch.context() as patch:
+        other.execute("LOCK TABLE orders")
+        patch.setattr(postgres, "_TRANSACTION", short)
+        with pytest.raises(TransactionFailedError, match="lock timeout"):
+            owner.commit()
+    owner.drop()
+    job.run()
+    assert job.rows() == [(0, 1)]
 
 
 def test_a_deadlock_with_somebody_else_is_resolved(upserts: PostgresJob) -> None:

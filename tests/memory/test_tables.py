@@ -297,6 +297,21 @@ def test_a_table_that_does_not_fit_is_refused(
     assert reason in delta.refusal(delta.changed(**changes))
 
 
+def test_columns_are_added_to_a_table_if_they_may_be_null(job: Job) -> None:
+    job.write(1)
+    job.run()
+    wider = {"schema": "n BIGINT, x INT, m STRING"}
+    assert "x" in job.refusal(job.changed(**wider))
+    assert "x" in job.refusal(job.changed(evolve="add", schema="n BIGINT, x INT NOT NULL"))
+    assert "n" in job.refusal(job.changed(evolve="add", schema="n INT, x INT"))
+    job.write(b'{"m": "a", "n": 2, "x": 7}')
+    job.run(job.changed(evolve="add", **wider))
+    assert job.select("n", "x", "m") == [(1, None, None), (2, 7, "a")]
+    job.write(b'{"m": "b"}')
+    job.run(job.changed(evolve="add", **wider))
+    assert (None, None, "b") in job.select("n", "x", "m")
+
+
 def test_two_tasks_append_to_one_table_at_the_same_time(job: Job) -> None:
     other = replace(job.replica, task=TaskId("Q", 0))
     job.write(1, 2)

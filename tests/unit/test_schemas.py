@@ -165,6 +165,7 @@ PROCESSORS: Mapping[str, Mapping[str, Any]] = {
         "record_columns": {"key": "k", "timestamp": "at", "partition": "p", "offset": "o"},
         "mode": "upsert",
         "key": ["k"],
+        "evolve": "add",
         "commit_interval_ms": 1000,
     },
     "table_in_database": {

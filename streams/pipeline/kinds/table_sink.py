@@ -31,6 +31,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_TABLE_COMMIT_INTERVAL_MS,
     RecordPart,
+    TableEvolution,
     TableFormat,
     TableMode,
     TableSinkSpec,
@@ -105,6 +106,13 @@ _SCHEMA = Text(
     about='the columns of the JSON values, such as "id BIGINT NOT NULL, name STRING"',
     required=True,
 )
+_EVOLVE: Choice[TableEvolution] = Choice(
+    name="evolve",
+    doc="what happens if an existing table lacks columns of the schema: the task fails, or it adds "
+    "those that may be null",
+    choices=get_args(TableEvolution),
+    default="refuse",
+)
 _PARTITION_BY = Texts(
     name="partition_by",
     doc="for `delta`: columns by which the files of the table are divided",
@@ -149,7 +157,7 @@ class TableSink(Kind[TableSinkSpec]):
     refused_settings = ("key", "value")
     own_keys = (
         *(_FORMAT, *_OF_FILES, *_OF_DATABASES, _MODE, _KEY),
-        *(_SCHEMA, _RECORD_COLUMNS, _COMMIT_INTERVAL),
+        *(_SCHEMA, _EVOLVE, _RECORD_COLUMNS, _COMMIT_INTERVAL),
     )
     rules = (
         _rule("delta", [_PATH], _OF_DATABASES),
@@ -181,6 +189,7 @@ class TableSink(Kind[TableSinkSpec]):
             mode=mode,
             key=fields.texts(_KEY),
             schema=fields.text(_SCHEMA),
+            evolve=fields.choice(_EVOLVE),
             partition_by=fields.texts(_PARTITION_BY),
             record_columns={
                 part: name for part, key in _PARTS.items() if (name := of_records.text(key))

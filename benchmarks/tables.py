@@ -1,0 +1,172 @@
+"""Rows per second into tables, and memory: `python -m benchmarks.tables [--records N]`.
+
+Two tasks in one TaskManager write a backlog of records with five fields into a Delta table and into
+PostgreSQL, next to Kafka and the database on the same machine. The database waits for its disk.
+The rate counts what is committed after the first commit, so that no start is measured. Memory is
+that of all processes of the TaskManager: after the first commit, and the most. The rows are
+counted at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from deltalake import DeltaTable
+
+from benchmarks.command import exit_after, positive, say
+from benchmarks.resources import memory_mb
+from kafka_pipeline.admin.broker.local_cluster import LocalCluster
+from kafka_pipeline.common.committed import offsets_of
+from kafka_pipeline.common.kafka.admin import Admin
+from kafka_pipeline.common.kafka.bulk import Row
+from kafka_pipeline.common.kafka.data import PartitionReader
+from kafka_pipeline.common.topics import TopicSpec
+from tests.engine import Engine, engine
+from tests.postgres import PASSWORD, USER, installed, running
+
+PARTITIONS = 2
+SCHEMA = "id BIGINT NOT NULL, name STRING, price DECIMAL(10, 2), at TIMESTAMP, paid BOOLEAN"
+PIPELINE = f"""
+- id: Orders
+  type: table
+  schema: "{SCHEMA}"
+  commit_interval_ms: 10000
+"""
+LIMIT_S = 900
+SAMPLE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A table to write: the rest of pipeline.yaml, and what counts its rows."""
+
+    name: str
+    pipeline: str
+    tables: str
+    count: Callable[[Path], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The rate after the first commit, and memory of the TaskManager in MB.
+
+    The rate is `None` if there were so few records that the first commits had all of them.
+    """
+
+    rate: float | None
+    first_mb: float
+    most_mb: float
+
+
+def records(number: int) -> Iterator[Row]:
+    """Yield records of a shop; each key comes once."""
+    for n in range(number):
+        value = (
+            b'{"id": %d, "name": "customer %d", "price": %d.%02d, '
+            b'"at": "2026-03-01T10:%02d:%02dZ", "paid": %s}'
+        ) % (n, n % 10_007, n % 1000, n % 100, n // 60 % 60, n % 60, b"true" if n % 3 else b"false")
+        yield b"%d" % n, value
+
+
+def measure(job: Engine, number: int) -> Measured:
+    """Write a backlog, run the job, and wait until all of it is committed."""
+    source = job.config.source_topic
+    Admin(job.config).ensure_topics([TopicSpec(source, PARTITIONS, 1)])
+    job.write(records(number))
+    job.start_job_manager()
+    daemon = job.start_task_manager(0, threads=PARTITIONS)
+    assert daemon.pid is not None
+    places = [(source, partition) for partition in range(PARTITIONS)]
+    first_s, first = 0.0, 0
+    sizes: list[float] = []
+    until_s = time.monotonic() + LIMIT_S
+    with closing(PartitionReader(job.config, job.names.consumer_group("Orders"))) as group:
+        while True:
+            done = sum(offsets_of(group.committed(places, LIMIT_S)).values())
+            now_s = time.monotonic()
+            if done and not sizes:
+                first_s, first = now_s, done
+            if done:
+                sizes.append(memory_mb([daemon.pid]))
+            if done == number:
+                break
+            assert now_s < until_s, job.logs()
+            time.sleep(SAMPLE_S)
+    rate = (number - first) / (now_s - first_s) if first < number else None
+    return Measured(rate, sizes[0], max(sizes))
+
+
+def cases(stack: ExitStack) -> Iterator[Case]:
+    """Yield the tables; those of a database last, once it runs."""
+
+    def in_delta(folder: Path) -> int:
+        return len(DeltaTable(str(folder / "lake")).to_pyarrow_table(columns=["id"]))
+
+    delta = "  format: delta\n  path: lake\n"
+    upsert = "  mode: upsert\n  key: id\n"
+    yield Case("delta", PIPELINE + delta, "{write_paths: [lake]}", in_delta)
+    yield Case("delta, upsert", PIPELINE + delta + upsert, "{write_paths: [lake]}", in_delta)
+    binaries = installed()
+    if binaries is None:
+        say("PostgreSQL is not installed: initdb and postgres, as in Debian's package postgresql")
+        return
+    server = stack.enter_context(running(binaries, is_durable=True))
+    for mode, more in (("", ""), (", upsert", upsert)):
+        database = server.new_database()
+
+        def in_postgres(_folder: Path, run: Callable[..., list[tuple[int]]] = database.run) -> int:
+            return run("SELECT count(*) FROM orders")[0][0]
+
+        place = (
+            f"  format: postgres\n  url: {database.url}\n  table: orders\n  user: {USER}\n"
+            '  password: "${BENCH_PASSWORD}"\n'
+        )
+        urls = f'{{write_urls: ["{database.url}"]}}'
+        yield Case(f"postgres{mode}", PIPELINE + place + more, urls, in_postgres)
+
+
+def main() -> int:
+    """Measure each table in a job of its own."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=positive, default=6_000_000)
+    parser.add_argument("--only", help="part of the name of the cases to measure", default="")
+    options = parser.parse_args()
+    os.environ["BENCH_PASSWORD"] = PASSWORD
+    print(f"{'table':<18}{'rows/s':>10}{'first MB':>10}{'most MB':>10}  rows")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        cluster = LocalCluster(Path(folder, "kafka"))
+        cluster.start()
+        stack.callback(cluster.stop)
+        for number, case in enumerate(cases(stack)):
+            if options.only not in case.name:
+                continue
+            home = Path(folder, f"job_{number}")
+            home.mkdir()
+            settings = {
+                "tm_number": 1,
+                "parallelism": PARTITIONS,
+                "tables": case.tables,
+                "secrets": "{variables: [BENCH_PASSWORD]}",
+                # A merge of a million rows may take longer than the default allows a commit to.
+                "transaction_timeout_ms": 120_000,
+            }
+            name = f"tables_{number}"
+            with engine(home, cluster.bootstrap_servers, name, case.pipeline, **settings) as job:
+                found = measure(job, options.records)
+            rows = case.count(home)
+            assert rows == options.records, f"{rows:,} rows of {options.records:,} records"
+            rate = "too few" if found.rate is None else f"{found.rate:,.0f}"
+            sizes = f"{found.first_mb:>10,.0f}{found.most_mb:>10,.0f}"
+            print(f"{case.name:<18}{rate:>10}{sizes}  exact", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    exit_after(main)
