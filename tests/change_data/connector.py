@@ -52,7 +52,8 @@ def compile_connector(folder: Path) -> JavaProgram:
 class Connector:
     """A connector for the table `orders` of a PostgreSQL, which keeps its position in `folder`.
 
-    It has a snapshot made, and then reads changes. The position is written only at its end.
+    It makes a snapshot, and then reads changes. It writes its position after the snapshot, and then
+    not for an hour.
     """
 
     def __init__(
@@ -102,14 +103,6 @@ class Connector:
     def kill(self) -> None:
         """End it at once, as a crash does: its position is as it was when it began."""
         self._process.kill()
-        self._end()
-
-    def stop(self) -> None:
-        """End it, so that it writes its position."""
-        self._process.terminate()
-        self._end()
-
-    def _end(self) -> None:
         self._process.wait(30)
         self._reader.join()
         assert self._process.stdout is not None

@@ -161,8 +161,8 @@ class _Story:
 def passed_on(folder: Path) -> Iterator[Passed]:
     """Yield the transactions of the story as connectors pass them on.
 
-    One connector stops, one is killed before it has kept its position, and the last one has lost
-    its position and makes another snapshot. Needs PostgreSQL and the jars of Debezium.
+    Each connector is killed before it has kept its position, so that the next one repeats changes.
+    The last one has lost its position, and makes another snapshot. Needs PostgreSQL and the jars.
     """
     programs = find_programs()
     assert programs is not None, "PostgreSQL is installed"
@@ -178,7 +178,7 @@ def passed_on(folder: Path) -> Iterator[Passed]:
         first, *others = story.passed(connector, story.numbers[-1])
         yield Passed([*read, *first.records], first.state)
         yield from others
-        connector.stop()
+        connector.kill()
 
         connector = Connector(program, kept, port, _PLAIN)
         story.commit(*_ONE_BY_ONE[:4])
