@@ -1,4 +1,4 @@
-"""Java programs on Kafka Streams: its jars from Maven Central, and a compiler for their sources."""
+"""Java programs on jars from Maven Central, such as those of Kafka Streams, and a compiler."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class JavaProgram:
         ]
 
 
-def build_program(sources: Sequence[Path], classes: Path) -> JavaProgram:
+def build_program(sources: Sequence[Path], classes: Path, jar_set: JarSet = JARS) -> JavaProgram:
     """Fetch the jars, if they are not there, and compile sources into a folder.
 
     The first source is the one with the main class.
@@ -54,7 +54,7 @@ def build_program(sources: Sequence[Path], classes: Path) -> JavaProgram:
     """
     java = find_java()
     compiler = find_compiler(java)
-    jars = fetch_jars(JARS, java)
+    jars = fetch_jars(jar_set, java)
     # Only the launchers `java` and `javac` replace a star, and not for the compiler's module.
     class_path = ":".join(map(str, sorted(jars.glob("*.jar"))))
     command = [

@@ -1,0 +1,239 @@
+"""A table of a PostgreSQL that changes in all ways, and what a connector gives of it.
+
+`python -m tests.change_data.story FILE` records it for tests without a database.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kafka_pipeline.common.process.cli import run_command
+from tests.change_data.connector import TRANSACTIONS, Connector, Given, compile_connector
+from tests.change_data.postgres import Postgres, find_programs
+
+TOPIC = "shop.public.orders"
+RECORDED = Path(__file__).with_name("recorded.jsonl.gz")
+
+Rows = list[dict[str, Any]]
+
+_TABLE = (
+    "CREATE TABLE orders (id int, line int, customer text, price numeric(10, 2), day date, "
+    "placed timestamptz, at timestamp, doc text, PRIMARY KEY (id, line))",
+    # Large values are moved out of the row at once, and an update that leaves them does not log
+    # them.
+    "ALTER TABLE orders ALTER doc SET STORAGE EXTERNAL",
+    "INSERT INTO orders VALUES"
+    " (1, 1, 'ann', 1.50, '2024-01-01', '2024-01-01 01:02:03.456789+01', "
+    "'2024-01-01 01:02:03.456789', repeat('x', 3000)),"
+    " (1, 2, 'bob', 2.25, NULL, NULL, NULL, NULL),"
+    " (2, 1, 'ann', -0.01, '1969-12-31', '1969-12-31 23:59:59Z', '1900-01-01', 'ä')",
+)
+_SCHEMAS = {"converter.schemas.enable": "true"}
+_PLAIN = {
+    "converter.schemas.enable": "false",
+    "decimal.handling.mode": "string",
+    "time.precision.mode": "isostring",
+}
+_AS_ROWS = (
+    "SELECT id, line, customer, price, day, placed AT TIME ZONE 'UTC' AS placed, at{columns} "
+    "FROM orders ORDER BY id, line"
+)
+_TOTALS = (
+    "SELECT customer, count(*) AS n, sum(price) AS price, max(price) AS top FROM orders "
+    "GROUP BY customer ORDER BY customer"
+)
+_FIRST = (
+    "INSERT INTO orders SELECT 10 + n, 1, 'carl', n, NULL, NULL, NULL, NULL "
+    "FROM generate_series(1, 3) AS n",
+    "UPDATE orders SET price = price + 1 WHERE customer = 'ann'",
+    "DELETE FROM orders WHERE id = 11",
+)
+_ONE_BY_ONE = (
+    "UPDATE orders SET customer = 'bob' WHERE id = 1 AND line = 1",
+    "UPDATE orders SET id = 20 WHERE id = 2",
+    "INSERT INTO orders VALUES (30, 1, 'dora', 9.99); DELETE FROM orders WHERE id = 30",
+    "INSERT INTO orders VALUES (31, 1, 'dora', 1); UPDATE orders SET price = 2 WHERE id = 31; "
+    "UPDATE orders SET price = 3 WHERE id = 31",
+    "DELETE FROM orders WHERE id = 12; INSERT INTO orders VALUES (12, 1, 'emma', 12)",
+    "ALTER TABLE orders ADD note text; UPDATE orders SET note = 'new' WHERE id = 13",
+    # Under another key, the value that an update leaves out is not known, unless whole rows are
+    # logged.
+    "ALTER TABLE orders REPLICA IDENTITY FULL",
+    "UPDATE orders SET id = id + 100 WHERE customer = 'bob'",
+)
+_WHILE_DOWN = (
+    "UPDATE orders SET price = 7 WHERE id = 20",
+    "DELETE FROM orders WHERE id = 31",
+    "INSERT INTO orders VALUES (31, 1, 'fred', 0.5)",
+)
+_LAST = (
+    "ALTER TABLE orders DROP doc; UPDATE orders SET price = 5 WHERE id = 13",
+    "DELETE FROM orders WHERE customer = 'carl'",
+)
+
+
+class State(NamedTuple):
+    """What the database says after a transaction: the rows of the table, and a SELECT over them."""
+
+    rows: Rows
+    totals: Rows
+
+
+class Passed(NamedTuple):
+    """The records of a transaction that were passed on, and the state of the table after it.
+
+    A transaction that comes again has the state after the newest one that has come.
+    """
+
+    records: Sequence[Given]
+    state: State
+
+
+@dataclass
+class _Story:
+    """The database and its states after each of its transactions, by their numbers."""
+
+    database: Postgres
+    states: dict[str, State] = field(default_factory=dict)
+    numbers: list[str] = field(default_factory=list)
+    newest: int = -1
+
+    def commit(self, *transactions: str) -> None:
+        """Run statements, each string in a transaction of its own."""
+        for each in transactions:
+            text = f"BEGIN; {each}; SELECT pg_current_xact_id(); COMMIT"
+            self.committed(self.database.execute(text).split()[-1])
+
+    def committed(self, number: str) -> None:
+        """Note the state after a transaction."""
+        there = self.database.query(
+            "SELECT column_name AS name FROM information_schema.columns "
+            "WHERE table_name = 'orders' AND column_name IN ('doc', 'note')"
+        )
+        columns = "".join(f", {each['name']}" for each in there)
+        rows = self.database.query(_AS_ROWS.format(columns=columns))
+        self.states[number] = State(rows, self.database.query(_TOTALS))
+        self.numbers.append(number)
+
+    def passed(self, connector: Connector, until: str) -> Iterator[Passed]:
+        """Yield what a connector gives, until it has given a transaction."""
+        records: list[Given] = []
+        for given in connector.records(60):
+            if given.topic != TRANSACTIONS:
+                records.append(given)
+                continue
+            assert given.value is not None
+            marker = json.loads(given.value)
+            marker = marker.get("payload", marker)
+            number = marker["id"].partition(":")[0]
+            if marker["status"] != "END" or number not in self.states:
+                continue
+            self.newest = max(self.newest, self.numbers.index(number))
+            yield Passed(records, self.states[self.numbers[self.newest]])
+            records = []
+            if number == until:
+                return
+
+    def overlap(self) -> None:
+        """Have one transaction begin to write before another one, and commit after it."""
+        first, second = self.database.session(), self.database.session()
+        first.execute("BEGIN", "UPDATE orders SET price = 100 WHERE id = 13")
+        second.execute("BEGIN", "INSERT INTO orders VALUES (40, 1, 'gina', 4)")
+        for session in (second, first):
+            (number,) = session.execute("SELECT pg_current_xact_id()")
+            session.execute("COMMIT")
+            self.committed(number)
+            session.close()
+
+    def roll_back(self) -> None:
+        """Write and roll back."""
+        self.database.execute("BEGIN; UPDATE orders SET price = 0; ROLLBACK")
+
+
+def passed_on(folder: Path) -> Iterator[Passed]:
+    """Yield the transactions of the story as connectors pass them on.
+
+    Each connector is killed before it has kept its position, so that the next one repeats changes.
+    The last one has lost its position, and makes another snapshot. Needs PostgreSQL and the jars.
+    """
+    programs = find_programs()
+    assert programs is not None, "PostgreSQL is installed"
+    classes = folder / "classes"
+    classes.mkdir()
+    program = compile_connector(classes)
+    with Postgres(programs) as database:
+        database.execute(*_TABLE)
+        story, port, kept = _Story(database), database.port, folder / "connector"
+        connector = Connector(program, kept, port, _SCHEMAS)
+        read = _snapshot(connector, 3)
+        story.commit(*_FIRST)
+        first, *others = story.passed(connector, story.numbers[-1])
+        yield Passed([*read, *first.records], first.state)
+        yield from others
+        connector.kill()
+
+        connector = Connector(program, kept, port, _PLAIN)
+        story.commit(*_ONE_BY_ONE[:4])
+        story.roll_back()
+        story.overlap()
+        story.commit(*_ONE_BY_ONE[4:])
+        yield from story.passed(connector, story.numbers[-1])
+        connector.kill()
+
+        story.commit(*_WHILE_DOWN)
+        connector = Connector(program, kept, port, _PLAIN)
+        yield from story.passed(connector, story.numbers[-1])
+        connector.kill()
+
+        (kept / "offsets").unlink()
+        # The snapshot has the table as it is now, whatever was passed on before.
+        story.commit(_LAST[0])
+        connector = Connector(program, kept, port, _SCHEMAS)
+        now = story.states[story.numbers[-1]]
+        yield Passed(_snapshot(connector, len(now.rows)), now)
+        story.newest = len(story.numbers) - 1
+        story.commit(_LAST[1])
+        yield from story.passed(connector, story.numbers[-1])
+        connector.kill()
+
+
+def _snapshot(connector: Connector, size: int) -> list[Given]:
+    """Return the records of a snapshot of so many rows."""
+    return list(islice(connector.records(60), size))
+
+
+def recorded() -> Iterator[Passed]:
+    """Yield what `main` has recorded."""
+    with gzip.open(RECORDED, "rt", encoding="utf-8") as file:
+        for line in file:
+            found = json.loads(line)
+            records = [
+                Given(topic, *(None if each is None else each.encode() for each in rest))
+                for topic, *rest in found["records"]
+            ]
+            yield Passed(records, State(found["rows"], found["totals"]))
+
+
+def main() -> None:
+    """Record the story."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        gzip.open(sys.argv[1], "wt", encoding="utf-8") as file,
+    ):
+        for records, state in passed_on(Path(folder)):
+            texts = [
+                [each.topic, *(part and part.decode() for part in each[1:])] for each in records
+            ]
+            file.write(json.dumps({"records": texts, **state._asdict()}) + "\n")
+
+
+if __name__ == "__main__":
+    run_command(main)()
