@@ -44,7 +44,9 @@ class Spreading(Strict, frozen=True, kw_only=True):
 
     A window that is emitted when it closes is emitted `closes_ms` after its time, and kept for
     `kept_ms`; for others, both are `None`. With a `calendar`, the period and the zone of a
-    `Calendar`, it is emitted `closes_ms` after the end of its period.
+    `Calendar`, it is emitted `closes_ms` after the end of its period. With `marks_given`, values
+    are rows of a query with `OVER (…)`: where tasks become one, those that have had their results
+    are marked.
     """
 
     rule: Rule = "said"
@@ -57,6 +59,7 @@ class Spreading(Strict, frozen=True, kw_only=True):
     closes_ms: int | None = None
     calendar: tuple[str, str] | None = None
     kept_ms: int | None = None
+    marks_given: bool = False
 
 
 SAID = Spreading()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from kafka_pipeline.streams.sql.join_state import (
     number_of_row,
 )
 from kafka_pipeline.streams.sql.kept_shape import KeyColumn, with_layouts
+from kafka_pipeline.streams.sql.over_rows import marked_until
 from kafka_pipeline.streams.sql.state_stores import ROWS
 from kafka_pipeline.streams.stores.layout import (
     TIME_OF,
@@ -165,7 +166,10 @@ class StateSpread:
 
     def _change_of(self, store: str, task: int) -> Callable[[bytes], bytes] | None:
         """Return a function that rewrites the values of a task, or `None`."""
-        match self._stores[store].rule:
+        spreading = self._stores[store]
+        if spreading.marks_given and self._tasks.merged > 1:
+            return partial(marked_until, self._closed(store).get(task, -1))
+        match spreading.rule:
             case "numbered" if self._tasks.merged > 1:
                 return Renumbering(self._tasks.merged, self._tasks.rank(task)).row
             case "subscriptions":
@@ -183,11 +187,15 @@ class StateSpread:
         spreading = self._stores[store]
         if spreading.closes_ms is None or self._tasks.merged == 1:
             return None
-        closed = {}
-        for task in range(self._tasks.before):
-            for row in self._state.last(times_store_name(store), task).values():
-                closed[task] = closed_until(row.value or b"")
-        return OpenWindows(spreading, self._tasks, closed)
+        return OpenWindows(spreading, self._tasks, self._closed(store))
+
+    def _closed(self, store: str) -> dict[int, int]:
+        """Return the times up to which tasks have given the results of a store."""
+        return {
+            task: closed_until(row.value or b"")
+            for task in range(self._tasks.before)
+            for row in self._state.last(times_store_name(store), task).values()
+        }
 
     def _copies(self, store: str, most: int | None = None) -> Iterator[SpreadRow]:
         """Yield the same records for each of the tasks.

@@ -176,7 +176,7 @@ def grouped_query(
     aggregate = groups.aggregate
     arguments: Collection[int] = ()
     if is_changelog:
-        aggregate, above, arguments = retracting(aggregate, above, rdd_id, make)
+        aggregate, above, arguments = retracting(aggregate, above, rdd_id, max_collected, make)
     elif groups.best is None:
         aggregate = collecting(aggregate, max_collected, make, keeps_distinct=keeps_distinct)
     given = {column.name().lower() for column in items(analyzed.output())}

@@ -89,7 +89,7 @@ def _require_as_in_text(shape: StateShape, grouping: GroupingSpec) -> None:
     if shape.readings and not grouping.keeps_values:
         raise QueryError(
             "the text does not show that a function needs the values of all rows, which are kept "
-            "over updates: write min, max, min_by, max_by or DISTINCT"
+            "over updates: write it by its usual name, such as stddev, collect_list or max"
         )
     found, wanted = shape.window, grouping.window
     name = _FUNCTIONS[type(wanted or found)]

@@ -209,20 +209,24 @@ class _Rewriting:
         )
 
     def _bounded(self, collection: Any, name: str) -> Any:
-        """Return a collection that is an error if it has too many values."""
-        make, expressions = self._make, self._expressions
-        parts = [
-            make.literal(f"{name} has more than {self._max} values in the group ", "string"),
-            self._make.cast(make.struct(self._grouping), make.type("string")),
-            make.literal(": see max_collected", "string"),
-        ]
-        error = expressions.RaiseError(expressions.Concat(make.seq(parts)))
-        size = expressions.Size(collection, False)
-        return expressions.If(
-            expressions.GreaterThan(size, make.literal(self._max, "int")),
-            self._make.cast(error, collection.dataType()),
-            collection,
-        )
+        return bounded(collection, name, self._grouping, self._max, self._make)
+
+
+def bounded(collection: Any, name: str, grouping: Sequence[Any], most: int, make: Catalyst) -> Any:
+    """Return a collection that is an error, which names the group, if it has too many values."""
+    expressions = make.expressions
+    parts = [
+        make.literal(f"{name} has more than {most} values in the group ", "string"),
+        make.cast(make.struct(grouping), make.type("string")),
+        make.literal(": see max_collected", "string"),
+    ]
+    error = expressions.RaiseError(expressions.Concat(make.seq(parts)))
+    size = expressions.Size(collection, False)
+    return expressions.If(
+        expressions.GreaterThan(size, make.literal(most, "int")),
+        make.cast(error, collection.dataType()),
+        collection,
+    )
 
 
 def require_told_apart(function: Any) -> None:

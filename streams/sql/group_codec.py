@@ -73,7 +73,7 @@ class GroupCodec:
             self._values = RowCodec(shape.values)
         except TypeError as error:
             raise QueryError(f"its state cannot be kept: {error}") from error
-        none = pa.table({each.name: _empty_lists(1, each.type) for each in shape.values})
+        none = pa.table({each.name: empty_lists(1, each.type) for each in shape.values})
         self._none = self._values.encode(none)[0] if shape.values else b""
         self._mark = row_mark(json.loads(shape.content))
         self._marks = {self._mark}
@@ -101,7 +101,7 @@ class GroupCodec:
             columns |= zip(shape.values.names, self._values.decode(groups.values), strict=True)
         else:
             columns |= {
-                each.name: _empty_lists(len(groups.keys), each.type) for each in shape.values
+                each.name: empty_lists(len(groups.keys), each.type) for each in shape.values
             }
         if shape.window is not None:
             starts = np.asarray(groups.starts, np.int64)
@@ -214,7 +214,8 @@ class GroupCodec:
         return pa.StructArray.from_arrays(arrays, fields=fields)
 
 
-def _empty_lists(size: int, type_: pa.DataType) -> pa.Array:
+def empty_lists(size: int, type_: pa.DataType) -> pa.Array:
+    """Return a column of empty lists."""
     offsets = pa.array(np.zeros(size + 1, np.int32))
     return pa.ListArray.from_arrays(offsets, pa.array([], type_.value_type), type_)
 

@@ -16,9 +16,9 @@ from sqlglot import Token, TokenType, exp
 from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from kafka_pipeline.streams.sql.join_tree import inputs_of, is_bare
-from kafka_pipeline.streams.sql.query_parts import Query
+from kafka_pipeline.streams.sql.query_parts import Query, Subquery
 from kafka_pipeline.streams.sql.query_tree import NUMBERING, is_grouped, sources_of
-from kafka_pipeline.streams.sql.spec import QueryError, quoted
+from kafka_pipeline.streams.sql.spec import CALENDAR_WINDOW, QueryError, quoted
 
 _OF_JOINS = frozenset(
     {
@@ -51,10 +51,13 @@ _ENDS = frozenset(
     }
 )
 """What may come after FROM."""
-_OTHERS = frozenset(
-    {TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.LATERAL, TokenType.PIVOT}
-)
+_OTHERS = frozenset({TokenType.UNION, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.PIVOT})
 """With one of these, a SELECT is not cut."""
+_WINDOWS = ("window", "session_window", CALENDAR_WINDOW)
+"""The functions that give windows of a time, which is their first argument."""
+
+WINDOW_COLUMNS = ("window", "session_window")
+"""What the columns with windows are called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +65,14 @@ class FromClause:
     """The places of tokens in a SELECT.
 
     `items` are where each thing that is read begins, with the comma or the words of its join; the
-    first one comes after `opening`, the FROM. `end` is behind the last one. `where` has the places
-    of what WHERE demands, each from its first token to behind its last one; `rest` is behind it.
+    first one comes after `opening`, the FROM. The LATERAL VIEWs begin at `views`, and `end` is
+    after the last one. `where` has the places of what WHERE demands, each from its first token to
+    after its last one; `rest` is after it.
     """
 
     opening: int
     items: Sequence[int]
+    views: int
     end: int
     where: Sequence[tuple[int, int]]
     rest: int
@@ -85,9 +90,13 @@ def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
         return None
     (opening,) = starts
     end = next((place for place in after if types[place] in _ENDS), query.end)
+    laterals = [place for place in after if types[place] == TokenType.LATERAL]
+    if any(tokens[place + 1].token_type != TokenType.VIEW for place in laterals):
+        return None
+    views = min([*laterals, end])
     items = [opening + 1]
     for place in after:
-        if place < end and types[place] in (TokenType.COMMA, TokenType.JOIN):
+        if place < views and types[place] in (TokenType.COMMA, TokenType.JOIN):
             while tokens[place - 1].token_type in _OF_JOINS:
                 place -= 1
             items.append(place)
@@ -96,7 +105,26 @@ def find_from(tokens: Sequence[Token], query: Query) -> FromClause | None:
         behind = (place for place in after if place > end and types[place] in _ENDS)
         rest = next(behind, query.end)
         where = _demands(tokens, end + 1, rest)
-    return FromClause(opening, items, end, where, rest)
+    return FromClause(opening, items, views, end, where, rest)
+
+
+def window_times(tokens: Sequence[Token], query: Query) -> list[tuple[int, int]]:
+    """Return the places of the times that windows in a SELECT are of; see `FromClause`."""
+    inner = [
+        range(read.opening, read.closing) for read in query.reads if isinstance(read, Subquery)
+    ]
+    found = []
+    for place in range(query.body, query.end - 2):
+        is_called = tokens[place + 1].token_type == TokenType.L_PAREN
+        if not is_called or tokens[place].text.lower() not in _WINDOWS:
+            continue
+        if any(place in each for each in inner):
+            continue
+        arguments = _outside_parentheses(tokens, place + 2, query.end)
+        stop = next((at for at in arguments if tokens[at].token_type == TokenType.COMMA), None)
+        if stop is not None:
+            found.append((place + 2, stop))
+    return found
 
 
 def _is_test(tokens: Sequence[Token], place: int) -> bool:
@@ -147,6 +175,7 @@ class JoinsOfSelect:
         items = [] if first is None else [first, *self._joins]
         self._names: list[str] = [item.alias_or_name for item in items]
         self._select = select
+        self._views = [each for each in self._scope.find_all(exp.Lateral) if each.args.get("view")]
         self._demands: list[exp.Expr] = []
         where = select.args.get("where")
         if where is not None:
@@ -185,6 +214,22 @@ class JoinsOfSelect:
         joins = self._joins[: end - 1]
         if not any(map(is_bare, joins)) or any(join.side for join in joins):
             return []
+        return self._demands_on(end)
+
+    def all_demands(self, count: int) -> list[int]:
+        """Return which of the `count` parts of WHERE a join of all items can have.
+
+        With LATERAL VIEW, those are the ones that show that they read nothing of it.
+        """
+        return self._demands_on(len(self._names)) if self._views else [*range(count)]
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether a side of a join may be missing."""
+        return any(join.side for join in self._joins)
+
+    def _demands_on(self, end: int) -> list[int]:
+        """Return which parts of WHERE name tables that are before `end`, and no others."""
         known = set(self._names[:end])
         return [
             number
@@ -192,10 +237,11 @@ class JoinsOfSelect:
             if (read := {*_tables_read(demand)}) and read <= known
         ]
 
-    def given(self, end: int, demands: Collection[int]) -> list[str]:
+    def given(self, end: int, demands: Collection[int], others: Collection[str] = ()) -> list[str]:
         """Return what a stage must give that joins all items before `end` and meets some `demands`.
 
-        These are columns with a name, as text. Raises `QueryError` if it depends on the columns of
+        These are columns with a name, as text, but for columns without a table that are called as
+        `others`. Raises `QueryError` if it depends on the columns of
         the items what that would be.
         """
         inside = {id(node) for join in self._joins[: end - 1] for node in join.walk()}
@@ -215,10 +261,14 @@ class JoinsOfSelect:
         for star in self._scope.stars:
             if star.text("table") in known and id(star) not in inside:
                 fields[star.text("table")] = None
-        for column in self._scope.columns:
+        tables, of_views = self._of_views()
+        in_views = (column for each in self._views for column in each.find_all(exp.Column))
+        for column in {id(each): each for each in (*self._scope.columns, *in_views)}.values():
             if id(column) in inside:
                 continue
             table, *names = (part.name for part in column.parts)
+            if table in (tables if names else of_views) or table in others:
+                continue
             if table in self._names and names:
                 of_table = fields.setdefault(table, set()) if table in known else None
                 if of_table is not None:
@@ -234,6 +284,20 @@ class JoinsOfSelect:
             for each in join.args.get("using") or ():
                 plain.add(each.name)
         return [*_structs(known, fields), *map(quoted, sorted(plain))] or ["true AS joined"]
+
+    def _of_views(self) -> tuple[set[str], set[str]]:
+        """Return the names of LATERAL VIEWs, and those of their columns.
+
+        Raises `QueryError` for one whose columns have no names.
+        """
+        aliases = [each.args.get("alias") or exp.TableAlias() for each in self._views]
+        columns = [[column.name for column in alias.columns] for alias in aliases]
+        if not all(columns):
+            raise QueryError(
+                "LATERAL VIEW over a join: name its columns, as in LATERAL VIEW explode(a.items) v "
+                "AS item"
+            )
+        return {alias.name for alias in aliases}, {name for each in columns for name in each}
 
     def _is_alias(self, column: exp.Column, name: str) -> bool:
         """Whether a column without a table is what SELECT calls something.

@@ -7,7 +7,8 @@ away what they have seen in former batches, and the merge folds the rest into th
 Over a changelog, a row has all values, each with its change. The caller keeps them. For a minimum
 or maximum, it gives the first and the last value that a group has now, which the merge folds into
 empty buffers. Functions with DISTINCT are signed sums there: it gives the values that a group gets
-or loses, each with 1 or -1 in place of the change.
+or loses, each with 1 or -1 in place of the change. For variances and collections, it fills the
+buffers itself.
 """
 
 from __future__ import annotations
@@ -19,13 +20,42 @@ from typing import Any
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced, scala_object
 from kafka_pipeline.streams.sql.distinct_plan import lambda_of, variable
 from kafka_pipeline.streams.sql.plan import expressions, id_of, items, kind
-from kafka_pipeline.streams.sql.state_shape import Reading
+from kafka_pipeline.streams.sql.state_shape import IS_THERE, LIST, Reading
 
 MOST_FUNCTIONS = 62
 """How many functions share the values of their arguments: a BIGINT has a bit for each."""
 
 OF_ENDS: dict[str, Reading] = {"Min": "first", "MinBy": "first", "Max": "last", "MaxBy": "last"}
 """The classes of functions over a changelog that see the smallest or the largest value."""
+
+OF_MOMENTS = (
+    "Corr",
+    "CovPopulation",
+    "CovSample",
+    "Kurtosis",
+    "Skewness",
+    "StddevPop",
+    "StddevSamp",
+    "VariancePop",
+    "VarianceSamp",
+)
+"""The classes of functions of central moments, which are computed from sums over a changelog."""
+
+COLLECTION = "First"
+"""The class of functions over a changelog that are made of `collect_list` and `collect_set`.
+
+Its argument is an array of a value, with `array_distinct` around it for a set.
+"""
+
+_FILLED = ("list", "moments", "set")
+"""The readings whose buffers the caller fills."""
+
+_MOMENTS = {"n": (), "m2": (0, 0), "m3": (0,) * 3, "m4": (0,) * 4}
+_MOMENTS |= {"ck": (0, 1), "xMk": (0, 0), "yMk": (1, 1)}
+"""The central moments that the buffers of Spark's functions have, by the places of arguments.
+
+The others have means, which only Spark's way to merge buffers needs: for that, 0 will do.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +74,11 @@ class DistinctSet:
     column: Any
     reading: Reading | None = None
 
+    @property
+    def is_folded(self) -> bool:
+        """Whether the merge folds values into buffers, rather than the caller."""
+        return self.reading not in _FILLED
+
 
 def distinct_sets(
     partials: Sequence[Any], arguments: Collection[int], change: Any | None, make: Catalyst
@@ -52,16 +87,18 @@ def distinct_sets(
 
     `change` is the column of the change of each row, over a changelog.
     """
-    found = dict[tuple[tuple[int, ...], bool, int], list[int]]()
+    found = dict[tuple[tuple[int, ...], Reading, int], list[int]]()
     columns = dict[int, Any]()
     for at, each in enumerate(partials):
         own = _arguments(each.aggregateFunction(), arguments)
         if own:
             columns |= own
-            is_of_ends, part = kind(each.aggregateFunction()) in OF_ENDS, 0
-            while len(found.setdefault(((*own,), is_of_ends, part), [])) == MOST_FUNCTIONS:
+            reading, part = _reading(each.aggregateFunction()), 0
+            if reading in OF_ENDS.values():
+                reading = "ends"
+            while len(found.setdefault(((*own,), reading, part), [])) == MOST_FUNCTIONS:
                 part += 1
-            found[(*own,), is_of_ends, part].append(at)
+            found[(*own,), reading, part].append(at)
     sets = []
     for number, ((ids, *_), indexes) in enumerate(found.items()):
         given, name = [columns[id_] for id_ in ids], f"__values_{number}"
@@ -109,14 +146,45 @@ def _set_of_changes(
 ) -> DistinctSet:
     """Return the set of all values; the last one of the arguments is a change.
 
-    A row is not in it if the argument before is null, as no function counts it.
+    A row is not in it if the argument before is null, as no function counts it. For moments, that
+    holds for any argument.
     """
+    readings = {_reading(partials[at].aggregateFunction()) for at in functions}
+    reading: Reading = readings.pop() if len(readings) == 1 else "ends"
     is_there = make.expressions.IsNotNull(arguments[-2])
+    for each in arguments[:-2] if reading == "moments" else ():
+        is_there = make.expressions.And(make.expressions.IsNotNull(each), is_there)
     values = make.aggregates.CollectList(make.struct(arguments))
     collector, column = _collected(values, is_there, name, make)
-    readings = {OF_ENDS.get(kind(partials[at].aggregateFunction()), "changes") for at in functions}
-    reading: Reading = readings.pop() if len(readings) == 1 else "ends"
     return DistinctSet(arguments, functions, collector, column, reading)
+
+
+def _reading(function: Any) -> Reading:
+    """Return which values a function over a changelog sees."""
+    name = kind(function)
+    if name in OF_MOMENTS:
+        return "moments"
+    if name == COLLECTION:
+        return "set" if kind(function.child()) == "ArrayDistinct" else "list"
+    return OF_ENDS.get(name, "changes")
+
+
+def filled_with(function: Any, set_: DistinctSet) -> list[str | None]:
+    """Return what the caller fills the buffers of a function with; see `StateShape.fills`.
+
+    `None` is a buffer that stays as it is without records.
+    """
+    if set_.is_folded:
+        return [None] * int(function.aggBufferAttributes().size())
+    if set_.reading != "moments":
+        return [LIST, IS_THERE]
+    ids = [id_of(each) for each in set_.arguments]
+    places = [ids.index(id_of(child)) for child in items(function.children())]
+    names = [str(each.name()) for each in items(function.aggBufferAttributes())]
+    return [
+        "".join(str(places[factor]) for factor in _MOMENTS[name]) if name in _MOMENTS else None
+        for name in names
+    ]
 
 
 def _collected(values: Any, condition: Any, name: str, make: Catalyst) -> tuple[Any, Any]:
@@ -213,6 +281,8 @@ def folded_columns(
     """
     columns, found = [], dict[int, Any]()
     for number, each in enumerate(sets):
+        if not each.is_folded:
+            continue
         buffers = [buffer for at in each.functions for buffer in buffers_of[at]]
         folded = make.alias(_folded(functions, each, buffers, make), f"__folded_{number}")
         columns.append(folded)

@@ -22,23 +22,37 @@ class Row(NamedTuple):
     """A row of a group, in the order of frames: by time in ms, source partition and offset.
 
     `data` has all three, and the row as bytes. Rows of one record follow the order of their bytes.
+    `is_given` says that the row has had its result in another task, which has become part of this
+    one. It is stored as the bits of the partition in reverse, which make that negative.
     """
 
     time: int
     partition: int
     offset: int
     data: bytes
+    is_given: bool = False
 
     @classmethod
     def of(cls, data: bytes) -> Row:
         """Read a row as it is stored."""
         time, partition, offset = _ORIGIN.unpack_from(data)
-        return cls(time, partition, offset, data)
+        if partition >= 0:
+            return cls(time, partition, offset, data)
+        data = _ORIGIN.pack(time, ~partition, offset) + data[_ORIGIN.size :]
+        return cls(time, ~partition, offset, data, is_given=True)
 
     @property
     def columns(self) -> bytes:
         """The columns of the row, as bytes."""
         return self.data[_ORIGIN.size :]
+
+
+def marked_until(time: int, data: bytes) -> bytes:
+    """Return the data of a row, which is marked as given if it is of before a time in ms."""
+    row = Row.of(data)
+    if row.is_given or row.time >= time:
+        return data
+    return _ORIGIN.pack(row.time, ~row.partition, row.offset) + row.columns
 
 
 class RowsCodec:

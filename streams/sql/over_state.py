@@ -40,8 +40,7 @@ class OverState:
         self.time = StepTime(context, context.get_state_store(times_store_name(OVER)))
         content = shape.content_at(over.stage)
         self._shape = KeptShape(content, partial(over_difference, over), context)
-        if not self.time.follows_records:
-            self._rows.follow(self.time.now)
+        self._rows.follow(self.time.now)
 
     @property
     def given_until(self) -> int:
@@ -61,20 +60,22 @@ class OverState:
         if not self.time.follows_records:
             self._put(found, -1)
             return self._schema.empty_table()
-        return self._released(self.time.now, found)
+        return self._go_on(self.time.now, found)
 
     def pass_time(self, time: int) -> pa.Table:
         """Go on to a time, as all inputs are known to be there; return what `add` returns."""
         self.time.move(time)
-        released = self._released(time, {})
-        if not self.time.follows_records:
-            self._rows.go_on(time - ENDS_MS)
+        return self._go_on(time, {})
+
+    def _go_on(self, now: int, new: Mapping[bytes, Sequence[Row]]) -> pa.Table:
+        released = self._released(now, new)
+        self._rows.go_on(now - ENDS_MS)
         return released
 
     def _released(self, now: int, new: Mapping[bytes, Sequence[Row]]) -> pa.Table:
         """Return the rows that are due, with those in their frames; keep the `new` ones.
 
-        What is read must be read before anything is put, which moves the time of the store on.
+        What is read must be read before anything is put.
         """
         first, last = max(self.time.closed, 0), now - self._over.grace_ms - 1
         if last < first:
@@ -84,7 +85,9 @@ class OverState:
         due: dict[bytes, list[Row]] = {}
         with self._rows.fetch_all(first, last) as kept:
             for (group, _), data in kept:
-                due.setdefault(group, []).append(Row.of(data))
+                row = Row.of(data)
+                if not row.is_given:
+                    due.setdefault(group, []).append(row)
         for group, rows in new.items():
             ready = [row for row in rows if row.time <= last]
             if ready:

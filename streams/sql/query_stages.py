@@ -20,7 +20,13 @@ from sqlglot.errors import SqlglotError
 
 from kafka_pipeline.common.names import name_problem
 from kafka_pipeline.streams.sql.join_tree import find_join, joins_inputs
-from kafka_pipeline.streams.sql.joins_in_select import FromClause, JoinsOfSelect, find_from
+from kafka_pipeline.streams.sql.joins_in_select import (
+    WINDOW_COLUMNS,
+    FromClause,
+    JoinsOfSelect,
+    find_from,
+    window_times,
+)
 from kafka_pipeline.streams.sql.over_text import find_over
 from kafka_pipeline.streams.sql.query_parts import Cte, Query, QueryReader, Reference, Subquery
 from kafka_pipeline.streams.sql.query_tree import (
@@ -227,16 +233,24 @@ class _Cutting:
 
         It keeps its last join if it does nothing else with records.
         """
-        places, read = (*clause.items, clause.end), _joined("FROM")
+        places, read = (*clause.items, clause.views), _joined("FROM")
         demands = {number: self._edited(edits, *at) for number, at in enumerate(clause.where)}
         left, first, last = dict(demands), places[0], len(clause.items)
+        time, in_windows = self._time_of_windows(query) if joins.groups else (None, [])
         for end in (*joins.meeting[2:], *([last] if joins.groups else [])):
-            wanted = [*left] if end == last else joins.demands_of(end)
+            is_last = end == last
+            wanted = joins.all_demands(len(demands)) if is_last else joins.demands_of(end)
             here = [left.pop(number) for number in wanted if number in left]
-            given = f"SELECT {', '.join(joins.given(end, demands.keys() - left.keys()))}"
+            met = demands.keys() - left.keys()
+            columns = joins.given(end, met, () if time is None else WINDOW_COLUMNS)
+            given = _joined(f"SELECT {', '.join(columns)}")
+            if is_last and time is not None:
+                given = _joined(given, ",", time, "AS timestamp")
+                here += [_joined(time, "IS NOT NULL")] * joins.keeps_rows
             read = _joined(read, self._edited(edits, first, places[end]))
             table = self._cut(joins.name(end), self.composed(_joined(given, read, *_where(here))))
             read, first = _joined("FROM", table), places[end]
+        edits = sorted([*edits, *in_windows], key=lambda edit: edit.first)
         select = _joined(
             self._edited(edits, query.body, clause.opening),
             read,
@@ -245,6 +259,29 @@ class _Cutting:
             self._edited(edits, clause.rest, query.end),
         )
         return replace(self._with_own(query, select), meets=True)
+
+    def _time_of_windows(self, query: Query) -> tuple[_Piece | None, list[_Edit]]:
+        """Return the time that windows of a SELECT are of, and edits that write `timestamp` for it.
+
+        A stage that joins gives it as the time of its rows. Raises `QueryError` for several times.
+        """
+        places = window_times(self._tokens, query)
+        times = {
+            tuple(token.text.lower() for token in self._tokens[first:end]): (first, end)
+            for first, end in places
+        }
+        if len(times) > 1:
+            shown = " and ".join(sorted("".join(words) for words in times))
+            raise QueryError(
+                f"the windows of a SELECT that joins inputs are of {shown}: a row has one time, so "
+                "write the same in each of them"
+            )
+        if not times:
+            return None, []
+        (time,) = times.values()
+        return self._edited([], *time), [
+            _Edit(first, end - 1, [("timestamp", None)]) for first, end in places
+        ]
 
     def _edits(
         self, query: Query, inner: Mapping[int, _Piece], names: Mapping[int, str]

@@ -2,9 +2,10 @@
 
 Records then come as rows with a `CHANGE`: 1 for a new row of the table, and -1 for one that was
 replaced or deleted. An aggregate function becomes one of sums that are signed by it. The smallest
-and the largest value are no sums: for these, a store keeps all values of a group (`KeptValues`). So
-it does for functions with DISTINCT, which are sums of the values that a group gets and loses. A
-group without rows has no result. Works on Spark's analyzed plans, as types are known there.
+and the largest value and collections are no sums: for these, a store keeps all values of a group
+(`KeptValues`). So it does for functions with DISTINCT, which are sums of the values that a group
+gets and loses. For variances and their like, it keeps exact sums. A group without rows has no
+result. Works on Spark's analyzed plans, as types are known there.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 from kafka_pipeline.streams.sql.catalyst import Catalyst, replaced
 from kafka_pipeline.streams.sql.distinct_plan import (
     SAME_WITH_DUPLICATES,
+    bounded,
     require_told_apart,
     with_arguments,
 )
-from kafka_pipeline.streams.sql.kept_distinct_plan import OF_ENDS
+from kafka_pipeline.streams.sql.kept_distinct_plan import OF_ENDS, OF_MOMENTS
 from kafka_pipeline.streams.sql.plan import (
     PlanStep,
     id_of,
@@ -42,7 +44,10 @@ _SORTED = (*_WHOLE, *_FLOATS, "boolean", "date", "timestamp", "timestamp_ntz", "
 """The types of values that a store keeps in their order, next to decimals."""
 
 _OF_DISTINCT = ("Average", "Count", "Sum")
-_INVERTIBLE = "count, count_if, sum, avg, min, max, min_by, max_by, bool_and and bool_or"
+_INVERTIBLE = (
+    "count, count_if, sum, avg, min, max, min_by, max_by, bool_and, bool_or, stddev, variance, "
+    "collect_list and collect_set"
+)
 _ADVICE = (
     f"use {_INVERTIBLE}, aggregate the groups as a table of the DSL, with Table.group_by, or let "
     "the query that sends the updates give each result once, by a window and emit: on_close"
@@ -50,20 +55,21 @@ _ADVICE = (
 
 
 def retracting(
-    aggregate: Any, above: Sequence[PlanStep], rdd_id: int, make: Catalyst
+    aggregate: Any, above: Sequence[PlanStep], rdd_id: int, max_collected: int, make: Catalyst
 ) -> tuple[Any, list[PlanStep], Collection[int]]:
     """Return an Aggregate that adds and takes out rows, the operators above it, and its arguments.
 
     The operators are `above`, and a condition that leaves out groups without rows. The arguments
-    are the ids of the columns whose values the caller keeps; see `with_arguments`. Raises
-    `QueryError` for a function that cannot take a row out.
+    are the ids of the columns whose values the caller keeps; see `with_arguments`. A group with
+    more than `max_collected` values in a collection is an error. Raises `QueryError` for a function
+    that cannot take a row out.
     """
     child = items(aggregate.children())[0]
     for name in (CHANGE, CHANGE_TIME):
         child = with_column(child, name, rdd_id, make)
     change = input_column(child, CHANGE, rdd_id)
-    signed = _Signed(change, make)
     output, groups = items(aggregate.output()), items(aggregate.groupingExpressions())
+    signed = _Signed(change, groups, max_collected, make)
     columns = [
         replaced(each, signed.of_kept_values, make)
         for each in items(aggregate.aggregateExpressions())
@@ -93,8 +99,12 @@ def counts_rows(function: Any, change_id: int) -> bool:
 class _Signed:
     """Rewrites the functions of one Aggregate, with the column of `CHANGE`."""
 
-    def __init__(self, change: Any, make: Catalyst) -> None:
+    def __init__(
+        self, change: Any, groups: Sequence[Any], max_collected: int, make: Catalyst
+    ) -> None:
         self._change = change
+        self._groups = groups
+        self._max_collected = max_collected
         self._make = make
         self._expressions = make.expressions
         self._zero = make.zero("bigint")
@@ -110,8 +120,11 @@ class _Signed:
         values = items(function.children())
         if kind(function) in OF_ENDS:
             _require_sorted(function.prettyName(), _type_of(values[-1]))
+        elif kind(function) == "CollectSet":
+            require_told_apart(function)
         elif not expression.isDistinct():
-            return None
+            if kind(function) not in (*OF_MOMENTS, "CollectList"):
+                return None
         elif kind(function) in SAME_WITH_DUPLICATES:
             return function.toAggregateExpression(False, condition)
         elif kind(function) in _OF_DISTINCT:
@@ -146,7 +159,12 @@ class _Signed:
             case "BoolOr":
                 trues, count = self._truths(children[0], condition)
                 made = self._if_any(count, self._is_positive(trues))
-            case other if other in OF_ENDS:
+            case "CollectList":
+                made = self._collection(self._array(children[0]), name)
+            case "CollectSet":
+                values = self._expressions.ArrayDistinct(self._array(children[0]))
+                made = self._collection(values, name)
+            case other if other in OF_ENDS or other in OF_MOMENTS:
                 made = expression
         if made is None:
             raise _not_invertible(f"{name}(…)")
@@ -216,6 +234,15 @@ class _Signed:
         for is_case, constant in cases:
             total = expressions.If(is_case, constant, total)
         return total
+
+    def _array(self, value: Any) -> Any:
+        array = self._expressions.CreateArray(self._make.seq([value]))
+        return self._expressions.KnownNotContainsNull(array)
+
+    def _collection(self, array: Any, name: str) -> Any:
+        """Return a function whose buffer the caller fills with the values of a group."""
+        values = self._make.aggregates.First(array, False).toAggregateExpression()
+        return bounded(values, f"{name}(…)", self._groups, self._max_collected, self._make)
 
     def _truths(self, value: Any, condition: Any) -> tuple[Any, Any]:
         """Return how many values are true, and how many there are."""

@@ -24,6 +24,7 @@ from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
 from kafka_pipeline.streams.sql.columns import MOMENT
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.json_fields import JsonFields
+from kafka_pipeline.streams.sql.kept_distinct_plan import filled_with
 from kafka_pipeline.streams.sql.output import require_plain_type, shaped
 from kafka_pipeline.streams.sql.plan import (
     id_of,
@@ -216,6 +217,7 @@ class RunningAggregation(Running[_Plan]):
                 for name, each in zip(shape.values.names, parts.distinct, strict=True)
                 if each.reading is not None
             },
+            fills=_fills(parts, shape),
             computed=_computed(parts, shape.buffers),
             content=json.dumps(content, sort_keys=True),
         )
@@ -316,7 +318,7 @@ def _with_distinct(parts: AggregateParts) -> set[int]:
 
 
 def _computed(parts: AggregateParts, buffers: pa.Schema) -> list[str]:
-    """Return the buffers of functions of the smallest or largest value of a group."""
+    """Return the buffers of functions that see values which are kept."""
     functions = {
         at
         for each in parts.distinct
@@ -330,6 +332,22 @@ def _computed(parts: AggregateParts, buffers: pa.Schema) -> list[str]:
         for name in islice(names, len(own))
         if at in functions
     ]
+
+
+def _fills(parts: AggregateParts, shape: StateShape) -> dict[str, dict[str, str]]:
+    """Return what the caller fills buffers with, by the column of the values; see `StateShape`."""
+    names = dict(zip(map(id_of, parts.buffers), shape.buffers.names, strict=True))
+    functions, buffers_of = parts.functions, parts.buffers_of
+    return {
+        column: {
+            names[id_of(buffer)]: what
+            for at in each.functions
+            for buffer, what in zip(buffers_of[at], filled_with(functions[at], each), strict=True)
+            if what is not None
+        }
+        for column, each in zip(shape.values.names, parts.distinct, strict=True)
+        if not each.is_folded
+    }
 
 
 def _described(parts: AggregateParts) -> list[str]:

@@ -15,13 +15,26 @@ from kafka_pipeline.streams.sql.columns import binary_items
 _END = b"\0\0"
 
 
+def has_order(type_: pa.DataType) -> bool:
+    """Whether there are bytes for values of a type; see `SortKeys`."""
+    return bool(
+        _is_text(type_)
+        or pa.types.is_boolean(type_)
+        or pa.types.is_integer(type_)
+        or pa.types.is_floating(type_)
+        or pa.types.is_decimal(type_)
+        or pa.types.is_date(type_)
+        or pa.types.is_timestamp(type_)
+    )
+
+
 class SortKeys:
     """Makes bytes of the values of one type, none of which are the beginning of others."""
 
     def __init__(self, type_: pa.DataType) -> None:
         """Take a type of numbers, times, booleans, strings or binary."""
         self._type = type_
-        self._is_text = bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+        self._is_text = _is_text(type_)
         self._width = 0 if self._is_text else max(int(type_.bit_width) // 8, 1)
 
     def of(self, column: pa.Array) -> list[bytes]:
@@ -54,3 +67,7 @@ class SortKeys:
         found[is_negative] ^= 0xFF
         found[~is_negative, 0] |= 0x80
         return found
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))

@@ -219,7 +219,10 @@ class _Merging:
         return self._project([*self._state, kept, *self._of_rows, *results], node)
 
     def _with_values(self, leaf: Any) -> Any:
-        """Fold the distinct values of each row into its own buffers."""
+        """Fold the distinct values of each row into its own buffers, and leave them out.
+
+        Spark's aggregates take buffers by their places, so no other column may be among them.
+        """
         parts = self._parts
         if not parts.distinct:
             return leaf

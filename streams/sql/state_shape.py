@@ -53,14 +53,22 @@ Records with one number come in the order of their times.
 ROUTES = {"whole": "by their key", "groups": "through an internal topic"}
 """How the records of a group meet, by the stage of the processor that keeps it."""
 
-Reading = Literal["first", "last", "ends", "changes"]
+Reading = Literal["first", "last", "ends", "changes", "list", "set", "moments"]
 """Which values of a group functions over a changelog see.
 
 | reading | values |
 | --- | --- |
 | `first`, `last`, `ends` | the smallest one, the largest one, both |
 | `changes` | those that the group gets or loses, with 1 or -1 |
+| `list`, `set` | all of them, all that differ |
+| `moments` | none: sums of them are kept |
 """
+
+LIST = "list"
+"""What a buffer has that is filled with all values of a group."""
+
+IS_THERE = "true"
+"""What a buffer has that says that there is such a list."""
 
 _SCHEMAS = ("groups", "buffers", "values", "output")
 _OF_ROWS = ("groups", "window", "functions", "distinct", "best", "ranked", "spark")
@@ -92,8 +100,10 @@ class StateShape:
     `empty` is a row of buffers: those of a group without records. Over a changelog, `row_count` is
     the buffer with the number of rows of a group; otherwise it is "". There, a value in `values`
     has, at last, its change: 1 or -1 for a row that the group gets or loses. `readings` say which
-    values functions see. Buffers of functions of the smallest or largest value are `computed` from
-    it each time, and null in rows that are kept.
+    values functions see. `fills` has the buffers that the caller fills, by the column of the values
+    that they are made of: central moments by their names in `Moments`, or a `LIST` of all values
+    and `IS_THERE`. Buffers of functions that see kept values are `computed` each time, and `empty`
+    in rows that are kept.
 
     `content` is JSON that says what bytes are kept: the types of groups, the window, the functions
     with the types of their arguments and buffers, and the version of Spark. It also has, for each
@@ -120,6 +130,7 @@ class StateShape:
     content: str
     row_count: str = ""
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    fills: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     computed: Sequence[str] = field(default_factory=list)
 
     @property
@@ -147,7 +158,8 @@ class StateShape:
         """Return rows as they are kept, from those that a merge gives."""
         for name in self.computed:
             place, own = rows.column_names.index(name), rows.schema.field(name)
-            rows = rows.set_column(place, own, pa.nulls(len(rows), own.type))
+            empty = pa.repeat(self.empty[name][0], len(rows))
+            rows = rows.set_column(place, own, empty)
         return rows
 
     def to_json(self) -> dict[str, Any]:

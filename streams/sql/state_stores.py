@@ -170,6 +170,7 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
     """
     if over.stage == "rows":
         return ()
+    rule: Rule = "key" if over.stage == "frames" else "columns"
     rows = window(
         OVER,
         serdes.bytes,
@@ -178,8 +179,8 @@ def over_stores(over: OverSpec) -> tuple[StoreBuilder[Any, Any], ...]:
         retention_ms=over.range_ms + over.grace_ms + 2,
         window_size_ms=1,
         retain_duplicates=True,
-    )
-    former = [key_value(FORMER, serdes.bytes, serdes.bytes)] if over.counts_rows else []
+    ).spread(rule, marks_given=True)
+    former = [key_value(FORMER, serdes.bytes, serdes.bytes).spread(rule)] * over.counts_rows
     return (rows, *former, times_store(OVER), shape_store())
 
 

@@ -14,7 +14,25 @@ from sqlglot import exp
 
 from kafka_pipeline.streams.sql.query_tree import parsed, quiet
 
-_OF_VALUES = (exp.Max, exp.Min, exp.ArgMax, exp.ArgMin, exp.Distinct)
+_OF_VALUES = (
+    exp.ArgMax,
+    exp.ArgMin,
+    exp.ArrayAgg,
+    exp.ArrayUniqueAgg,
+    exp.Corr,
+    exp.CovarPop,
+    exp.CovarSamp,
+    exp.Distinct,
+    exp.Kurtosis,
+    exp.Max,
+    exp.Min,
+    exp.Skewness,
+    exp.Stddev,
+    exp.StddevPop,
+    exp.StddevSamp,
+    exp.Variance,
+    exp.VariancePop,
+)
 """What a store keeps the values of the rows of a changelog for."""
 
 _GROWING = (exp.Max, exp.Count, exp.CountIf, exp.ApproxDistinct)
@@ -64,7 +82,7 @@ def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
         tree = parsed(query, tables)
     if not tree.find(exp.Group, exp.Window):
         return Updates(replaces=False)
-    keeps_values = tree.find(*_OF_VALUES) is not None
+    keeps_values = any(map(_is_of_values, tree.walk()))
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Select))) > 1:
         return Updates(replaces=True, keeps_values=keeps_values)
     found = [each.unalias() for each in tree.selects]
@@ -83,6 +101,11 @@ def read_updates(query: str, tables: Collection[str] = ()) -> Updates:
         groups=frozenset(each.name for each in columns),
         keeps_values=keeps_values,
     )
+
+
+def _is_of_values(node: exp.Expr) -> bool:
+    is_std = isinstance(node, exp.Anonymous) and node.name.lower() == "std"
+    return is_std or isinstance(node, _OF_VALUES)
 
 
 def _gives(aggregates: list[exp.Expr]) -> Direction | None:

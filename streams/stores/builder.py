@@ -133,6 +133,7 @@ class StoreBuilder(Generic[K, V]):
         after_row_key: int = 0,
         closes_ms: int | None = None,
         calendar: tuple[str, str] | None = None,
+        marks_given: bool = False,
     ) -> StoreBuilder[K, V]:
         """Return the definition of a store of the engine, which knows what it has in its keys.
 
@@ -149,6 +150,7 @@ class StoreBuilder(Generic[K, V]):
             closes_ms=closes_ms,
             calendar=calendar,
             kept_ms=None if closes_ms is None else self.options["retention_ms"],
+            marks_given=marks_given,
         )
         return replace(self, spreading=spreading)
 

@@ -97,6 +97,15 @@ _INVERTIBLE = (
     _Function("max_by({0}, {key})", _ANY),
     _Function("bool_and({0})", ("BOOLEAN",), "BOOLEAN"),
     _Function("bool_or({0})", ("BOOLEAN",), "BOOLEAN"),
+    _Function("stddev({0})", _FOR_SUMS, ROUNDED),
+    _Function("var_pop({0})", _FOR_SUMS, ROUNDED),
+    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), ROUNDED, filters=False),
+    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), ROUNDED, filters=False),
+    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("sort_array(collect_list({0}))", _ANY, "LIST", filters=False),
+    _Function("sort_array(collect_set({0}))", _ANY, "LIST", filters=False),
+    _Function("size(collect_set(struct({0}, {key})))", _ANY, "INT", filters=False),
 )
 """Functions of rows that change. Not drawn: sums of `DOUBLE`, which keep digits of rows that are
 gone, and of all values of `BIGINT`, which may overflow for a while."""

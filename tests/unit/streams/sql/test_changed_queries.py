@@ -13,7 +13,7 @@ from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.streams.stores.bytes_store import BytesStore
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import Job, OpenedOnce, columns_of
-from tests.unit.streams.sql.test_rescaled_queries import rescaled
+from tests.unit.streams.sql.rescaled_job import rescaled
 
 pytestmark = pytest.mark.integration
 

@@ -5,23 +5,25 @@ Batches are cut at random places, tasks start again in between, and some records
 
 from __future__ import annotations
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from kafka_pipeline.streams.sql.changelog import KeptChangelog
-from kafka_pipeline.streams.sql.kept_values import KeptValues
+from kafka_pipeline.streams.sql.kept_values import ValueEntries
 from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, OpenedOnce, Row
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 2
-CHANGE_VALUES = KeptValues._change
+CHANGE_VALUES = ValueEntries.change
 SCHEMA = "format: json, on_error: skip, schema: 'category STRING, price BIGINT, n DOUBLE'"
 SOURCES = "sources: {prices: {topic: in, changelog: true}}\nprocessors:"
 TOTALS = (
@@ -49,6 +51,19 @@ EXPRESSIONS = (
     "SELECT category AS key, max(10 / price) FILTER (WHERE price <> 0) AS a, max(price) - "
     "min(DISTINCT price) AS b, max(category) AS c, max(5) AS e FROM input GROUP BY category "
     "HAVING max(price) IS NULL OR max(price) > 1"
+)
+VARIANCES = (
+    "SELECT category AS key, stddev(price) AS s, var_pop(1e9 + n) AS p, variance(price) FILTER "
+    "(WHERE n > 0) AS v, round(skewness(price), 9) AS w, round(kurtosis(price), 9) AS k, "
+    "covar_samp(price, n) AS c, isnan(stddev_pop(if(n = 2, double('NaN'), n))) AS nan, "
+    "covar_pop(n, n) AS q, var_pop(if(n = 2, 1e200, n)) < 1e300 AS large FROM input "
+    "GROUP BY category"
+)
+COLLECTIONS = (
+    "SELECT category AS key, collect_list(price) AS l, collect_set(price) AS s, "
+    "collect_list(n) FILTER (WHERE price > 5) AS f, size(collect_set(struct(price, n))) AS p, "
+    "array_sort(collect_list(array(price))) AS a, max(price) AS m FROM input GROUP BY category "
+    "HAVING size(collect_list(key)) > 1"
 )
 LOWEST = (
     "SELECT category AS key, min(p) AS l, count(*) AS c FROM (SELECT category, key AS k, "
@@ -112,11 +127,8 @@ def by_key(rows: Rows) -> dict[str | None, Any]:
 
 def ends(rows: Rows) -> dict[str | None, Any]:
     """Return the values of all types; they grow with `n`, which is null together with them."""
-    groups = defaultdict[str | None, list[Row]](list)
-    for row in rows.values():
-        groups[row["category"]].append(row)
     found = {}
-    for category, members in groups.items():
+    for category, members in by_category(rows).items():
         numbers = [row["n"] for row in members if row["n"] is not None]
         low, high = min(numbers, default=None), max(numbers, default=None)
         pairs = [(row["n"], row["price"]) for row in members]
@@ -151,6 +163,74 @@ def expressions(rows: Rows) -> dict[str | None, Any]:
     return found
 
 
+def central(power: int, *columns: Sequence[float]) -> float:
+    """Return the mean product of differences from the mean, of exact numbers."""
+    exact = [[Fraction(each) for each in column] for column in columns]
+    means = [sum(column) / len(column) for column in exact]
+    differences = [
+        [value - mean for value in column] for column, mean in zip(exact, means, strict=True)
+    ]
+    products = (math.prod(each) ** power for each in zip(*differences, strict=True))
+    return float(sum(products, Fraction(0)))
+
+
+def variances(rows: Rows) -> dict[str | None, Any]:
+    found = {}
+    for category, members in by_category(rows).items():
+        prices = [row["price"] for row in members if row["price"] is not None]
+        numbers = [row["n"] for row in members if row["n"] is not None]
+        high = [
+            row["price"]
+            for row in members
+            if row["price"] is not None and row["n"] is not None and row["n"] > 0
+        ]
+        pairs = [(row["price"], row["n"]) for row in members]
+        both = [pair for pair in pairs if None not in pair]
+        second = central(2, prices) if prices else 0
+        population = central(2, numbers) / len(numbers) if numbers else None
+        found[category] = {
+            "s": math.sqrt(second / (len(prices) - 1)) if len(prices) > 1 else None,
+            "p": population,
+            "v": central(2, high) / (len(high) - 1) if len(high) > 1 else None,
+            "w": round(math.sqrt(len(prices)) * central(3, prices) / second**1.5, 9)
+            if second
+            else None,
+            "k": round(len(prices) * central(4, prices) / second**2 - 3, 9) if second else None,
+            "c": central(1, *zip(*both, strict=True)) / (len(both) - 1) if len(both) > 1 else None,
+            "nan": 2 in numbers,
+            "q": population,
+            "large": None if population is None else 2 not in numbers or {*numbers} == {2},
+        }
+    return found
+
+
+def collections(rows: Rows) -> dict[str | None, Any]:
+    found = {}
+    for category, members in by_category(rows).items():
+        prices = sorted(row["price"] for row in members if row["price"] is not None)
+        high = [row["n"] for row in members if (row["price"] or 0) > 5 and row["n"] is not None]
+        if len(members) > 1:
+            found[category] = {
+                "l": prices,
+                "s": sorted({*prices}),
+                "f": sorted(high),
+                "p": len({(row["price"], row["n"]) for row in members}),
+                "a": [
+                    *([None] for row in members if row["price"] is None),
+                    *([price] for price in prices),
+                ],
+                "m": max(prices, default=None),
+            }
+    return found
+
+
+def by_category(rows: Rows) -> dict[str | None, list[Row]]:
+    groups = defaultdict[str | None, list[Row]](list)
+    for row in rows.values():
+        groups[row["category"]].append(row)
+    return groups
+
+
 def lowest(rows: Rows) -> dict[str | None, Any]:
     return {key: {"l": row["l"], "c": row["c"]} for key, row in totals(rows).items()}
 
@@ -178,6 +258,8 @@ PIPELINES: dict[str, tuple[str, Callable[[Rows], dict[str | None, Any]]]] = {
     "where": (query(LOW), low),
     "values of all types": (query(ENDS), ends),
     "expressions": (query(EXPRESSIONS), expressions),
+    "variances": (query(VARIANCES), variances),
+    "collections": (query(COLLECTIONS), collections),
     "an aggregate of aggregates": (query(LOWEST), lowest),
     "different rows": (query(DIFFERENT), categories),
     "by their key": (query("SELECT key, sum(price) AS s FROM input GROUP BY key"), by_key),
@@ -254,14 +336,14 @@ def test_results_are_those_of_the_newest_rows(
         compare(name, seed, shared)
 
 
-def only_new(values: KeptValues, keys: Sequence[bytes], changes: Sequence[int]) -> Any:
+def only_new(values: ValueEntries, keys: Sequence[bytes], changes: Sequence[int]) -> Any:
     """Change values, but take none out."""
     return CHANGE_VALUES(values, keys, [max(change, 0) for change in changes])
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "broken"),
-    [(KeptChangelog, "keep", lambda self, batch: None), (KeptValues, "_change", only_new)],
+    [(KeptChangelog, "keep", lambda self, batch: None), (ValueEntries, "change", only_new)],
     ids=["rows", "values"],
 )
 def test_what_is_not_taken_out_is_found(

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_pipeline.streams import serdes
+from kafka_pipeline.streams.sql.query_stages import cut_query
+from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.unit.streams.sql.test_stages import CONFIG
 
@@ -99,6 +102,11 @@ GROUPED = {
         "WHERE a.id = b.id AND b.other = c.other AND (a.n < c.n OR b.n = 1) "
         "GROUP BY c.group, a.other"
     ),
+    "groups of a LATERAL VIEW": (
+        "SELECT concat(item, a.group) AS key, count(*) AS c, sum(v.item * b.n) AS s FROM a, b "
+        "LATERAL VIEW explode(array(a.n, b.other)) v AS item "
+        "WHERE a.id = b.id AND item > 1 AND a.n < 4 AND v.item <> b.n GROUP BY item, a.group"
+    ),
 }
 
 
@@ -130,6 +138,10 @@ ROWS = {
     "by USING": (
         "SELECT id, a.n AS p, b.n AS q, c.n AS r FROM a JOIN b USING (id) JOIN c USING (id)"
     ),
+    "with LATERAL VIEW": (
+        "SELECT a.n AS p, c.n AS r, item, at FROM a JOIN b ON a.id = b.id JOIN c ON b.other = "
+        "c.other LATERAL VIEW posexplode(array(a.n, b.n, c.n)) v AS at, item WHERE item > at"
+    ),
 }
 
 
@@ -156,3 +168,70 @@ def test_last_join_may_keep_rows_without_a_partner(tmp_path: Path, seeds: list[i
     assert {key: value for key, value in found.items() if value is not None} == {
         each.pop("key"): each for each in of_spark(query, rows)
     }
+
+
+NEAR = (
+    "a {} JOIN b ON a.key = b.key AND b.timestamp BETWEEN a.timestamp - INTERVAL 3 MINUTES AND "
+    "a.timestamp + INTERVAL 3 MINUTES"
+)
+WINDOWS = {
+    "of one side": (
+        "SELECT concat(a.group, window(a.timestamp, '10 minutes').start) AS key, count(*) AS c, "
+        f"sum(b.n) AS s FROM {NEAR.format('')} GROUP BY a.group, window(a.timestamp, '10 minutes')"
+    ),
+    "of both": (
+        "SELECT concat(a.group, window.start) AS key, a.group, count(*) AS c, "
+        f"max(a.timestamp) AS m FROM {NEAR.format('')} WHERE a.n < 4 OR b.n > 1 "
+        "GROUP BY a.group, window(greatest(a.timestamp, b.timestamp), '10 minutes', '5 minutes')"
+    ),
+    "of a side that may be missing": (
+        "SELECT concat(b.group, window.start) AS key, count(*) AS c, count(a.n) AS n FROM "
+        f"{NEAR.format('FULL')} GROUP BY b.group, WINDOW(B.timestamp, '10 minutes')"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", WINDOWS.values(), ids=WINDOWS)
+def test_windows_over_a_join(query: str, tmp_path: Path, seeds: list[int]) -> None:
+    chance = random.Random(f"{seeds} {query}")
+    rows = [
+        (chance.choice("ab"), chance.choice("xyz"), minute, random_value(chance))
+        for minute in range(60, 120)
+    ]
+    (tmp_path / "config.yaml").write_text(CONFIG, "utf-8")
+    text = pipeline(query).replace("ttl: none", "grace: 1 h")
+    (tmp_path / "pipeline.yaml").write_text(text, "utf-8")
+    with TopologyTestDriver.of_pipeline(
+        tmp_path / "config.yaml", tmp_path / "pipeline.yaml"
+    ) as driver:
+        given = {
+            topic: driver.create_input_topic(topic, serdes.string, serdes.json) for topic in "ab"
+        }
+        for topic, key, minute, value in rows:
+            given[topic].pipe_input(key, value, minute * 60_000)
+        for topic in "ab":
+            given[topic].pipe_input(f"last of {topic}", random_value(chance), 10_000 * 60_000)
+        out = driver.create_output_topic("out", serdes.string, serdes.json)
+        found = {each.key: each.value for each in out.read_records()}
+    session = SparkSession(SparkContext._active_spark_context)  # type: ignore[arg-type]
+    for topic in "ab":
+        values = [
+            (key, datetime.fromtimestamp(60 * minute, UTC), *value.values())
+            for of, key, minute, value in rows
+            if of == topic
+        ]
+        frame = session.createDataFrame(values, f"key STRING, timestamp TIMESTAMP, {SCHEMA}")
+        frame.createOrReplaceTempView(topic)
+    wanted = session.sql(f"SELECT key, to_json(struct(* EXCEPT (key))) FROM ({query})").collect()
+    assert {
+        key: {name: of for name, of in each.items() if of is not None}
+        for key, each in found.items()
+        if key is not None
+    } == {key: json.loads(text) for key, text in wanted if key is not None}
+    assert len(wanted) > 3
+
+
+def test_windows_of_two_times_are_refused(tmp_path: Path) -> None:
+    query = WINDOWS["of one side"].replace("window(a.timestamp", "window(b.timestamp", 1)
+    with pytest.raises(QueryError, match="a row has one time"):
+        cut_query(query, (), "P")

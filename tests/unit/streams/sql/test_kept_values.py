@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,6 +20,7 @@ from kafka_pipeline.common.pipelines.specs import GroupingSpec
 from kafka_pipeline.streams.processor import ProcessorContext
 from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.kept_values import KeptValues
+from kafka_pipeline.streams.sql.moments import Moments, products_for
 from kafka_pipeline.streams.sql.sort_keys import SortKeys
 from kafka_pipeline.streams.sql.state_shape import Reading, StateShape
 from kafka_pipeline.streams.sql.state_stores import VALUES, state_stores
@@ -96,6 +99,65 @@ def test_a_value_may_be_taken_out_before_it_comes_in() -> None:
     assert changed(kept, [("a", [(3, -1)], [])]) == [("a", [], [])]
     with store.all() as entries:
         assert [*entries] == []
+
+
+def test_the_store_is_searched_only_if_an_end_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search from the beginning passes what RocksDB has left of all values that are gone."""
+    kept, store = opened()
+    searched: list[str] = []
+    for name in ("range", "reverse_range", "prefix_scan"):
+        search = getattr(store, name)
+
+        def seen(*bounds: Any, name: str = name, search: Any = search) -> Any:
+            searched.append(name)
+            return search(*bounds)
+
+        monkeypatch.setattr(store, name, seen)
+    changed(kept, [("a", [(5, 1), (9, 1), (7, 1)], [])])
+    for number in range(4, 0, -1):
+        changed(kept, [("a", [(number, 1), (number + 1, -1)], [])])
+    assert searched == []
+    assert changed(kept, [("a", [(1, -1), (8, 1)], [])]) == [("a", [(7, 1), (9, 1)], [])]
+    assert searched == ["range"]
+    assert changed(kept, [("a", [(9, -1)], [])]) == [("a", [(7, 1), (8, 1)], [])]
+    assert searched == ["range", "reverse_range"]
+
+
+DOUBLES = [0.1, -0.3, 5e-324, 1e308, -1.5e300, 3.0, 2.0**60, float("nan"), float("-inf"), 0.0]
+
+
+def test_moments_are_those_of_the_rows_that_are_left() -> None:
+    """Correctly rounded, whatever was taken out."""
+    products = products_for(["0000", "01", "11"])
+    chance = random.Random(2)
+    rows, stored = list[tuple[float, float]](), None
+    for _ in range(400):
+        sums = Moments(products, stored)
+        if rows and chance.random() < 0.48:
+            sums.add(rows.pop(chance.randrange(len(rows))), -1)
+        else:
+            rows.append((chance.choice(DOUBLES), chance.choice(DOUBLES)))
+            sums.add(rows[-1], 1)
+        stored = sums.stored()
+        assert (stored is None) == (not rows)
+        for moment in ("00", "01", "11", "000", "0000"):
+            wanted = exactly(rows, [int(each) for each in moment])
+            found = sums.central(moment)
+            assert found == wanted or (math.isnan(found) and math.isnan(wanted))
+        assert sums.central("") == len(rows)
+
+
+def exactly(rows: Sequence[tuple[float, ...]], factors: Sequence[int]) -> float:
+    if not all(math.isfinite(value) for row in rows for value in row):
+        return math.nan
+    total = Fraction(0)
+    means = [sum((Fraction(row[at]) for row in rows), Fraction(0)) for at in (0, 1)]
+    for row in rows:
+        total += math.prod(Fraction(row[at]) - means[at] / len(rows) for at in factors)
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
 
 
 def test_functions_with_distinct_see_what_a_group_gets_and_loses() -> None:

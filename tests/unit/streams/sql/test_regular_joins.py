@@ -20,7 +20,7 @@ from tests.unit.streams.sql.fake_join import FakeJoin, FakeJoins
 from tests.unit.streams.sql.grouped_job import MINUTE_MS, Job, Row
 from tests.unit.streams.sql.join_pipeline import pipeline
 from tests.unit.streams.sql.regular_join_model import KINDS, SCHEMA, folded, query_of
-from tests.unit.streams.sql.test_rescaled_queries import rescaled
+from tests.unit.streams.sql.rescaled_job import rescaled
 
 BY_LEFT = "SELECT o.id AS key, o.x, p.x AS y FROM orders o {} JOIN payments p ON o.n = p.n"
 

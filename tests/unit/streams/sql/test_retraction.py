@@ -102,7 +102,8 @@ def test_what_is_taken_out_leaves_no_trace_and_types_are_those_of_spark(
         ("max(array(n))", r"max\(…\) over updates: values of the type array<int> cannot be kept"),
         ("stddev(DISTINCT n)", r"stddev\(DISTINCT …\) over updates"),
         ("try_sum(n)", r"try_sum\(…\) over updates"),
-        ("stddev(n)", r"stddev\(…\) over updates"),
+        ("collect_list(DISTINCT n)", r"collect_list\(DISTINCT …\) over updates"),
+        ("percentile(n, 0.5)", r"percentile\(…\) over updates"),
         ("count(offset)", "a query over updates cannot read offset: of a former record, only"),
     ],
 )
@@ -206,6 +207,18 @@ def test_a_mean_is_exact_after_a_large_value_is_taken_out(local: LocalQueries) -
         kept = merged.select(kept.column_names)
     assert json.loads(merged["value"][0].as_py()) == {"n": 1.0}
     signed.close()
+
+
+def test_too_many_values_of_a_collection_stop_the_task(shared: OpenedOnce) -> None:
+    """Any number of rows may have one of them in a set."""
+    text = by_category("size(collect_list(n)) + size(collect_set(n % 2))", "fail")
+    job = Job(text.replace("on_error", "max_collected: 3\n  on_error"), shared)
+    job.send([{"key": key, "c": "x", "at": 1, "n": n} for n, key in enumerate("abc")])
+    job.send([{"key": "c", "c": "x", "at": 2, "n": 7}])
+    assert job.latest() == {"x": {"v": 5}}
+    with pytest.raises(ProcessingFailedError, match=r"collect_list\(…\) has more than 3 values"):
+        job.send([{"key": "d", "c": "x", "at": 3, "n": 1}])
+    job.close()
 
 
 def test_a_state_is_not_used_with_another_text(local: LocalQueries) -> None:
