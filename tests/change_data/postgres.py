@@ -43,7 +43,7 @@ class Postgres:
         self._programs = programs
         self._user = "postgres" if os.getuid() == 0 else None
         # The folder of a test may be readable by root alone.
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-postgres-"))
+        self._folder = folder = Path(tempfile.mkdtemp(prefix="kafka-pipeline-changes-"))
         self._data = folder / "data"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]

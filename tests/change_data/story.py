@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.peers.streams_java import JavaProgram
 from kafka_pipeline.common.process.cli import run_command
 from tests.change_data.connector import TRANSACTIONS, Connector, Given, compile_connector
 from tests.change_data.postgres import Postgres, find_programs
@@ -158,17 +159,13 @@ class _Story:
         self.database.execute("BEGIN; UPDATE orders SET price = 0; ROLLBACK")
 
 
-def passed_on(folder: Path) -> Iterator[Passed]:
+def passed_on(program: JavaProgram, programs: Path, folder: Path) -> Iterator[Passed]:
     """Yield the transactions of the story as connectors pass them on.
 
     Each connector is killed before it has kept its position, so that the next one repeats changes.
-    The last one has lost its position, and makes another snapshot. Needs PostgreSQL and the jars.
+    The last one has lost its position, and makes another snapshot. `program` is the connector, and
+    `programs` the folder of those of PostgreSQL.
     """
-    programs = find_programs()
-    assert programs is not None, "PostgreSQL is installed"
-    classes = folder / "classes"
-    classes.mkdir()
-    program = compile_connector(classes)
     with Postgres(programs) as database:
         database.execute(*_TABLE)
         story, port, kept = _Story(database), database.port, folder / "connector"
@@ -228,7 +225,10 @@ def main() -> None:
         tempfile.TemporaryDirectory() as folder,
         gzip.open(sys.argv[1], "wt", encoding="utf-8") as file,
     ):
-        for records, state in passed_on(Path(folder)):
+        programs = find_programs()
+        assert programs is not None, "PostgreSQL is installed"
+        program = compile_connector(Path(folder))
+        for records, state in passed_on(program, programs, Path(folder)):
             texts = [
                 [each.topic, *(part and part.decode() for part in each[1:])] for each in records
             ]

@@ -22,16 +22,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 def test_tables_equal_those_of_the_database_after_each_transaction(
     tmp_path: Path, queries: Queries
 ) -> None:
-    if find_programs() is None:
+    programs = find_programs()
+    if programs is None:
         pytest.skip("PostgreSQL is not installed")
     try:
-        compile_connector(tmp_path)
+        program = compile_connector(tmp_path)
     except UnavailableError as error:
         pytest.skip(str(error))
     assert isinstance(queries, LocalQueries)
     shared = OpenedOnce(queries)
     try:
-        job = require_equal(passed_on(tmp_path), shared)
+        job = require_equal(passed_on(program, programs, tmp_path), shared)
     finally:
         shared.forget()
     assert job.skipped == 0

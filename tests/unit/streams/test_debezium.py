@@ -169,6 +169,17 @@ def test_what_is_no_change_of_a_row_is_refused(value: bytes, words: str) -> None
         read_change(value)
 
 
+def test_a_document_of_mongodb_is_a_row() -> None:
+    document = '{"_id": {"$oid": "65a"}, "n": 1.10, "tags": [{"$numberLong": "7"}]}'
+    source = {"connector": "mongodb", "rs": "rs0", "ord": 3, "snapshot": "false", "ts_ms": 1}
+    value = {"op": "u", "before": None, "after": document, "source": source}
+    found = read_change(json.dumps(value).encode())
+    assert found is not None
+    assert found.position is None
+    assert found.row is not None
+    assert row_text(found.row).decode() == document.replace(": ", ":").replace(", ", ",")
+
+
 @pytest.mark.parametrize(
     "value",
     [
