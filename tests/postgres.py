@@ -54,7 +54,8 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         sockets = ["listen_addresses=127.0.0.1", "unix_socket_directories="]
-        settings = [*sockets, f"fsync={self._fsync}"]
+        # A connector of Debezium reads changes of the level `logical`.
+        settings = [*sockets, f"fsync={self._fsync}", "wal_level=logical"]
         self._process = subprocess.Popen(
             [
                 *(self._binaries / "postgres", "-D", self._data, "-p", str(self.port)),
@@ -91,14 +92,15 @@ class Server:
 
     def run(self, statement: str, database: str = "postgres") -> list[Any]:
         """Run a statement by itself; return its rows, if it has any."""
-        with psycopg.connect(
-            f"postgresql://127.0.0.1:{self.port}/{database}",
-            user=USER,
-            password=PASSWORD,
-            autocommit=True,
-        ) as connection:
+        with self.connect(database) as connection:
+            connection.autocommit = True
             found = connection.execute(statement.encode())
             return [] if found.description is None else found.fetchall()
+
+    def connect(self, database: str) -> psycopg.Connection:
+        """Return a connection, each of whose transactions begins with its first statement."""
+        url = f"postgresql://127.0.0.1:{self.port}/{database}"
+        return psycopg.connect(url, user=USER, password=PASSWORD)
 
 
 class Database:
@@ -112,6 +114,10 @@ class Database:
     def run(self, statement: str) -> list[Any]:
         """Run a statement; return its rows, if it has any."""
         return self.server.run(statement, self.name)
+
+    def connect(self) -> psycopg.Connection:
+        """Return a connection; see `Server`."""
+        return self.server.connect(self.name)
 
 
 def installed() -> Path | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from benchmarks.peers.streams_java import JavaProgram, build_program
 from kafka_pipeline.admin.broker.jars import JarSet
+from tests.postgres import PASSWORD, USER, Database
 
 VERSION = "3.6.1.Final"
 """The version of Debezium in ivy.xml."""
@@ -57,7 +58,11 @@ class Connector:
     """
 
     def __init__(
-        self, program: JavaProgram, folder: Path, port: int, settings: Mapping[str, str] = {}
+        self,
+        program: JavaProgram,
+        folder: Path,
+        database: Database,
+        settings: Mapping[str, str] = {},
     ) -> None:
         folder.mkdir(exist_ok=True)
         properties = {
@@ -67,10 +72,10 @@ class Connector:
             "offset.storage.file.filename": str(folder / "offsets"),
             "offset.flush.interval.ms": "3600000",
             "database.hostname": "127.0.0.1",
-            "database.port": str(port),
-            "database.user": "postgres",
-            "database.password": "",
-            "database.dbname": "shop",
+            "database.port": str(database.server.port),
+            "database.user": USER,
+            "database.password": PASSWORD,
+            "database.dbname": database.name,
             "plugin.name": "pgoutput",
             "topic.prefix": PREFIX,
             "table.include.list": "public.orders",

@@ -15,10 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from psycopg import Connection
+
 from benchmarks.peers.streams_java import JavaProgram
 from kafka_pipeline.common.process.cli import run_command
 from tests.change_data.connector import TRANSACTIONS, Connector, Given, compile_connector
-from tests.change_data.postgres import Postgres, find_programs
+from tests.postgres import Database, installed, running
 
 TOPIC = "shop.public.orders"
 RECORDED = Path(__file__).with_name("recorded.jsonl.gz")
@@ -102,7 +104,7 @@ class Passed(NamedTuple):
 class _Story:
     """The database and its states after each of its transactions, by their numbers."""
 
-    database: Postgres
+    database: Database
     states: dict[str, State] = field(default_factory=dict)
     numbers: list[str] = field(default_factory=list)
     newest: int = -1
@@ -110,18 +112,20 @@ class _Story:
     def commit(self, *transactions: str) -> None:
         """Run statements, each string in a transaction of its own."""
         for each in transactions:
-            text = f"BEGIN; {each}; SELECT pg_current_xact_id(); COMMIT"
-            self.committed(self.database.execute(text).split()[-1])
+            with self.database.connect() as connection:
+                connection.execute(each.encode())
+                number = _number(connection)
+            self.committed(number)
 
     def committed(self, number: str) -> None:
         """Note the state after a transaction."""
-        there = self.database.query(
-            "SELECT column_name AS name FROM information_schema.columns "
+        there = self.database.run(
+            "SELECT column_name FROM information_schema.columns "
             "WHERE table_name = 'orders' AND column_name IN ('doc', 'note')"
         )
-        columns = "".join(f", {each['name']}" for each in there)
-        rows = self.database.query(_AS_ROWS.format(columns=columns))
-        self.states[number] = State(rows, self.database.query(_TOTALS))
+        columns = "".join(f", {name}" for (name,) in there)
+        rows = self._rows(_AS_ROWS.format(columns=columns))
+        self.states[number] = State(rows, self._rows(_TOTALS))
         self.numbers.append(number)
 
     def passed(self, connector: Connector, until: str) -> Iterator[Passed]:
@@ -145,61 +149,74 @@ class _Story:
 
     def overlap(self) -> None:
         """Have one transaction begin to write before another one, and commit after it."""
-        first, second = self.database.session(), self.database.session()
-        first.execute("BEGIN", "UPDATE orders SET price = 100 WHERE id = 13")
-        second.execute("BEGIN", "INSERT INTO orders VALUES (40, 1, 'gina', 4)")
-        for session in (second, first):
-            (number,) = session.execute("SELECT pg_current_xact_id()")
-            session.execute("COMMIT")
+        first, second = self.database.connect(), self.database.connect()
+        first.execute("UPDATE orders SET price = 100 WHERE id = 13")
+        second.execute("INSERT INTO orders VALUES (40, 1, 'gina', 4)")
+        for connection in (second, first):
+            number = _number(connection)
+            connection.commit()
             self.committed(number)
-            session.close()
+            connection.close()
 
     def roll_back(self) -> None:
         """Write and roll back."""
-        self.database.execute("BEGIN; UPDATE orders SET price = 0; ROLLBACK")
+        with self.database.connect() as connection:
+            connection.execute("UPDATE orders SET price = 0")
+            connection.rollback()
+
+    def _rows(self, select: str) -> Rows:
+        """Return the rows of a SELECT as the database writes them in JSON."""
+        text = f"SELECT coalesce(json_agg(found), '[]')::text FROM ({select}) AS found"
+        rows: Rows = json.loads(self.database.run(text)[0][0])
+        return rows
 
 
-def passed_on(program: JavaProgram, programs: Path, folder: Path) -> Iterator[Passed]:
+def _number(connection: Connection[Any]) -> str:
+    """Return the number of the transaction that is open."""
+    (number,) = connection.execute("SELECT pg_current_xact_id()::text").fetchone() or ("",)
+    return str(number)
+
+
+def passed_on(program: JavaProgram, database: Database, folder: Path) -> Iterator[Passed]:
     """Yield the transactions of the story as connectors pass them on.
 
     Each connector is killed before it has kept its position, so that the next one repeats changes.
-    The last one has lost its position, and makes another snapshot. `program` is the connector, and
-    `programs` the folder of those of PostgreSQL.
+    The last one has lost its position, and makes another snapshot. `program` is the connector.
     """
-    with Postgres(programs) as database:
-        database.execute(*_TABLE)
-        story, port, kept = _Story(database), database.port, folder / "connector"
-        connector = Connector(program, kept, port, _SCHEMAS)
-        read = _snapshot(connector, 3)
-        story.commit(*_FIRST)
-        first, *others = story.passed(connector, story.numbers[-1])
-        yield Passed([*read, *first.records], first.state)
-        yield from others
-        connector.kill()
+    for statement in _TABLE:
+        database.run(statement)
+    story, kept = _Story(database), folder / "connector"
+    connector = Connector(program, kept, database, _SCHEMAS)
+    read = _snapshot(connector, 3)
+    story.commit(*_FIRST)
+    first, *others = story.passed(connector, story.numbers[-1])
+    yield Passed([*read, *first.records], first.state)
+    yield from others
+    connector.kill()
 
-        connector = Connector(program, kept, port, _PLAIN)
-        story.commit(*_ONE_BY_ONE[:4])
-        story.roll_back()
-        story.overlap()
-        story.commit(*_ONE_BY_ONE[4:])
-        yield from story.passed(connector, story.numbers[-1])
-        connector.kill()
+    connector = Connector(program, kept, database, _PLAIN)
+    story.commit(*_ONE_BY_ONE[:4])
+    story.roll_back()
+    story.overlap()
+    story.commit(*_ONE_BY_ONE[4:])
+    yield from story.passed(connector, story.numbers[-1])
+    connector.kill()
 
-        story.commit(*_WHILE_DOWN)
-        connector = Connector(program, kept, port, _PLAIN)
-        yield from story.passed(connector, story.numbers[-1])
-        connector.kill()
+    story.commit(*_WHILE_DOWN)
+    connector = Connector(program, kept, database, _PLAIN)
+    yield from story.passed(connector, story.numbers[-1])
+    connector.kill()
 
-        (kept / "offsets").unlink()
-        # The snapshot has the table as it is now, whatever was passed on before.
-        story.commit(_LAST[0])
-        connector = Connector(program, kept, port, _SCHEMAS)
-        now = story.states[story.numbers[-1]]
-        yield Passed(_snapshot(connector, len(now.rows)), now)
-        story.newest = len(story.numbers) - 1
-        story.commit(_LAST[1])
-        yield from story.passed(connector, story.numbers[-1])
-        connector.kill()
+    (kept / "offsets").unlink()
+    # The snapshot has the table as it is now, whatever was passed on before.
+    story.commit(_LAST[0])
+    connector = Connector(program, kept, database, _SCHEMAS)
+    now = story.states[story.numbers[-1]]
+    yield Passed(_snapshot(connector, len(now.rows)), now)
+    story.newest = len(story.numbers) - 1
+    story.commit(_LAST[1])
+    yield from story.passed(connector, story.numbers[-1])
+    connector.kill()
 
 
 def _snapshot(connector: Connector, size: int) -> list[Given]:
@@ -221,14 +238,15 @@ def recorded() -> Iterator[Passed]:
 
 def main() -> None:
     """Record the story."""
+    binaries = installed()
+    assert binaries is not None, "PostgreSQL is installed"
     with (
         tempfile.TemporaryDirectory() as folder,
+        running(binaries) as server,
         gzip.open(sys.argv[1], "wt", encoding="utf-8") as file,
     ):
-        programs = find_programs()
-        assert programs is not None, "PostgreSQL is installed"
         program = compile_connector(Path(folder))
-        for records, state in passed_on(program, programs, Path(folder)):
+        for records, state in passed_on(program, server.new_database(), Path(folder)):
             texts = [
                 [each.topic, *(part and part.decode() for part in each[1:])] for each in records
             ]

@@ -11,8 +11,8 @@ from kafka_pipeline.streams.sql.local import LocalQueries
 from kafka_pipeline.streams.sql.spec import Queries
 from tests.change_data.connector import compile_connector
 from tests.change_data.judge import require_equal
-from tests.change_data.postgres import find_programs
 from tests.change_data.story import passed_on
+from tests.postgres import Database
 from tests.unit.streams.sql.grouped_job import OpenedOnce
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -20,11 +20,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 @pytest.mark.timeout(600)
 def test_tables_equal_those_of_the_database_after_each_transaction(
-    tmp_path: Path, queries: Queries
+    tmp_path: Path, database: Database, queries: Queries
 ) -> None:
-    programs = find_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed")
     try:
         program = compile_connector(tmp_path)
     except UnavailableError as error:
@@ -32,7 +29,7 @@ def test_tables_equal_those_of_the_database_after_each_transaction(
     assert isinstance(queries, LocalQueries)
     shared = OpenedOnce(queries)
     try:
-        job = require_equal(passed_on(program, programs, tmp_path), shared)
+        job = require_equal(passed_on(program, database, tmp_path), shared)
     finally:
         shared.forget()
     assert job.skipped == 0
