@@ -73,7 +73,8 @@ _RIGHT_ON = {
 }
 _OFFSET = (
     "the offset to continue from is not in the topic: its record was deleted before it was "
-    "processed, or the topic has lost its end"
+    "processed, or the topic has lost its end. If neither happened, a broker that was cut off from "
+    "the others gave an old answer: start the task again with `pipeline restart`"
 )
 # Hints for the user, where the error itself gives none.
 _NON_RETRIABLE = {

@@ -10,7 +10,7 @@ from tests.chaos.host_rig import on_hosts
 from tests.chaos.rig import START_TIMEOUT_S, Rig, require_unaffected
 
 SILENT_S = 60.0
-LATE_S = 3.0
+LATE_S = 2.0
 
 
 @fault("names-down", where=Where.HOSTS)
@@ -57,7 +57,7 @@ def names_down_and_kill(rig: Rig) -> None:
 
 @fault("names-late", where=Where.HOSTS)
 def names_late(rig: Rig) -> None:
-    """The resolver answers after 3 s, and a broker is killed and started."""
+    """The resolver answers after 2 s, and a broker is killed and started."""
     hosts = on_hosts(rig)
     wait_until_in_sync(rig)
     broker = rig.random.choice(list(hosts.cluster.hosts))

@@ -94,7 +94,7 @@ class Host:
         """The name of the switch's device for this host."""
         hosts, resolv_conf = folder / f"{name}.hosts", folder / f"{name}.resolv.conf"
         hosts.write_text("127.0.0.1 localhost\n")
-        resolv_conf.write_text(f"nameserver {_ADDRESSES.format(1)}\noptions timeout:1 attempts:2\n")
+        resolv_conf.write_text(f"nameserver {_ADDRESSES.format(1)}\noptions timeout:3 attempts:1\n")
         words = ["unshare", "--net", "--mount", "--uts", "--propagation", "private"]
         words += ["sh", "-c", _KEEP, "keeper", self.name, str(hosts), str(resolv_conf)]
         self._keeper = _Helper(words)
