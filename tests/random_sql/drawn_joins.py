@@ -8,7 +8,7 @@ from typing import Any
 from tests.random_sql.aggregates import Aggregates, Records
 from tests.random_sql.drawn_windows import GRACE_MIN
 from tests.random_sql.expressions import ARRAYS, Drawing, Expression, column, kind_of
-from tests.random_sql.queries import SEPARATOR, Item, Query, Shape
+from tests.random_sql.queries import SEPARATOR, Item, Query, Shape, Window
 from tests.random_sql.sources import columns, conditions, grouping, key_of_groups
 from tests.random_sql.values import COLUMNS
 
@@ -19,6 +19,8 @@ _BOUNDS = (
     "MINUTES",
     "o.timestamp = p.timestamp",
 )
+_SIZES = ("'1 hour'", "'10 minutes'", "'1 hour', '20 minutes'")
+_NEVER_LATE_MIN = 400 * 24 * 60
 _COMPARED = ("STRING", "INT", "BIGINT", "DECIMAL", "BOOLEAN", "DATE", "TIMESTAMP")
 
 
@@ -155,11 +157,17 @@ def joined_groups(chance: random.Random) -> Query:
             **settings,
         )
     aggregates = Aggregates(chance, drawing, records=Records.RESULTS)
+    window = None
+    if chance.random() < 0.4:
+        time = f"greatest({', '.join(f'{alias}.timestamp' for alias in aliases)})"
+        window = Window(f"window({time}, {chance.choice(_SIZES)})")
     return Query(
         shape,
         items=tuple(Item(f"v{place}", aggregates.one()) for place in range(chance.randint(1, 3))),
-        key=key_of_groups(groups),
+        key=key_of_groups(groups, window),
         groups=groups,
+        window=window,
+        grace_min=None if window is None else _NEVER_LATE_MIN,
         having=chance.choice(((), (), ("count(*) > 1",), ("count(*) % 2 = 1",))),
         **settings,
     )
