@@ -175,6 +175,7 @@ def test_processors_are_replaced_and_brought_back_while_records_flow(
     assert json.loads(job.run_command("topics", "--orphaned", "--json")) == []
 
 
+@pytest.mark.long
 def test_version_whose_class_cannot_start_is_rolled_back_and_one_that_starts_is_not(
     changing: Changing,
 ) -> None:

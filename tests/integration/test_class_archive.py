@@ -47,6 +47,7 @@ def sources(archive: Path, log: Path) -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_spark_starts_from_the_archive_of_this_environment(tmp_path: Path) -> None:
     assert CLASS_ARCHIVE.exists(), "scripts/setup.sh makes it"
     assert sources(CLASS_ARCHIVE, tmp_path / "log") == {"shared objects file (top)"}

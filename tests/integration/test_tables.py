@@ -137,7 +137,8 @@ def test_each_record_is_in_a_delta_table_once_although_a_task_manager_is_killed(
     )
 
 
-@pytest.mark.parametrize("upserts", long_but_the_first([True, False]))
+@pytest.mark.long
+@pytest.mark.parametrize("upserts", [True, False])
 def test_each_record_is_in_postgresql_once_although_a_task_manager_is_killed(
     tmp_path: Path, bootstrap_servers: str, database: Database, upserts: bool
 ) -> None:

@@ -18,6 +18,7 @@ from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.sql.query_stages import cut_query
 from kafka_pipeline.streams.sql.spec import QueryError
 from kafka_pipeline.testing import TopologyTestDriver
+from tests.tiers import long_but_the_first
 from tests.unit.streams.sql.test_stages import CONFIG
 
 pytestmark = pytest.mark.integration
@@ -110,8 +111,9 @@ GROUPED = {
 }
 
 
-@pytest.mark.parametrize("query", GROUPED.values(), ids=GROUPED)
-def test_groups_of_joins(query: str, tmp_path: Path, seeds: list[int]) -> None:
+@pytest.mark.parametrize("name", long_but_the_first(GROUPED, 2))
+def test_groups_of_joins(name: str, tmp_path: Path, seeds: list[int]) -> None:
+    query = GROUPED[name]
     chance = random.Random(f"{seeds} {query}")
     rows = [(chance.choice(TOPICS), random_value(chance)) for _ in range(40)]
     found: dict[Any, Any] = {}
@@ -145,8 +147,9 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("query", ROWS.values(), ids=ROWS)
-def test_joins_of_three_inputs(query: str, tmp_path: Path, seeds: list[int]) -> None:
+@pytest.mark.parametrize("name", long_but_the_first(ROWS))
+def test_joins_of_three_inputs(name: str, tmp_path: Path, seeds: list[int]) -> None:
+    query = ROWS[name]
     chance = random.Random(f"{seeds} {query}")
     rows = [(chance.choice(TOPICS), random_value(chance)) for _ in range(40)]
     found = Counter(json.dumps(each.value) for each in results(tmp_path, query, rows))
@@ -191,8 +194,9 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("query", WINDOWS.values(), ids=WINDOWS)
-def test_windows_over_a_join(query: str, tmp_path: Path, seeds: list[int]) -> None:
+@pytest.mark.parametrize("name", long_but_the_first(WINDOWS))
+def test_windows_over_a_join(name: str, tmp_path: Path, seeds: list[int]) -> None:
+    query = WINDOWS[name]
     chance = random.Random(f"{seeds} {query}")
     rows = [
         (chance.choice("ab"), chance.choice("xyz"), minute, random_value(chance))

@@ -55,7 +55,7 @@ def results_of(job: Job, rows: Sequence[tuple[str, Row]], size: int) -> list[Res
     return job.take()
 
 
-@pytest.mark.parametrize("ttl_min", [None, 1, 5, 20])
+@pytest.mark.parametrize("ttl_min", long_but_the_first([None, 5, 1, 20], 2))
 @pytest.mark.parametrize("is_checked", [False, True])
 @pytest.mark.parametrize("on", ["columns", "key", "key and columns"])
 @pytest.mark.parametrize("how", KINDS)
