@@ -20,6 +20,7 @@ from kafka_pipeline.streams.sql.spec import Queries, QueryError, QuerySpec
 from kafka_pipeline.testing import TopologyTestDriver
 from tests.queries import FUNCTIONS, ROOT, ROWS, batch, refusal, results, run
 from tests.small_config import SMALL_CONFIG
+from tests.tiers import long_but_the_first
 
 pytestmark = pytest.mark.integration
 
@@ -195,52 +196,61 @@ def test_headers_are_there_for_queries_that_ask_for_them(queries: Queries) -> No
 
 @pytest.mark.parametrize(
     ("query", "reason"),
-    [
-        (
-            "SELECT key, count(*) AS value FROM input GROUP BY key",
-            "GROUP BY and aggregates need all rows of a key",
-        ),
-        ("SELECT count(*) AS value FROM input", "Aggregate"),
-        ("SELECT DISTINCT value FROM input", "DISTINCT"),
-        ("SELECT value FROM input ORDER BY value", "ORDER BY"),
-        ("SELECT value FROM input SORT BY value", "ORDER BY"),
-        ("SELECT value FROM input LIMIT 3", "LIMIT"),
-        ("SELECT value, row_number() OVER (ORDER BY offset) FROM input", "OVER"),
-        ("SELECT value FROM input DISTRIBUTE BY key", "DISTRIBUTE BY"),
-        ("SELECT value FROM input UNION ALL SELECT key FROM input", "UNION"),
-        ("SELECT value FROM input EXCEPT SELECT name FROM airports", "EXCEPT"),
-        ("SELECT value FROM input TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
-        ("SELECT a.value FROM input a JOIN input b ON a.key = b.key", "JOIN of input with itself"),
-        ("SELECT name AS value FROM airports LEFT JOIN input ON key = code", "on the right"),
-        ("SELECT value FROM input FULL JOIN airports ON key = code", "FullOuter"),
-        ("SELECT value FROM input WHERE key IN (SELECT key FROM input)", "a subquery reads input"),
-        ("SELECT name AS value FROM airports", "that reads input"),
-        ("SELECT value FROM input WHERE 1 = 0", "gives no row"),
-        ("SELECT TRANSFORM(key) USING 'cat' AS (value STRING) FROM input", "TRANSFORM"),
-        (
-            "SELECT value FROM input JOIN"
-            " (SELECT TRANSFORM(code) USING 'cat' AS (c STRING) FROM airports) ON key = c",
-            "TRANSFORM",
-        ),
-        ("SELECT reflect('java.lang.System', 'exit') AS value FROM input", "reflect"),
-        ("SELECT java_method('java.lang.System', 'exit') AS value FROM input", "java_method"),
-        ("CREATE TABLE t AS SELECT value FROM input", "SELECT|CREATE|Hive"),
-        ("SET spark.sql.ansi.enabled = false", "only a SELECT"),
-        ("EXECUTE IMMEDIATE 'SELECT value FROM input'", "only a SELECT"),
-        ("EXECUTE IMMEDIATE 'SELECT key, value FROM airports'", "only a SELECT"),
-        ("BEGIN SELECT value FROM input; END", "only a SELECT"),
-        ("WITH a AS (SELECT value FROM input) INSERT INTO t SELECT * FROM a", "only a SELECT"),
-        ("FROM input INSERT INTO t SELECT value", "only a SELECT"),
-        ("SELECT value FROM input; SELECT 1", "Syntax error"),
-        ("SELEC value", "Syntax error .*line 1, column 1"),
-        ("SELECT valu FROM input", r"`valu` cannot be resolved.*`value`.*line 1, column 8"),
-        ("SELECT value FROM inputs", "`inputs` cannot be found"),
-        ("SELECT key FROM input", "gives key, timestamp: it must give value"),
-        ("SELECT key, value, offset FROM input", "gives key, value, offset"),
-        ("SELECT key AS value, value FROM input", "two columns of one name"),
-        ("SELECT struct(key) AS value FROM input", r"to_json\(value\)"),
-        ("SELECT value, 1 AS timestamp FROM input", "make it a TIMESTAMP"),
-    ],
+    long_but_the_first(
+        [
+            (
+                "SELECT key, count(*) AS value FROM input GROUP BY key",
+                "GROUP BY and aggregates need all rows of a key",
+            ),
+            ("SELECT count(*) AS value FROM input", "Aggregate"),
+            ("SELECT DISTINCT value FROM input", "DISTINCT"),
+            ("SELECT value FROM input ORDER BY value", "ORDER BY"),
+            ("SELECT value FROM input SORT BY value", "ORDER BY"),
+            ("SELECT value FROM input LIMIT 3", "LIMIT"),
+            ("SELECT value, row_number() OVER (ORDER BY offset) FROM input", "OVER"),
+            ("SELECT value FROM input DISTRIBUTE BY key", "DISTRIBUTE BY"),
+            ("SELECT value FROM input UNION ALL SELECT key FROM input", "UNION"),
+            ("SELECT value FROM input EXCEPT SELECT name FROM airports", "EXCEPT"),
+            ("SELECT value FROM input TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
+            (
+                "SELECT a.value FROM input a JOIN input b ON a.key = b.key",
+                "JOIN of input with itself",
+            ),
+            ("SELECT name AS value FROM airports LEFT JOIN input ON key = code", "on the right"),
+            ("SELECT value FROM input FULL JOIN airports ON key = code", "FullOuter"),
+            (
+                "SELECT value FROM input WHERE key IN (SELECT key FROM input)",
+                "a subquery reads input",
+            ),
+            ("SELECT name AS value FROM airports", "that reads input"),
+            ("SELECT value FROM input WHERE 1 = 0", "gives no row"),
+            ("SELECT TRANSFORM(key) USING 'cat' AS (value STRING) FROM input", "TRANSFORM"),
+            (
+                "SELECT value FROM input JOIN"
+                " (SELECT TRANSFORM(code) USING 'cat' AS (c STRING) FROM airports) ON key = c",
+                "TRANSFORM",
+            ),
+            ("SELECT reflect('java.lang.System', 'exit') AS value FROM input", "reflect"),
+            ("SELECT java_method('java.lang.System', 'exit') AS value FROM input", "java_method"),
+            ("CREATE TABLE t AS SELECT value FROM input", "SELECT|CREATE|Hive"),
+            ("SET spark.sql.ansi.enabled = false", "only a SELECT"),
+            ("EXECUTE IMMEDIATE 'SELECT value FROM input'", "only a SELECT"),
+            ("EXECUTE IMMEDIATE 'SELECT key, value FROM airports'", "only a SELECT"),
+            ("BEGIN SELECT value FROM input; END", "only a SELECT"),
+            ("WITH a AS (SELECT value FROM input) INSERT INTO t SELECT * FROM a", "only a SELECT"),
+            ("FROM input INSERT INTO t SELECT value", "only a SELECT"),
+            ("SELECT value FROM input; SELECT 1", "Syntax error"),
+            ("SELEC value", "Syntax error .*line 1, column 1"),
+            ("SELECT valu FROM input", r"`valu` cannot be resolved.*`value`.*line 1, column 8"),
+            ("SELECT value FROM inputs", "`inputs` cannot be found"),
+            ("SELECT key FROM input", "gives key, timestamp: it must give value"),
+            ("SELECT key, value, offset FROM input", "gives key, value, offset"),
+            ("SELECT key AS value, value FROM input", "two columns of one name"),
+            ("SELECT struct(key) AS value FROM input", r"to_json\(value\)"),
+            ("SELECT value, 1 AS timestamp FROM input", "make it a TIMESTAMP"),
+        ],
+        12,
+    ),
 )
 def test_queries_that_need_more_than_a_record_are_refused_with_the_reason(
     queries: Queries, airports: dict[str, dict[str, object]], query: str, reason: str
