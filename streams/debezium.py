@@ -1,4 +1,4 @@
-"""Change events of Debezium: what each one does to a row, and where it stands in the source's log.
+"""Change events of Debezium: what each one does to a row, and where it is in the source's log.
 
 A connector writes a topic for each table. The key of a record is the primary key, and its value an
 envelope: `op` is `c` (insert), `u`, `d`, or `r` (read by a snapshot), `after` is the row as it is

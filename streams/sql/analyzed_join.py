@@ -7,7 +7,7 @@ not pair the rows, as they arrive at different times.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
@@ -283,28 +283,45 @@ def _with_conditions_below(
     Otherwise, rows that cannot have a result would be kept, and sent to where they meet others.
     Spark's optimizer does the same (PushPredicateThroughJoin), but only where it plans a join.
     """
-    how = str(join.joinType().toString())
-    sides, names = [], [{id_of(column) for column in items(join.left().output())}]
-    names.append({id_of(column) for column in items(join.right().output())})
+    how, side_of = str(join.joinType().toString()), _sides_of(join)
 
-    def is_below(demand: Any, side: int, joins: Sequence[Sequence[str]]) -> bool:
-        read = {id_of(column) for column in items(demand.references().toSeq())}
-        is_one_sided = bool(read) and read <= names[side] and how in joins[side]
-        return is_one_sided and bool(demand.deterministic()) and not _has_subquery(demand)
+    def side_below(demand: Any, joins: Sequence[Sequence[str]]) -> int | None:
+        side = side_of(demand)
+        if side is None or how not in joins[side] or _has_subquery(demand):
+            return None
+        return side if demand.deterministic() else None
 
-    for side, plan in enumerate((join.left(), join.right())):
-        below = [each for each in demanded if is_below(each, side, _ON_BELOW)]
-        below += [each for each in where if is_below(each, side, _WHERE_BELOW)]
-        demanded = [each for each in demanded if each not in below]
-        where = [each for each in where if each not in below]
-        sides.append(_filtered(below, plan, make))
+    below: tuple[list[Any], list[Any]] = ([], [])
+    of_pairs, of_results = list[Any](), list[Any]()
+    for given, joins, others in (
+        (demanded, _ON_BELOW, of_pairs),
+        (where, _WHERE_BELOW, of_results),
+    ):
+        for demand in given:
+            side = side_below(demand, joins)
+            (others if side is None else below[side]).append(demand)
+    sides = [
+        _filtered(of_side, plan, make)
+        for of_side, plan in zip(below, items(join.children()), strict=True)
+    ]
     join = make.with_children(join, sides)
     if not _is_where(above):
-        return join, demanded, above
+        return join, of_pairs, above
     above = above[:-1]
-    if where:
-        above.append(PlanStep(_filtered(where, join, make), [join], 0))
-    return join, demanded, above
+    if of_results:
+        above.append(PlanStep(_filtered(of_results, join, make), [join], 0))
+    return join, of_pairs, above
+
+
+def _sides_of(join: Any) -> Callable[[Any], int | None]:
+    """Return what says which side an expression reads; it says `None` unless it is one alone."""
+    outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
+
+    def side_of(expression: Any) -> int | None:
+        read = {id_of(each) for each in items(expression.references().toSeq())}
+        return next((side for side in (0, 1) if read and read <= outputs[side]), None)
+
+    return side_of
 
 
 def _is_where(above: Sequence[PlanStep]) -> bool:
@@ -350,12 +367,7 @@ def _split_equal(
 
     Then come the types of what must be equal, but cannot be compared as bytes.
     """
-    outputs = [{id_of(each) for each in items(side.output())} for side in items(join.children())]
-
-    def side_of(expression: Any) -> int | None:
-        read = {id_of(each) for each in items(expression.references().toSeq())}
-        return next((side for side in (0, 1) if read and read <= outputs[side]), None)
-
+    side_of = _sides_of(join)
     equal, others, wrong = list[tuple[Any, Any]](), list[Any](), list[str]()
     for demand in demanded:
         if kind(demand) != "EqualTo":

@@ -68,7 +68,7 @@ class _Rows:
         return rows.with_columns(self.keys, self.values)
 
 
-class ChangeRows(BatchProcessor):
+class ChangeRows(BatchProcessor, FollowsTime):
     """Gives another processor the rows that change events make, as upserts by key.
 
     The store has what is kept of each key. A repeated change is dropped and counted. The other
@@ -103,6 +103,10 @@ class ChangeRows(BatchProcessor):
         if rows.wrong:
             raise RecordRejectedError(rows.wrong, batch, size)
 
+    def time_passed(self, time: int) -> None:
+        if isinstance(self._inner, FollowsTime):
+            self._inner.time_passed(time)
+
     def close(self) -> None:
         """Close the other processor."""
         self._inner.close()
@@ -132,24 +136,16 @@ class ChangeRows(BatchProcessor):
             self.context.drop(reason)
 
 
-class ChangesOfQuery(ChangeRows, MixedProcessor, FollowsTime):
+class ChangesOfQuery(ChangeRows, MixedProcessor):
     """Gives a query the rows of its input."""
 
-    def time_passed(self, time: int) -> None:
-        if isinstance(self._inner, FollowsTime):
-            self._inner.time_passed(time)
 
-
-class ChangesOfTable(ChangeRows, LookupTable, FollowsTime):
+class ChangesOfTable(ChangeRows, LookupTable):
     """Gives a table that follows a topic the rows of that topic."""
 
     def __init__(self, store: str, make: Callable[[], BatchProcessor]) -> None:
         super().__init__(store, make)
         self.history_ms = self._inner.history_ms if isinstance(self._inner, LookupTable) else inf
-
-    def time_passed(self, time: int) -> None:
-        if isinstance(self._inner, FollowsTime):
-            self._inner.time_passed(time)
 
 
 class GlobalChanges(GlobalFiller):

@@ -202,7 +202,7 @@ class JoinsRows(RegularJoin, FollowsTime):
         candidates: Sequence[JoinEntry],
         matched: Sequence[KeptRow],
         times: Sequence[int],
-    ) -> list[JoinEntry]:
+    ) -> Sequence[JoinEntry]:
         """Return what has results, in the order of records.
 
         A row has its result without a partner computed even if its partner comes in the same batch:
@@ -223,7 +223,7 @@ class JoinsRows(RegularJoin, FollowsTime):
                 if row.record is not None and row.sent is not None and row.partner_at != row.record
             ]
         pairs = candidates if only is None else ()
-        return sorted([*pairs, *alone], key=lambda entry: entry.record) if alone else [*pairs]
+        return sorted([*pairs, *alone], key=lambda entry: entry.record) if alone else pairs
 
     def _table(self, entries: Sequence[JoinEntry]) -> pa.Table:
         rows, places = [], []

@@ -13,15 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_pipeline.common.kafka.clients import (
-    FencedError,
-    NonRetriableError,
-    TransactionFailedError,
-)
+from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
 from kafka_pipeline.streams.tables.columns import DELETED, Columns
-from kafka_pipeline.streams.tables.table import missing_extra
+from kafka_pipeline.streams.tables.table import missing_extra, overtaken
 
 MOST_TRIES = 20
 """How often a commit is tried while others change the same table: a merge reads what they change,
@@ -120,10 +116,7 @@ class DeltaTable:
     def _require_position(self, former: int | None) -> None:
         found = self.position()
         if found != former:
-            raise FencedError(
-                f"another owner of the task has committed to table {self._path}: its position is "
-                f"{found}, not {former}"
-            )
+            raise overtaken(self._path, found, former)
 
     def _opened(self) -> Any:
         make = self._deltalake.DeltaTable

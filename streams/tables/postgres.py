@@ -13,11 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafka_pipeline.common.kafka.clients import (
-    FencedError,
-    NonRetriableError,
-    TransactionFailedError,
-)
+from kafka_pipeline.common.kafka.clients import NonRetriableError, TransactionFailedError
 from kafka_pipeline.common.pipelines.specs import TableSinkSpec
 from kafka_pipeline.streams.tables.changes import last_changes
 from kafka_pipeline.streams.tables.columns import DELETED, Columns
@@ -34,7 +30,7 @@ from kafka_pipeline.streams.tables.postgres_values import (
     first_misfit,
     quoted,
 )
-from kafka_pipeline.streams.tables.table import missing_extra
+from kafka_pipeline.streams.tables.table import missing_extra, overtaken
 
 OFFSETS = "kafka_pipeline_offsets"
 """The table of offsets, in the schema of the tables that are written."""
@@ -172,10 +168,7 @@ class PostgresTable:
                 (position, *place, former),
             )
         if cursor.rowcount != 1:
-            raise FencedError(
-                f"another owner of the task has committed to table {self._table}: its position is "
-                f"{self._position(cursor)}, not {former}"
-            )
+            raise overtaken(self._table, self._position(cursor), former)
 
     def _position(self, cursor: Any) -> int | None:
         cursor.execute(

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from kafka_pipeline.common.kafka.clients import NonRetriableError
+from kafka_pipeline.common.kafka.clients import FencedError, NonRetriableError
 
 
 class Table(Protocol):
-    """One table, for one task. In the table, an application id stands for the task.
+    """One table, for one task. In the table, the task has an application id.
 
     Methods block. They raise `TransactionFailedError` if the table does not answer, and
     `NonRetriableError` if it does not take what is written.
@@ -32,6 +32,14 @@ class Table(Protocol):
 
         Raises `FencedError`, and commits nothing, unless the position is still the `former` one.
         """
+
+
+def overtaken(table: str, found: int | None, former: int | None) -> FencedError:
+    """Return the error of an owner that finds another position than the `former` one it knows."""
+    return FencedError(
+        f"another owner of the task has committed to table {table}: its position is {found}, not "
+        f"{former}"
+    )
 
 
 def missing_extra(error: ImportError) -> NonRetriableError:

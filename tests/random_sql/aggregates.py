@@ -43,6 +43,16 @@ class _Function:
         return self.result or self.results.get(argument, argument)
 
 
+_OF_MOMENTS_AND_COLLECTIONS = (
+    _Function("stddev({0})", _FOR_SUMS, ROUNDED),
+    _Function("var_pop({0})", _FOR_SUMS, ROUNDED),
+    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), ROUNDED, filters=False),
+    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), ROUNDED, filters=False),
+    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), ROUNDED),
+    _Function("sort_array(collect_list({0}))", _ANY, "LIST", filters=False),
+    _Function("sort_array(collect_set({0}))", _ANY, "LIST", filters=False),
+)
 _FUNCTIONS = (
     _Function("count(*)", ("",), "BIGINT"),
     _Function("count({0})", _ANY, "BIGINT", is_distinct=True),
@@ -60,14 +70,7 @@ _FUNCTIONS = (
     _Function("bit_and({0})", ("INT",), "INT"),
     _Function("bit_or({0})", ("BIGINT",), "BIGINT"),
     _Function("bit_xor({0})", ("INT",), "INT"),
-    _Function("stddev({0})", _FOR_SUMS, ROUNDED),
-    _Function("var_pop({0})", _FOR_SUMS, ROUNDED),
-    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), ROUNDED, filters=False),
-    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), ROUNDED, filters=False),
-    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), ROUNDED),
-    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), ROUNDED),
-    _Function("sort_array(collect_list({0}))", _ANY, "LIST", filters=False),
-    _Function("sort_array(collect_set({0}))", _ANY, "LIST", filters=False),
+    *_OF_MOMENTS_AND_COLLECTIONS,
     _Function("array_size(collect_list({0}))", _ANY, "INT", filters=False),
     _Function("percentile({0}, 0.25)", ("INT", "DOUBLE_COLUMN"), "DOUBLE"),
     _Function("median({0})", ("INT", "DECIMAL_COLUMN"), "DOUBLE"),
@@ -97,14 +100,7 @@ _INVERTIBLE = (
     _Function("max_by({0}, {key})", _ANY),
     _Function("bool_and({0})", ("BOOLEAN",), "BOOLEAN"),
     _Function("bool_or({0})", ("BOOLEAN",), "BOOLEAN"),
-    _Function("stddev({0})", _FOR_SUMS, ROUNDED),
-    _Function("var_pop({0})", _FOR_SUMS, ROUNDED),
-    _Function("nullif(skewness({0}), double('NaN'))", ("DOUBLE_COLUMN",), ROUNDED, filters=False),
-    _Function("nullif(kurtosis({0}), double('NaN'))", ("INT_COLUMN",), ROUNDED, filters=False),
-    _Function("covar_pop({0}, length({key}))", ("DOUBLE_COLUMN",), ROUNDED),
-    _Function("covar_samp({0}, {0} * 2)", ("DOUBLE_COLUMN",), ROUNDED),
-    _Function("sort_array(collect_list({0}))", _ANY, "LIST", filters=False),
-    _Function("sort_array(collect_set({0}))", _ANY, "LIST", filters=False),
+    *_OF_MOMENTS_AND_COLLECTIONS,
     _Function("size(collect_set(struct({0}, {key})))", _ANY, "INT", filters=False),
 )
 """Functions of rows that change. Not drawn: sums of `DOUBLE`, which keep digits of rows that are

@@ -25,6 +25,8 @@ from kafka_pipeline.streams.sql.state_shape import (
     OPEN_FROM,
     Merged,
     PreparedAggregation,
+    Reading,
+    StateShape,
 )
 from kafka_pipeline.streams.sql.state_stores import DISTINCT, state_stores
 
@@ -59,6 +61,42 @@ def records(rows: Sequence[Row], start: int = 0) -> pa.Table:
 def merged_of(query: PreparedAggregation, rows: pa.Table) -> Merged:
     """Merge rows."""
     return Merged.of(query.shape, query.merge(rows))
+
+
+def shape_of_values(
+    values: Mapping[str, pa.DataType], readings: Mapping[str, Reading] = {}
+) -> StateShape:
+    """Return the shape of groups `g` with one buffer and these columns of values."""
+    return StateShape(
+        groups=pa.schema([("g", pa.string())]),
+        buffers=pa.schema([("c", pa.int64())]),
+        values=pa.schema(values.items()),
+        output=pa.schema([]),
+        window=None,
+        window_column="",
+        order_column="",
+        last_time="",
+        key_column="g",
+        is_distinct=False,
+        best=0,
+        ranked="",
+        loses_rows=False,
+        empty=pa.table({"c": pa.array([0], pa.int64())}),
+        content="{}",
+        readings=readings,
+    )
+
+
+def rows_with_values(shape: StateShape, rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Return rows of a shape: each has its group, and then a list for each column of values."""
+    groups, *values = zip(*rows, strict=True)
+    lists = [
+        pa.array(
+            [[{f"_{at}": x for at, x in enumerate(v)} for v in each] for each in column], field.type
+        )
+        for column, field in zip(values, shape.values, strict=True)
+    ]
+    return pa.table([pa.array(groups), pa.array([1] * len(rows)), *lists], schema=shape.rows)
 
 
 def distinct_store(grouping: GroupingSpec) -> tuple[ProcessorContext, Any]:

@@ -19,28 +19,11 @@ from kafka_pipeline.streams.sql.kept_distinct import (
     KeptDistinct,
     in_parts,
 )
-from kafka_pipeline.streams.sql.state_shape import StateShape
-from tests.unit.streams.sql.folding import distinct_store
+from tests.unit.streams.sql.folding import distinct_store, rows_with_values, shape_of_values
 
 NUMBER = pa.list_(pa.struct([("_0", pa.int64()), ("_1", pa.int64())]))
 TEXTS = pa.list_(pa.struct([("_0", pa.string()), ("_1", pa.string()), ("_2", pa.int64())]))
-SHAPE = StateShape(
-    groups=pa.schema([("g", pa.string())]),
-    buffers=pa.schema([("c", pa.int64())]),
-    values=pa.schema([("numbers", NUMBER), ("texts", TEXTS)]),
-    output=pa.schema([]),
-    window=None,
-    window_column="",
-    order_column="",
-    last_time="",
-    key_column="g",
-    is_distinct=False,
-    best=0,
-    ranked="",
-    loses_rows=False,
-    empty=pa.table({"c": pa.array([0], pa.int64())}),
-    content="{}",
-)
+SHAPE = shape_of_values({"numbers": NUMBER, "texts": TEXTS})
 HOUR_MS = 3_600_000
 
 Row = tuple[str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
@@ -48,14 +31,7 @@ Row = tuple[str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
 
 def rows_of(rows: Sequence[Row]) -> pa.Table:
     """Return rows of groups, each with its numbers and its texts."""
-    groups, *values = zip(*rows, strict=True)
-    lists = [
-        pa.array(
-            [[{f"_{at}": x for at, x in enumerate(v)} for v in each] for each in column], type_
-        )
-        for column, type_ in zip(values, (NUMBER, TEXTS), strict=True)
-    ]
-    return pa.table([pa.array(groups), pa.array([1] * len(rows)), *lists], schema=SHAPE.rows)
+    return rows_with_values(SHAPE, rows)
 
 
 def groups_of(rows: pa.Table, start: int = 0) -> Groups:

@@ -22,44 +22,21 @@ from kafka_pipeline.streams.sql.group_codec import Groups
 from kafka_pipeline.streams.sql.kept_values import KeptValues
 from kafka_pipeline.streams.sql.moments import Moments, products_for
 from kafka_pipeline.streams.sql.sort_keys import SortKeys
-from kafka_pipeline.streams.sql.state_shape import Reading, StateShape
+from kafka_pipeline.streams.sql.state_shape import Reading
 from kafka_pipeline.streams.sql.state_stores import VALUES, state_stores
+from tests.unit.streams.sql.folding import rows_with_values, shape_of_values
 
 NUMBERS = pa.list_(pa.struct([("_0", pa.int64()), ("_1", pa.int64())]))
 PAIRS = pa.list_(pa.struct([("_0", pa.int64()), ("_1", pa.string()), ("_2", pa.int64())]))
-SHAPE = StateShape(
-    groups=pa.schema([("g", pa.string())]),
-    buffers=pa.schema([("c", pa.int64())]),
-    values=pa.schema([("numbers", NUMBERS), ("pairs", PAIRS)]),
-    output=pa.schema([]),
-    window=None,
-    window_column="",
-    order_column="",
-    last_time="",
-    key_column="g",
-    is_distinct=False,
-    best=0,
-    ranked="",
-    loses_rows=False,
-    empty=pa.table({"c": pa.array([0], pa.int64())}),
-    content="{}",
-    readings={"numbers": "ends", "pairs": "last"},
-)
+SHAPE = shape_of_values({"numbers": NUMBERS, "pairs": PAIRS}, {"numbers": "ends", "pairs": "last"})
 
 Row = tuple[str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
 
 
 def changed(kept: KeptValues, rows: Sequence[Row]) -> list[Row]:
     """Change values; return the rows of groups with their numbers and pairs."""
-    groups, *values = zip(*rows, strict=True)
-    lists = [
-        pa.array(
-            [[{f"_{at}": x for at, x in enumerate(v)} for v in each] for each in column], type_
-        )
-        for column, type_ in zip(values, (NUMBERS, PAIRS), strict=True)
-    ]
-    table = pa.table([pa.array(groups), pa.array([1] * len(rows)), *lists], schema=SHAPE.rows)
-    keys = [key.encode() for key in groups]
+    table = rows_with_values(SHAPE, rows)
+    keys = [group.encode() for group, *_ in rows]
     found = kept.changed(table, Groups(keys, [0] * len(keys), [b""] * len(keys)))
     return [
         (
