@@ -207,9 +207,8 @@ class StoreBuilder(Generic[K, V]):
         time = self.spreading.time
         timestamp_of = None if time is None else layout.TIME_OF[time]
         segment_of = None
-        if self._is_segmented and timestamp_of is not None:
-            length = segment_ms(self.options["retention_ms"])
-            segment_of = layout.segment_of(timestamp_of, length)
+        if self._is_segmented and time is not None:
+            segment_of = layout.segment_of(time, segment_ms(self.options["retention_ms"]))
         if not self.persistent:
             return MemoryStore(timestamp_of, segment_of)
         identity = {**identity, "kind": self.kind}

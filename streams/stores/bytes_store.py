@@ -48,6 +48,7 @@ class StoreBytes(Protocol):
     ) -> StoreIterator[Entry]: ...
     def range(self, low: bytes, high: bytes) -> list[Entry]: ...
     def drop_range(self, low: bytes, high: bytes | None) -> None: ...
+    def expect_no_reads(self) -> None: ...
 
 
 class BytesStore(ABC):
@@ -133,6 +134,10 @@ class BytesStore(ABC):
     def go_on(self, time: int) -> None:
         """Go on to a time of the step that the store follows."""
         self.horizon = max(self.expiry_time, time)
+
+    def expect_no_reads(self) -> None:
+        """Keep what is written out of caches: the step that writes it remembers it itself."""
+        return
 
     @property
     @abstractmethod

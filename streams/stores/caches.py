@@ -12,6 +12,9 @@ CACHED_BYTES = 64 * 1024 * 1024
 ENTRY_BYTES = 150
 """About how much a cached entry takes in addition to the bytes of its key and value."""
 
+_WORTH_MEASURING = 0.75
+"""A cache that takes more than this part of what it claims is emptied, and else claims less."""
+
 
 class CacheBudget:
     """Limits how much memory the caches of several stores take together. Thread-safe.
@@ -41,7 +44,7 @@ class CacheBudget:
                 largest = max(self._caches, key=lambda cache: cache.size)
                 # An entry that was overwritten has been counted each time.
                 claimed, size = largest.size, largest.measure()
-                if 2 * size > claimed:
+                if _WORTH_MEASURING * claimed < size:
                     largest.clear()
                 else:
                     largest.size = size
@@ -86,7 +89,17 @@ class EntryCache(StoreCache):
         """Start empty; made by `CacheBudget.cache`."""
         self.entries: dict[bytes, bytes | None] = {}
         """For reading only; `None` means that the store does not have the key."""
+        self.is_read_back = True
+        """Whether entries that were written are likely to be read again."""
         super().__init__(budget)
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Remember entries that were written, or forget what they had before."""
+        if self.is_read_back:
+            self.add(entries)
+        elif self.entries:
+            for key in entries:
+                self.entries.pop(key, None)
 
     def add(self, entries: Mapping[bytes, bytes | None]) -> None:
         """Remember entries."""

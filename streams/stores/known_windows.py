@@ -62,14 +62,23 @@ class KeyWindows:
         if start > windows.stream_time:
             windows.advance(start)
         windows.changes[self._key + pack_window(start, 0)] = value
-        if value is None:
-            if (place := self._place(start)) is not None:
-                del starts[place]
-        elif not starts or starts[-1] < start:
-            starts.append(start)
-        elif self._values.get(start) is None and self._place(start) is None:
-            insort(starts, start)
-        self._values[start] = value
+        values = self._values
+        former = values.get(start)
+        if former is not None:
+            windows.grown -= len(former)
+            if value is None:
+                del starts[bisect_left(starts, start)]
+        else:
+            if start not in values:
+                windows.grown += _WINDOW_BYTES
+            if value is not None:
+                if not starts or starts[-1] < start:
+                    starts.append(start)
+                else:
+                    insort(starts, start)
+        if value is not None:
+            windows.grown += len(value)
+        values[start] = value
 
     def load(self, first: int, found: Sequence[tuple[int, bytes]]) -> None:
         """Take in all windows in the store that start at `first` or later."""
@@ -83,8 +92,10 @@ class KeyWindows:
         starts, live_from = self.starts, self._windows.live_from
         if starts and starts[len(starts) // 2] < live_from:
             del starts[: bisect_left(starts, live_from)]
+            self._windows.grown -= self.measure()
             live = [(start, each) for start, each in self._values.items() if start >= live_from]
             self._values = dict(live)
+            self._windows.grown += self.measure()
 
     def measure(self) -> int:
         """Return about how many bytes the windows take."""
@@ -119,6 +130,8 @@ class KnownWindows(RememberedKeys[KeyWindows]):
         """The first start of a window that has not expired."""
         self.stream_time = 0
         """The largest start that was ever put."""
+        self.grown = 0
+        """About how many more bytes this takes since the last `end`."""
 
     def begin(self) -> None:
         """Take in what others have done to the store since `end`, or the engine has undone."""
@@ -158,14 +171,14 @@ class KnownWindows(RememberedKeys[KeyWindows]):
         """Write what was put."""
         if self.changes:
             changes, self.changes = self.changes, {}
-            size = sum(map(len, filter(None, changes.values())))
-            self.grow(_WINDOW_BYTES * len(changes) + size)
             self._store.put_serialized(changes, self.stream_time)
             self._writes += 1
 
     def end(self) -> None:
         """Write what was put."""
         self.write()
+        self.grow(self.grown)
+        self.grown = 0
         self._as_of = self._store.generation, self._writes
 
     def _size_of(self, key: bytes, known: KeyWindows) -> int:

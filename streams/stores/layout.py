@@ -72,6 +72,15 @@ TIME_OF: Mapping[EntryTime, Callable[[bytes], int]] = {
 }
 """The functions that return an entry's time, by which it expires."""
 
+_PLACES_OF_TIME: Mapping[EntryTime, slice] = {
+    "window": slice(-12, -4),
+    "session": slice(-16, -8),
+    "version": slice(-8, None),
+}
+"""Where the time of `TIME_OF` is in a key."""
+
+_KNOWN_TIMES = 10_000
+
 _BYTES_OF_TIME: Mapping[EntryTime, int] = {
     "window": WINDOW_BYTES,
     "session": SESSION_BYTES,
@@ -117,9 +126,24 @@ def is_time_mark(time: EntryTime, stored: bytes) -> bool:
     return stored == time_mark(time, TIME_OF[time](stored))
 
 
-def segment_of(timestamp_of: Callable[[bytes], int], segment_ms: int) -> Callable[[bytes], bytes]:
+def segment_of(time: EntryTime, segment_ms: int) -> Callable[[bytes], bytes]:
     """Return the function from a key to the 8 bytes of its segment."""
-    return lambda key: pack_time(timestamp_of(key) // segment_ms)
+    segments, place = _Segments(segment_ms), _PLACES_OF_TIME[time]
+    return lambda key: segments[key[place]]
+
+
+class _Segments(dict[bytes, bytes]):
+    """The 8 bytes of the segment of each time that was asked for lately."""
+
+    def __init__(self, segment_ms: int) -> None:
+        super().__init__()
+        self._segment_ms = segment_ms
+
+    def __missing__(self, time: bytes) -> bytes:
+        if len(self) >= _KNOWN_TIMES:
+            self.clear()
+        self[time] = found = pack_time(int.from_bytes(time, "big") // self._segment_ms)
+        return found
 
 
 def prefix_end(prefix: bytes) -> bytes | None:

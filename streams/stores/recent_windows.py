@@ -31,6 +31,7 @@ class RecentWindows(StoreCache):
     def __init__(self, store: WindowStore[Any, Any], lookback_ms: int) -> None:
         """Begin with nothing in memory."""
         super().__init__(store.cache_budget)
+        store.expect_no_reads()
         self.store = store
         self.entries: dict[bytes, list[TimeAndBytes]] = {}
         """Times and values of each key, in the order of the store."""

@@ -22,6 +22,7 @@ class RememberedKeys(StoreCache, Generic[T]):
     def __init__(self, store: WindowStore[Any, Any]) -> None:
         """Remember nothing at first."""
         super().__init__(store.cache_budget)
+        store.expect_no_reads()
         self._store = store
         self._keys: dict[bytes, T] = {}
         self._as_of: tuple[int, int] | None = None

@@ -165,6 +165,9 @@ class RocksDBStore(BytesStore):
             for key, value in zip(keys, values, strict=True)
         ]
 
+    def expect_no_reads(self) -> None:
+        self._cache.is_read_back = False
+
     def commit(self, offset: int) -> None:
         """Apply the open transaction; `offset` is the one after its last state topic record."""
         self.require_open()
@@ -190,7 +193,7 @@ class RocksDBStore(BytesStore):
         with self._views.changing:
             self._apply(entries, offset, self.committed_timestamp)
             self._forget_unwritten()
-        self._cache.add(entries)
+        self._cache.written(entries)
 
     def _forget_unwritten(self) -> None:
         self._unwritten = {}

@@ -55,6 +55,10 @@ class WindowStore(SegmentedStore[K, V]):
         """The memory that caches of what is in the store share with others."""
         return self._bytes.caches
 
+    def expect_no_reads(self) -> None:
+        """Cache nothing that is put: the caller remembers it; for the built-in types."""
+        self._store.expect_no_reads()
+
     def window(self, start: int) -> Window:
         """Return the window with this start."""
         if self._calendar is None:

@@ -131,3 +131,16 @@ def test_windows_are_found_although_another_thread_has_emptied_the_cache(store: 
     known.clear()
     known.begin()
     assert list(known.of_key(b"a", 0).between(0, 5)) == [1]
+
+
+def test_windows_claim_what_they_take(store: Windows) -> None:
+    known = KnownWindows(store)
+    for at in range(200):
+        known.begin()
+        windows = known.of_key(b"a", max(0, at - 5))
+        for start in range(max(0, at - 5), at):
+            windows.put(start, b"x" * (at % 7))
+        if at % 3 == 0:
+            windows.put(at - 2 if at > 1 else 0, None)
+        known.end()
+        assert known.measure() <= known.size <= known.measure() + 1000
