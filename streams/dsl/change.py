@@ -16,6 +16,7 @@ OUT_OF_ORDER = "out of order"
 _OLD, _NEW, _BOTH = 0, 1, 2
 _OF_LATEST = 3
 """What is added to the flag of a change that is not the latest of its key."""
+_BOTH_OF_LATEST = bytes([_BOTH])
 
 
 class Change:
@@ -42,7 +43,7 @@ class ChangeColumn(LazyColumn):
     def __init__(self, new: Sequence[Any], old: Sequence[Any]) -> None:
         """Each change has a new and an old value, and is the latest of its key."""
         self.new = new
-        self._old = old
+        self.old = old
         self._changes: list[Change] | None = None
 
     def __len__(self) -> int:
@@ -50,11 +51,11 @@ class ChangeColumn(LazyColumn):
 
     def to_pylist(self) -> list[Change]:
         if self._changes is None:
-            self._changes = list(map(Change, self.new, self._old))
+            self._changes = list(map(Change, self.new, self.old))
         return self._changes
 
     def selected(self, kept: Sequence[bool]) -> ChangeColumn:
-        return ChangeColumn(list(compress(self.new, kept)), list(compress(self._old, kept)))
+        return ChangeColumn(list(compress(self.new, kept)), list(compress(self.old, kept)))
 
 
 def change_serde(inner: Serde[Any]) -> Serde[Change]:
@@ -68,6 +69,11 @@ def change_serde(inner: Serde[Any]) -> Serde[Change]:
 
     def serialize(change: Change) -> bytes:
         new, old = change.new, change.old
+        if new is not None and old is not None and change.is_latest:
+            data = write(new)
+            size = len(data)
+            length = _SHORT_LENGTHS[size] if size < _SHORT else _varint(size)
+            return length + data + write(old) + _BOTH_OF_LATEST
         latest, shift = (b"", 0) if change.is_latest else (b"\x00", _OF_LATEST)
         if new is not None and old is not None:
             data = write(new)
@@ -91,7 +97,10 @@ def change_serde(inner: Serde[Any]) -> Serde[Change]:
             return Change(read(values), None, is_latest)
         if flag - shift == _OLD:
             return Change(None, read(values), is_latest)
-        length, start = _read_varint(name, values)
+        if values and values[0] < 0x80:
+            length, start = values[0] >> 1, 1
+        else:
+            length, start = _read_varint(name, values)
         middle = start + length
         return Change(read(values[start:middle]), read(values[middle:]), is_latest)
 
@@ -107,6 +116,11 @@ def _varint(number: int) -> bytes:
         number >>= 7
     data.append(number)
     return bytes(data)
+
+
+_SHORT = 64
+_SHORT_LENGTHS = [_varint(size) for size in range(_SHORT)]
+"""The lengths that take one byte."""
 
 
 def _read_varint(name: str, data: bytes) -> tuple[int, int]:

@@ -306,10 +306,33 @@ class GroupTableProcessor(EitherWay):
         self._is_same_key = same_by(key_serde.serialize)
 
     def process(self, batch: Batch) -> None:
-        found = list(map(self._of_groups, items_of(batch.keys), items_of(batch.values)))
-        keys = [key for each in found for key, _ in each]
-        changes = [change for each in found for _, change in each]
-        self.context.forward(repeated(batch, list(map(len, found)), keys, changes))
+        changes = batch.values
+        if not isinstance(changes, ChangeColumn):
+            listed = items_of(changes)
+            if not all(change.is_latest for change in listed):
+                self.process_each(batch)
+                return
+            changes = ChangeColumn([each.new for each in listed], [each.old for each in listed])
+        pair_of, stays = self._grouping.pair_of, self._is_same_group
+        groups, news, olds, counts = list[Any](), list[Any](), list[Any](), list[int]()
+        for key, to, origin in zip(items_of(batch.keys), changes.new, changes.old, strict=True):
+            new, old = pair_of(key, to), pair_of(key, origin)
+            before = len(groups)
+            if new is not None and old is not None and stays(new[0], old[0]):
+                groups.append(new[0])
+                news.append(new[1])
+                olds.append(old[1])
+            else:
+                if old is not None:
+                    groups.append(old[0])
+                    news.append(None)
+                    olds.append(old[1])
+                if new is not None:
+                    groups.append(new[0])
+                    news.append(new[1])
+                    olds.append(None)
+            counts.append(len(groups) - before)
+        self.context.forward(repeated(batch, counts, groups, ChangeColumn(news, olds)))
 
     def process_record(self, record: Record) -> None:
         for key, change in self._of_groups(record.key, record.value):

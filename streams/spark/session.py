@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark import SparkConf, SparkContext
@@ -22,6 +23,7 @@ from kafka_pipeline.streams.spark.environment import (
 from kafka_pipeline.streams.spark.zone import enter_zone, zoned
 
 _FOLDER, _FOLDER_VARIABLE = "spark.local.dir", "SPARK_LOCAL_DIRS"
+_HOST, _HOST_VARIABLE = "spark.driver.host", "SPARK_LOCAL_HOSTNAME"
 _CHUNK_BYTES = 65536
 
 
@@ -58,7 +60,7 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
         settings = {**settings, _FOLDER: private}
     gateway = SparkContext._gateway
     if gateway is None:  # else the JVM of a session that has stopped still runs
-        with without_incubator_module():
+        with without_incubator_module(), _host_name(settings, is_local):
             gateway = launch_gateway(  # type: ignore[no-untyped-call]
                 _conf(without_secrets(settings))
             )
@@ -69,6 +71,22 @@ def _start(settings: Mapping[str, str]) -> SparkContext:
         # The JVM empties the folder when it ends, and then deletes it.
         java.java.io.File(private).deleteOnExit()
     return context
+
+
+@contextmanager
+def _host_name(settings: Mapping[str, str], is_local: bool) -> Iterator[None]:
+    """Start Spark's JVM on a host whose own name has no address, as in many containers.
+
+    Spark looks that name up before it reads any setting, and does not start without an answer.
+    """
+    if not is_local or _HOST not in settings or _HOST_VARIABLE in os.environ:
+        yield
+        return
+    os.environ[_HOST_VARIABLE] = settings[_HOST]
+    try:
+        yield
+    finally:
+        del os.environ[_HOST_VARIABLE]
 
 
 class _Context(SparkContext):

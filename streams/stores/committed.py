@@ -133,6 +133,10 @@ class CommittedBytes(ABC):
         """Refuse to write."""
         self._refuse()
 
+    def expect_no_reads(self) -> None:
+        """Do nothing: there is no cache."""
+        return
+
     def drop_range(self, low: bytes, high: bytes | None) -> None:
         """Refuse to forget entries."""
         self._refuse()

@@ -132,6 +132,7 @@ class FormattedBytes:
         self._head = _MARK + bytes((format_.version,))
         self.approximate_num_entries = store.approximate_num_entries
         self.put, self.put_many, self.drop_range = store.put, store.put_many, store.drop_range
+        self.expect_no_reads = store.expect_no_reads
 
     @property
     def max_timestamp(self) -> int:

@@ -94,6 +94,9 @@ class ReadOnlyBytes:
         """Refuse to write."""
         self._refuse()
 
+    def expect_no_reads(self) -> None:
+        """Do nothing: there is no cache."""
+
     def drop_range(self, low: bytes, high: bytes | None) -> None:
         """Refuse to forget entries."""
         self._refuse()

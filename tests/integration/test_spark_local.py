@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -47,6 +48,22 @@ def test_settings_of_config_hold_for_the_driver_for_tests(tmp_path: Path) -> Non
     files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
     done = subprocess.run(
         [sys.executable, "-c", DRIVE, *files], cwd=ROOT, capture_output=True, text=True, timeout=200
+    )
+    assert "found 9none" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives the host another name, as root")
+def test_spark_starts_on_a_host_whose_name_has_no_address(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    (tmp_path / "pipeline.yaml").write_text(PIPELINE)
+    files = [str(tmp_path / "config.yaml"), str(tmp_path / "pipeline.yaml")]
+    named = ["unshare", "--uts", "sh", "-c", 'hostname nowhere.invalid && exec "$@"', "sh"]
+    done = subprocess.run(
+        [*named, sys.executable, "-c", DRIVE, *files],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
     assert "found 9none" in done.stdout, done.stderr
 
