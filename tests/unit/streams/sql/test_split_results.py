@@ -95,6 +95,13 @@ def test_whole_values_are_passed_on(local: LocalQueries, format_: Format) -> Non
     assert found == of_spark
 
 
+def test_no_record_of_a_batch_may_give_a_result(local: LocalQueries) -> None:
+    spec = replace(JSON, query="SELECT key, s, i + 1 AS n FROM input WHERE s = 'nowhere'")
+    of_spark, found = both(local.open(spec), spec, records())
+    assert len(found) == 0
+    assert found == of_spark
+
+
 @pytest.mark.parametrize(
     "query",
     [
