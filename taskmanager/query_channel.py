@@ -7,6 +7,8 @@ batch. A message is a line of JSON followed by an Arrow IPC stream.
     worker → driver   {"open": "<QuerySpec>"}       driver → worker   {"columns": […]}
     worker → driver   {"do": "run"} and records     driver → worker   {} and the output
 
+`do` may also be `parts`, for the columns of results that the worker cannot take from the records.
+
 The worker keeps tables that follow topics. After the records, it sends the rows that a batch needs,
 with their sizes in bytes: `{"do": "run", "lookups": {"customers": 1234}}`. `{"do": "replace",
 "table": name}` and rows replace a global table; the answer is `{}`.
@@ -53,6 +55,7 @@ from kafka_pipeline.streams.sql.spec import (
     SparkLostError,
     SparkQuery,
 )
+from kafka_pipeline.streams.sql.split_results import SplitResults
 from kafka_pipeline.streams.sql.state_shape import PreparedAggregation, StateShape
 from kafka_pipeline.taskmanager.listening import ConnectionServer, connect
 
@@ -177,8 +180,8 @@ class QueryServer:
             else:
                 query = self._queries.open(QuerySpec.from_json(request["open"]))
                 fields = query.fields and query.fields.to_json()
-                answer = {}
-                calls = {"run": query.run}
+                answer = {"split": query.split and query.split.to_json()}
+                calls = {"run": query.run, "parts": query.parts}
         except Exception as error:
             _send(connection, _failure(error))
             return
@@ -221,7 +224,8 @@ class RemoteQueries:
         """See `Queries`."""
         connection, answer = self._opened({"open": spec.to_json()})
         fields = JsonFields.from_json(answer["fields"])
-        return RemoteQuery(connection, tuple(answer["columns"]), fields)
+        split = SplitResults.from_json(answer["split"])
+        return RemoteQuery(connection, tuple(answer["columns"]), fields, split)
 
     def open_aggregation(self, spec: QuerySpec) -> RemoteAggregation:
         """See `Queries`."""
@@ -295,15 +299,24 @@ class RemoteQuery(_Remote):
     """A query that runs in the driver. See `SparkQuery`."""
 
     def __init__(
-        self, connection: Connection, columns: tuple[str, ...], fields: JsonFields | None
+        self,
+        connection: Connection,
+        columns: tuple[str, ...],
+        fields: JsonFields | None,
+        split: SplitResults | None,
     ) -> None:
         super().__init__(connection)
         self.columns = columns
         self.fields = fields
+        self.split = split
 
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery`."""
         return self._call("run", table, lookups)
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        """See `SparkQuery`."""
+        return self._call("parts", table, lookups)
 
 
 class RemoteAggregation(_Remote):

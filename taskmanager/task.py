@@ -148,6 +148,8 @@ class Task(RunningTask):
         self._taken_in = dict.fromkeys(self.partitions, 0)
         """Counts of records: those that arrived, counted by the loop, and those moved from `_inbox`
         to the nodes, counted by the thread that has the turn."""
+        self._ends_seen: dict[Partition, int] = {}
+        """The ends of partitions that the reader knew when their last records arrived."""
         self._bytes = dict.fromkeys(self.partitions, 0)
         """The bytes that have arrived since the partition last had no waiting records."""
         buffered = settings_of(replica).buffered_records
@@ -167,6 +169,9 @@ class Task(RunningTask):
         self.read[partition] = batch.offsets[-1] + 1
         self._arrived[partition] += len(batch)
         self._inbox.append(batch)
+        if self._nodes.accumulates and (reader := self.readers.get(partition)) is not None:
+            # After all else: once `_all_here` sees that end, the inbox has the records before it.
+            self._ends_seen[partition] = reader.known_end(partition)
 
     @property
     def has_records(self) -> bool:
@@ -286,7 +291,7 @@ class Task(RunningTask):
 
     def _step(self, until_s: float) -> StepResult:
         # First the ends, then the records: all records before these ends are in the inbox.
-        ends = self._ends_reached()
+        ends, all_here = self._ends_reached(), self._all_here()
         while self._inbox:
             batch = self._inbox.popleft()
             if found := self._key_watch.look(batch):
@@ -294,7 +299,7 @@ class Task(RunningTask):
             self._nodes.add(batch)
             self._taken_in[batch.topic, batch.partition] += len(batch)
         self._note_oldest()
-        return self._nodes.step(_monotonic_ms(), ends, until_s)
+        return self._nodes.step(_monotonic_ms(), ends, until_s, all_here | ends.keys())
 
     def _warn_of_keys(self, found: Sequence[KeyWarning]) -> None:
         self._memory.key_warnings = self._key_watch.warnings
@@ -481,6 +486,14 @@ class Task(RunningTask):
     def _ends_reached(self) -> dict[Partition, int]:
         """Return the ends of the partitions that were read up to the last known end."""
         return {p: end for p, at in self.read.items() if (end := self._ends.get(p, -1)) >= at}
+
+    def _all_here(self) -> set[Partition]:
+        """Return the partitions of which all records that the reader knew of have arrived.
+
+        The last offset may be the marker of a transaction. If it is a record, that comes next.
+        """
+        seen = self._ends_seen
+        return {p for p, at in self.read.items() if 0 <= seen.get(p, -1) - at <= 1}
 
     def _ends_taken_in(self) -> dict[Partition, int]:
         """Return the ends of partitions whose records have all left the inbox.

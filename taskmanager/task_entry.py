@@ -103,6 +103,8 @@ class TaskEntry:
     wake_ms: int | None = None
     uncommitted_since_ms: int | None = None
     turn_began_ms: int = 0
+    turn_ms: float = 0.0
+    """How long the last turn took."""
     has_own_thread: bool = False
     share_ms: float = 0.0
     """The part of the shared thread's time that counts as the task's. The smallest one is next."""

@@ -30,9 +30,18 @@ def batch(rows: Sequence[tuple[str | None, str | None]]) -> Batch:
 def run(
     query: SparkQuery, rows: Sequence[tuple[str | None, str | None]], format_: str = "string"
 ) -> Batch:
-    table, wrong = table_of(batch(rows), 2, query.columns, format_)  # type: ignore[arg-type]
+    """Return the results, which are the same whether Spark or Arrow reads and writes JSON."""
+    records = batch(rows)
+    table, wrong = table_of(records, 2, query.columns, format_)  # type: ignore[arg-type]
     assert wrong == ""
-    return batch_of(query.run(table))
+    found = batch_of(query.run(table))
+    read, _ = table_of(records, 2, query.columns, format_, query.fields)  # type: ignore[arg-type]
+    split = query.split
+    if split is not None and split.is_possible(read):
+        needed = split.for_spark(read)
+        given = None if needed is None else query.parts(needed)
+        assert split.results(records, read, given) == found
+    return found
 
 
 def results(

@@ -63,7 +63,7 @@ class StepResult(NamedTuple):
     wants_commit: bool
     """Whether a processor has asked for a commit."""
     took_all: bool = False
-    """Whether a task that `accumulates` has processed its inputs up to the ends that were known."""
+    """Whether a task that `accumulates` has processed all that was known of its inputs."""
 
 
 class GroupTask:
@@ -162,6 +162,11 @@ class GroupTask:
     def has_calls(self) -> bool:
         """Whether calls of an `AsyncProcessor` are in flight."""
         return any(map(len, (node.calls for node in self._runtime.nodes.asynchronous)))
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether records may be held back."""
+        return self._accumulator is not None
 
     @property
     def is_accumulating(self) -> bool:
@@ -270,18 +275,24 @@ class GroupTask:
         return found
 
     def step(
-        self, now_ms: int, ends_reached: Mapping[Partition, int], until_s: float = inf
+        self,
+        now_ms: int,
+        ends_reached: Mapping[Partition, int],
+        until_s: float = inf,
+        all_here: Container[Partition] | None = None,
     ) -> StepResult:
         """Process records that are ready, then do what is due by event time and the wall clock.
 
         `now_ms` comes from a clock that only goes forward. `ends_reached` has the partitions of
         which everything was added that the brokers are known to have, with their ends; see
-        `RecordQueues`. The step ends early when `until_s` (of `time.monotonic`) has passed, or
-        after a record whose processor asked for a commit, but it processes at least one record. If
-        a record fails, raises `ProcessingFailedError` once everything before that record is
-        processed.
+        `RecordQueues`. `all_here` has those of which no more records are known to come at once: an
+        accumulator does not wait for them. By default, they are those of `ends_reached`. The step
+        ends early when `until_s` (of `time.monotonic`) has passed, or after a record whose
+        processor asked for a commit, but it processes at least one record. If a record fails,
+        raises `ProcessingFailedError` once everything before that record is processed.
         """
         self._now_ms = now_ms
+        all_here = ends_reached if all_here is None else all_here
         self._runtime.commit_requested = False
         if self._input_time is not None:
             for partition in self._time.partitions:
@@ -289,22 +300,26 @@ class GroupTask:
         if self._runtime.nodes.asynchronous:
             has_more = self._process_asynchronously(now_ms, ends_reached, until_s)
         else:
+            self._stop_waiting(all_here)
             has_more = self._process_all(now_ms, ends_reached, until_s) and len(self._queues) > 0
         self._pass_time(now_ms, ends_reached)
         self._punctuate(PunctuationType.WALL_CLOCK_TIME, self._clock_ms())
-        return StepResult(has_more, self._runtime.commit_requested, self._took_all(ends_reached))
+        return StepResult(has_more, self._runtime.commit_requested, self._took_all(all_here))
 
-    def _took_all(self, ends_reached: Container[Partition]) -> bool:
+    def _took_all(self, all_here: Container[Partition]) -> bool:
         if self._accumulator is None or self.is_accumulating or len(self._queues):
             return False
-        return all(partition in ends_reached for partition in self._time.partitions)
+        return all(partition in all_here for partition in self._time.partitions)
+
+    def _stop_waiting(self, all_here: Container[Partition]) -> None:
+        """Put records into the queues that need not wait for more to come."""
+        if self._accumulator is not None:
+            for batch in self._accumulator.take(all_here):
+                self._take_in(batch)
 
     def _process_all(self, now_ms: int, ends_reached: Container[Partition], until_s: float) -> bool:
         """Process records that are ready; return whether that ended early."""
         queues, runtime, accumulator = self._queues, self._runtime, self._accumulator
-        if accumulator is not None:
-            for batch in accumulator.take(ends_reached):
-                self._take_in(batch)
         is_over = False
         while not is_over and queues.is_processable(now_ms, ends_reached):
             most = None if accumulator is None else accumulator.limit

@@ -22,12 +22,12 @@ _MOST_FIXED_S = 10.0
 class RecordAccumulator:
     """The records of a task that are not processed yet.
 
-    They wait until everything has been read, until a round of the caller adds none, or until there
-    are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit adapts to the speed of the calls,
-    so that a call takes up to a second longer than one of few records. Those may take a second by
-    themselves on a busy machine, and fewer records in a call would then only cost more calls. The
-    limit starts low, because the time per record is still unknown, and at most doubles from call
-    to call.
+    They wait until all that is known of their partitions is here, until a round of the caller adds
+    none, or until there are `limit` of them (1 to `MOST_RECORDS`) or 64 MB. The limit adapts to the
+    speed of the calls, so that a call takes up to a second longer than one of few records. Those
+    may take a second by themselves on a busy machine, and fewer records in a call would then only
+    cost more calls. The limit starts low, because the time per record is still unknown, and at most
+    doubles from call to call.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class RecordAccumulator:
         self._bytes += sum(map(len, filter(None, batch.values)))
         self._has_grown = True
 
-    def take(self, ends_reached: Container[Partition]) -> list[RecordBatch]:
+    def take(self, all_here: Container[Partition]) -> list[RecordBatch]:
         """Return all records if it is time, as one batch per partition where possible.
 
         Call this once in each round.
         """
         has_grown, self._has_grown = self._has_grown, False
         is_full = self._size >= self.limit or self._bytes >= _MOST_BYTES
-        if has_grown and not is_full and not self._are_all(ends_reached):
+        if has_grown and not is_full and not self._are_all(all_here):
             return []
         batches, self._batches = self._batches, []
         self._size = self._bytes = 0
@@ -83,8 +83,8 @@ class RecordAccumulator:
         self._call_size.learn(records, seconds - fixed_s if is_large else seconds)
         return seconds >= _CALL_S / 2
 
-    def _are_all(self, ends_reached: Container[Partition]) -> bool:
-        return all(_partition(batch) in ends_reached for batch in self._batches)
+    def _are_all(self, all_here: Container[Partition]) -> bool:
+        return all(_partition(batch) in all_here for batch in self._batches)
 
 
 def _partition(batch: RecordBatch) -> Partition:

@@ -100,15 +100,20 @@ def table_of(
 
 def batch_of(table: pa.Table) -> Batch:
     """Return the records of an output. Raises `StreamsError` if a record has no timestamp."""
-    timestamps = table["timestamp"]
-    if timestamps.null_count:
-        raise StreamsError("the query gives a record whose timestamp is null")
     return Batch(
         binary_items(table["key"]) if "key" in table.column_names else [None] * len(table),
         binary_items(table["value"]),
-        timestamps.to_numpy().tolist(),
+        times_of(table["timestamp"]),
         header_items(table["headers"]) if "headers" in table.column_names else None,
     )
+
+
+def times_of(timestamps: pa.ChunkedArray) -> list[int]:
+    """Return the timestamps of results. Raises `StreamsError` if one is null."""
+    if timestamps.null_count:
+        raise StreamsError("the query gives a record whose timestamp is null")
+    times: list[int] = timestamps.to_numpy().tolist()
+    return times
 
 
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:

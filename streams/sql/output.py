@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
@@ -26,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.split_results import ESCAPED
 from kafka_pipeline.streams.sql.stage_rows import (
     OF_RECORDS,
     WRITING,
@@ -46,9 +46,6 @@ _AS_TEXT = frozenset(
     }
 )
 """The types whose JSON is what a cast to STRING gives, in quotes if it is one."""
-
-_ESCAPED = re.compile(r'["\\\x00-\x1f]')
-"""The characters that JSON escapes in a string; Java reads the pattern as Python does."""
 
 _FLOATS = (FloatType(), DoubleType())
 _WRITING = {"ignoreNullFields": "false"}
@@ -73,17 +70,13 @@ def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataF
     if len(names) < len(visible):
         raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
     others = [name for low, name in names.items() if low not in OF_RECORDS]
-    types = {name: frame.schema[name].dataType for name in others}
     if spec.is_inner:
         require_lossless(frame.select(*visible).schema, spec.format)
-        columns = {name: F.col(f"`{name}`") for name in others}
-        value = _as_json(columns, types, WRITING).cast("binary")
+        value = json_of(frame, others, spec).cast("binary")
     elif spec.format == "json":
         if not others:
             raise QueryError(f"the query gives {given}, and no column for the value")
-        checked = finite(frame, others, _NOT_FINITE)
-        columns = {name: checked.get(name, F.col(f"`{name}`")) for name in others}
-        value = _as_json(columns, types, _WRITING).cast("binary")
+        value = json_of(frame, others, spec).cast("binary")
     else:
         if [name.lower() for name in others] != ["value"]:
             raise QueryError(
@@ -91,12 +84,34 @@ def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataF
                 "headers. Put the rest into value, or use format: json"
             )
         value = _binary(frame, names["value"])
-    output = [value.alias("value"), _milliseconds(frame, names["timestamp"])]
+    output = [value.alias("value"), milliseconds_of(frame, names["timestamp"])]
     if "key" in names:
-        output.append(_binary(frame, names["key"]).alias("key"))
+        output.append(key_of(frame, names["key"]))
     if "headers" in names:
-        output.append(F.col(names["headers"]).cast(_HEADERS).alias("headers"))
+        output.append(headers_of(names["headers"]))
     return frame.select(*output, *also)
+
+
+def json_of(frame: DataFrame, names: Sequence[str], spec: QuerySpec) -> Column:
+    """Return columns of a result as a JSON object, which is the value of a record or a part of it.
+
+    A number that JSON does not have raises an error when it is computed, unless the record goes to
+    another stage of the query.
+    """
+    types = {name: frame.schema[name].dataType for name in names}
+    checked = {} if spec.is_inner else finite(frame, names, _NOT_FINITE)
+    columns = {name: checked.get(name, F.col(f"`{name}`")) for name in names}
+    return _as_json(columns, types, WRITING if spec.is_inner else _WRITING)
+
+
+def key_of(frame: DataFrame, name: str) -> Column:
+    """Return a column of a result as the keys of records."""
+    return _binary(frame, name).alias("key")
+
+
+def headers_of(name: str) -> Column:
+    """Return a column of a result as the headers of records."""
+    return F.col(name).cast(_HEADERS).alias("headers")
 
 
 def _as_json(
@@ -110,7 +125,7 @@ def _as_json(
     """
     fields = [column.alias(name) for name, column in columns.items()]
     whole = F.to_json(F.struct(*fields), {**options}) if fields else F.lit("{}")
-    if not fields or not {*types.values()} <= _AS_TEXT or any(map(_ESCAPED.search, columns)):
+    if not fields or not {*types.values()} <= _AS_TEXT or any(map(ESCAPED.search, columns)):
         return whole
     texts = [column for name, column in columns.items() if types[name] == StringType()]
     parts = []
@@ -128,7 +143,7 @@ def _as_json(
         return joined
     # A separator, so that two strings that are not UTF-8 do not make one that is.
     all_texts = F.concat_ws("|", *texts)
-    is_plain = F.is_valid_utf8(all_texts) & ~F.rlike(all_texts, F.lit(_ESCAPED.pattern))
+    is_plain = F.is_valid_utf8(all_texts) & ~F.rlike(all_texts, F.lit(ESCAPED.pattern))
     return F.when(is_plain, joined).otherwise(whole)
 
 
@@ -158,7 +173,8 @@ def _binary(frame: DataFrame, name: str) -> Column:
     return column if isinstance(type_, BinaryType) else column.cast("string").cast("binary")
 
 
-def _milliseconds(frame: DataFrame, name: str) -> Column:
+def milliseconds_of(frame: DataFrame, name: str) -> Column:
+    """Return a column of a result as the timestamps of records."""
     type_ = frame.schema[name].dataType
     if not isinstance(type_, TimestampType | TimestampNTZType):
         raise QueryError(
@@ -168,7 +184,7 @@ def _milliseconds(frame: DataFrame, name: str) -> Column:
     return F.unix_millis(F.col(name).cast("timestamp")).alias("timestamp")
 
 
-def finite(frame: DataFrame, names: list[str], words: str) -> dict[str, Column]:
+def finite(frame: DataFrame, names: Sequence[str], words: str) -> dict[str, Column]:
     """Return columns by their names, which raise `words` for a float that is not finite.
 
     `words` may name the column with `{name}`. Only columns that can have one are returned.

@@ -68,13 +68,22 @@ class SparkProcessor(MixedProcessor):
 
     def results(self, batch: Batch, table: pa.Table) -> Batch:
         """Return the results of records, whose `table` has the columns that the query needs."""
-        results = batch_of(self.rows(batch, table))
+        split = self._query.split
+        if split is None or not split.is_possible(table):
+            results = batch_of(self.rows(batch, table))
+        else:
+            call, needed = self._query.parts, split.for_spark(table)
+            given = None if needed is None else self._given(call, batch, needed)
+            results = split.results(batch, table, given)
         results.clocks = clocks_by_time(batch, results.timestamps)
         return results
 
     def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
-        """Return what Spark gives. Raises as `run_carefully` does."""
-        run = partial(self._query.run, lookups=self._lookup.rows(batch))
+        """Return whole results by Spark. Raises as `run_carefully` does."""
+        return self._given(self._query.run, batch, table)
+
+    def _given(self, call: Callable[..., pa.Table], batch: Batch, table: pa.Table) -> pa.Table:
+        run = partial(call, lookups=self._lookup.rows(batch))
         return run_carefully(run, table, is_alone=len(batch) == 1)
 
     def close(self) -> None:

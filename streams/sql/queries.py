@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.config.table_paths import Location, location_of
@@ -26,19 +26,23 @@ from kafka_pipeline.streams.sql.declared_groups import undeclared
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.output import shaped
 from kafka_pipeline.streams.sql.plan import (
+    input_column,
+    items,
     require_all_inputs,
     require_narrow,
     with_column,
     with_time,
 )
-from kafka_pipeline.streams.sql.query_session import translated
+from kafka_pipeline.streams.sql.query_session import Analyzed, translated
 from kafka_pipeline.streams.sql.running import Running
 from kafka_pipeline.streams.sql.running_aggregation import RunningAggregation, RunningRetraction
 from kafka_pipeline.streams.sql.running_join import RunningJoin
 from kafka_pipeline.streams.sql.running_over import RunningOver
 from kafka_pipeline.streams.sql.spec import RECORD, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.split_plan import passed_columns, split_results
+from kafka_pipeline.streams.sql.split_results import SplitResults
 from kafka_pipeline.streams.sql.table_joins import at_record_times, require_keyed_joins
-from kafka_pipeline.streams.sql.tables import Rows, SharedTables
+from kafka_pipeline.streams.sql.tables import Rows, SharedTables, Tables
 
 T = TypeVar("T")
 
@@ -100,10 +104,30 @@ class _Plan:
     compiled: CompiledPlan
     rows: Rows
     is_reusable: bool
+    split: SplitResults | None
+    parts: CompiledPlan | None
+    """What the split needs; `None` without one, and if that needs nothing."""
 
 
 class RunningQuery(Running[_Plan]):
     """See `SparkQuery`."""
+
+    hidden = (pa.field(RECORD, pa.int64()),)
+    gives_record: ClassVar[bool] = False
+    """Whether whole results have `RECORD`. They are never split then."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        spec: QuerySpec,
+        tables: Tables,
+        code: UserCode,
+        shared: SharedTables,
+    ) -> None:
+        """See `Running`."""
+        super().__init__(session, spec, tables, code, shared)
+        self.split = self.plan.split
+        """See `SparkQuery`. It stays the same for other rows of the tables."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -118,6 +142,15 @@ class RunningQuery(Running[_Plan]):
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         """See `SparkQuery.run`."""
         return self.run_compiled(lambda plan: plan.compiled, table, lookups)
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        """See `SparkQuery.parts`."""
+        return self.run_compiled(self._same_parts, table, lookups)
+
+    def _same_parts(self, plan: _Plan) -> CompiledPlan:
+        if plan.parts is None or plan.split != self.split:
+            raise SparkLostError("a table has changed, and the query gives other columns now")
+        return plan.parts
 
     def newest_plan(self) -> _Plan:
         """See `Running`; a plan that cannot be used twice is made again."""
@@ -134,7 +167,8 @@ class RunningQuery(Running[_Plan]):
     def tried_out(self, rows: Rows) -> _Plan:
         """See `Running`."""
         plan = self._make_plan(rows)
-        plan.compiled.run(self.work.records.empty_table())
+        for compiled in filter(None, (plan.compiled, plan.parts)):
+            compiled.run(self.work.records.empty_table())
         return plan
 
     def _make_plan(self, rows: Rows) -> _Plan:
@@ -152,24 +186,47 @@ class RunningQuery(Running[_Plan]):
         require_keyed_joins(analyzed, rdd_id, query.tables)
         analyzed = at_record_times(analyzed, rdd_id, query.versioned, work.make)
         analyzed = with_time(analyzed, rdd_id, work.make)
-        hidden = [field.name for field in self.hidden]
-        for name in hidden:
-            analyzed = with_column(analyzed, name, rdd_id, work.make)
+        hidden = [RECORD] if self.gives_record else []
+        if hidden:
+            analyzed = with_column(analyzed, RECORD, rdd_id, work.make)
         frame = shaped(work.frame(analyzed), work.spec, hidden)
-        execution = frame._jdf.queryExecution()
-        return _Plan(
-            work.compiled(
-                frame, execution.sparkPlan(), work.leaves(query), records=query.records[rdd_id]
-            ),
-            rows,
-            work.is_reusable(execution.analyzed()),
-        )
+        is_reusable = work.is_reusable(frame._jdf.queryExecution().analyzed())
+        compiled = self._compiled(frame, query)
+        if hidden or not is_reusable:
+            # To plan twice for each batch would be no gain.
+            return _Plan(compiled, rows, is_reusable, None, None)
+        return _Plan(compiled, rows, is_reusable, *self._split_plan(analyzed, query))
+
+    def _compiled(self, frame: DataFrame, query: Analyzed) -> CompiledPlan:
+        plan, records = frame._jdf.queryExecution().sparkPlan(), query.records[query.rdd_id]
+        return self.work.compiled(frame, plan, self.work.leaves(query), records=records)
+
+    def _split_plan(
+        self, analyzed: Any, query: Analyzed
+    ) -> tuple[SplitResults | None, CompiledPlan | None]:
+        """Return how results are split, if they are, and the plan for that, if it needs one."""
+        work, rdd_id = self.work, query.rdd_id
+        passed = passed_columns(analyzed, rdd_id, work.make)
+        if not passed.names:
+            return None, None
+        number = input_column(analyzed, RECORD, rdd_id)
+        numbered = with_column(analyzed, RECORD, rdd_id, work.make)
+        numbered = work.make.project([*items(analyzed.output()), number], numbered)
+        fields = query.records[rdd_id].fields
+        names = () if fields is None else fields.names
+        results, frame = split_results(work.frame(numbered), work.spec, passed, names)
+        if results is None or frame is None:
+            return results, None
+        parts = self._compiled(frame, query)
+        used = () if parts.fields is None else parts.fields.used
+        needed = [name for name in parts.columns if not used or name != "value"]
+        return replace(results, needed=(*needed, *used)), parts
 
 
 class RunningPassing(RunningQuery):
     """A query over a changelog; its results have the index of the record that they stem from."""
 
-    hidden = (pa.field(RECORD, pa.int64()),)
+    gives_record = True
 
 
 def opened_tables(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kafka_pipeline.streams.sql.join_shape import PreparedJoin
     from kafka_pipeline.streams.sql.json_fields import JsonFields
     from kafka_pipeline.streams.sql.over_shape import PreparedOver
+    from kafka_pipeline.streams.sql.split_results import SplitResults
     from kafka_pipeline.streams.sql.state_shape import PreparedAggregation
 
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -32,8 +33,7 @@ VISIBLE_FROM, VISIBLE_UNTIL = "__visible_from", "__visible_until"
 row replaces it, exclusive; null for the newest row."""
 
 RECORD = "__record"
-"""A hidden column of records and results: the index of a record in its batch. Only queries that
-pass a changelog on have it."""
+"""A hidden column of records and results: the index of a record in its batch."""
 
 COLUMNS = ("key", "value", "timestamp", "partition", "offset", "headers")
 """The columns of a record."""
@@ -190,6 +190,16 @@ class SparkQuery(Prepared, Protocol):
         if the query gives them. Raises `QueryError` if a record may be to blame, otherwise
         `SparkLostError`.
         """
+
+    @property
+    def split(self) -> SplitResults | None:
+        """How to make results without sending all columns through Spark; `None` if that is no gain.
+
+        Only for records of which a table has the `fields`, and not `value`.
+        """
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        """Return what the `split` needs for a table of `for_spark`. Raises as `run` does."""
 
 
 class Queries(Protocol):

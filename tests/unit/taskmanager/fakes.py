@@ -76,6 +76,8 @@ class FakeReader:
         self.assigned: set[Partition] = set()
         self.paused: set[Partition] = set()
         """As librdkafka has it: unassigning and assigning does not resume."""
+        self.known = -1001
+        """The known end of each partition."""
 
     @property
     def is_idle(self) -> bool:
@@ -99,7 +101,7 @@ class FakeReader:
         return Fetched(taken, ends if self.has_ends else [])
 
     def known_end(self, partition: Partition) -> int:
-        return -1001
+        return self.known
 
     def close(self) -> None:
         pass

@@ -18,6 +18,7 @@ from kafka_pipeline.streams.sql.join_shape import JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
 from kafka_pipeline.streams.sql.over_shape import OverShape
 from kafka_pipeline.streams.sql.spec import EndedQueryError, QueryError, QuerySpec, SparkLostError
+from kafka_pipeline.streams.sql.split_results import Member, SplitResults
 from kafka_pipeline.streams.sql.state_shape import StateShape
 from kafka_pipeline.taskmanager import query_channel
 from kafka_pipeline.taskmanager.query_channel import QueryServer, RemoteQueries, RemoteQuery
@@ -71,11 +72,18 @@ class Running:
         self.closed.set()
 
 
+SPLIT = SplitResults((Member("b", "c"), Member("__members_1")), True, False, ("b", "__record"))
+
+
 class Doubling(Running):
     """A query."""
 
     columns = ("value",)
     fields = FIELDS
+    split = SPLIT
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        return self.run(table, lookups).slice(0, 1)
 
 
 SHAPE = StateShape(
@@ -230,8 +238,9 @@ def test_query_runs_in_the_driver_and_its_output_comes_back(
 ) -> None:
     spec = QuerySpec("SELECT", tables={"t": {"format": "csv"}}, config={"a": [1]})
     query = remote.open(spec)
-    assert (query.columns, query.fields) == (("value",), FIELDS)
+    assert (query.columns, query.fields, query.split) == (("value",), FIELDS, SPLIT)
     assert query.run(TABLE)["value"].to_pylist() == ["a", "b", "a", "b"]
+    assert query.parts(TABLE)["value"].to_pylist() == ["a"]
     large = pa.table({"value": ["x" * 100] * 100_000})
     assert len(query.run(large)) == 200_000
     ((found, running),) = queries.opened

@@ -13,6 +13,7 @@ from dataclasses import replace
 from math import inf
 from pathlib import Path
 from threading import Event
+from typing import cast
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -34,6 +35,7 @@ from kafka_pipeline.common.errors import ConfigError, UnavailableError
 from kafka_pipeline.common.kafka.clients import TransactionFailedError
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.processors import OnError
+from kafka_pipeline.common.pipelines.specs import SqlSpec
 from kafka_pipeline.common.protocol.status import TaskState, TaskStatus
 from kafka_pipeline.common.record_batch import RecordBatch
 from kafka_pipeline.common.typed_json import as_json, from_json
@@ -44,6 +46,7 @@ from kafka_pipeline.streams.stores.rocksdb import RocksDBStore
 from kafka_pipeline.taskmanager import task as task_module
 from kafka_pipeline.taskmanager import task_start
 from kafka_pipeline.taskmanager.assigned_task import AssignedTask
+from kafka_pipeline.taskmanager.clients import Reader
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.running_task import TaskMemory
 from kafka_pipeline.taskmanager.task import BUFFERED_BYTES, Task
@@ -56,6 +59,7 @@ from tests.unit.taskmanager.fakes import (
     CONFIG,
     TIMEOUT_S,
     FakeBrokers,
+    FakeReader,
     batch,
     replica,
 )
@@ -112,6 +116,25 @@ def test_offsets_are_committed_with_the_time_of_the_records_before_them(
     task_start.refresh_failed(assigned.replica, context, TaskMemory())
     at, later = f"2:{COMMITTED_MS}:0:0", f"2:{COMMITTED_MS + 1}:0:0"
     assert committed == [(0, at), (1, at), (2, later), (2, later), (0, at)]
+
+
+@pytest.mark.parametrize(
+    ("known", "is_all"), [(-1001, False), (0, False), (1, True), (2, True), (3, False)]
+)
+def test_records_of_a_query_wait_for_those_that_the_reader_knows_of(
+    monkeypatch: pytest.MonkeyPatch, known: int, is_all: bool
+) -> None:
+    """The last offset may be the marker of a transaction."""
+    assigned = assigned_to([], 0, monkeypatch, passing)
+    query = replace(assigned.replica, spec=SqlSpec(query="SELECT * FROM input"))
+    task = start(AssignedTask(query, assigned._context, 0))
+    reader = FakeReader()
+    reader.known = known
+    task.readers["in", 0] = cast("Reader", reader)
+    task.add(batch(0))
+    assert (task.turn(inf).took_all, task.has_uncommitted) == (is_all, is_all)
+    task.turn(inf)
+    assert task.has_uncommitted
 
 
 def test_dead_letters_are_in_the_log_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,6 +269,21 @@ def test_a_batch_with_all_that_had_arrived_is_committed_although_more_has_come()
     assert host.take(ended(took_all=True)) == [CommitTask(task(0))]
 
 
+def test_a_batch_that_would_end_after_the_commit_of_the_one_before_it_waits_for_that() -> None:
+    host = running()
+    host.take(fed(), ended(took_all=True), CommitEnded(task(0)), fed())
+    host.wait(15)
+    host.take(fed())
+    assert host.take(ended(took_all=True, took_ms=16)) == []
+    assert host.take(fed()) == []
+    assert host.core.next_due_ms == host.now_ms + LEAST_COMMIT_INTERVAL_MS - 15
+    assert host.wait(LEAST_COMMIT_INTERVAL_MS - 15) == [CommitTask(task(0))]
+    assert host.take(CommitEnded(task(0))) == [RunTurn(task(0), BUDGET_MS)]
+    host.wait(15)
+    host.take(fed())
+    assert host.take(ended(took_all=True, took_ms=15)) == [RunTurn(task(0), BUDGET_MS)]
+
+
 def test_a_batch_with_a_part_of_what_had_arrived_waits_for_the_interval() -> None:
     host = running()
     host.take(fed())

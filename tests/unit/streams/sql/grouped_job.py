@@ -128,8 +128,8 @@ class _KeptRows:
     """A query without GROUP BY that stays open."""
 
     def __init__(self, query: SparkQuery) -> None:
-        self.columns, self.fields = query.columns, query.fields
-        self.run, self.replace = query.run, query.replace
+        self.columns, self.fields, self.split = query.columns, query.fields, query.split
+        self.run, self.parts, self.replace = query.run, query.parts, query.replace
 
     def close(self) -> None:
         """Another task may use the query."""

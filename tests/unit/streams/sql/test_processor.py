@@ -20,7 +20,7 @@ class Failing:
     """A query that returns its records, and fails on `bad` ones, or the next few times."""
 
     columns = ("value", "timestamp")
-    fields = None
+    fields = split = None
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
@@ -38,6 +38,9 @@ class Failing:
         if "bad" in values:
             raise QueryError("no good")
         return pa.table({"value": pa.array(values, pa.binary()), "timestamp": [0] * len(values)})
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        raise AssertionError("its results are whole")
 
     def replace(self, name: str, rows: pa.Table) -> None:
         raise AssertionError("it has no tables")

@@ -30,7 +30,7 @@ class Noting:
     """A query that gives nothing, and notes the rows of tables that it gets."""
 
     columns = ("timestamp",)
-    fields = None
+    fields = split = None
 
     def __init__(self) -> None:
         self.lookups: list[Mapping[str, Any]] = []
@@ -42,6 +42,9 @@ class Noting:
     def run(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
         self.lookups.append({name: rows_of(rows) for name, rows in lookups.items()})
         return pa.table({"value": pa.array([], pa.binary()), "timestamp": pa.array([], pa.int64())})
+
+    def parts(self, table: pa.Table, lookups: Mapping[str, pa.Table] = {}) -> pa.Table:
+        raise AssertionError("its results are whole")
 
     def replace(self, name: str, rows: pa.Table) -> None:
         self.replaced.append((name, rows_of(rows)))
