@@ -81,9 +81,9 @@ def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataF
     elif spec.format == "json":
         if not others:
             raise QueryError(f"the query gives {given}, and no column for the value")
-        checked = finite(frame, others, _NOT_FINITE)
+        checked = {} if spec.is_exact else finite(frame, others, _NOT_FINITE)
         columns = {name: checked.get(name, F.col(f"`{name}`")) for name in others}
-        value = _as_json(columns, types, _WRITING).cast("binary")
+        value = _as_json(columns, types, WRITING if spec.is_exact else _WRITING).cast("binary")
     else:
         if [name.lower() for name in others] != ["value"]:
             raise QueryError(
