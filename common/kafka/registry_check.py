@@ -12,8 +12,8 @@ from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.schema_registry import (
     SchemaRegistry,
-    client_of,
     registry_error,
+    shared_client,
 )
 
 _LANGUAGES: Mapping[str, str] = {
@@ -34,7 +34,7 @@ class RegistryCheck:
         """Prepare; raises ConfigError without the extra, and for files that cannot be read."""
         of = SchemaRegistry.of(settings, register=False)
         self._registry = SchemaRegistry(of.url, {**of.settings, "max.retries": 0}, register=False)
-        self._client = client_of(self._registry)
+        self._client = shared_client(self._registry)
 
     def writing_problem(
         self,
@@ -91,7 +91,7 @@ class RegistryCheck:
 
     def _latest(self, subject: str) -> Any:
         """Return the latest version of a subject, `None` if the registry has no such subject."""
-        return _unless_not_found(lambda: self._client.get_latest_version(subject))
+        return _unless_not_found(lambda: self._client.get_version(subject, "latest"))
 
     def _version(self, subject: str, version: int) -> Any:
         return _unless_not_found(lambda: self._client.get_version(subject, version))
