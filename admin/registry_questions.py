@@ -28,9 +28,11 @@ class RegistryQuestions:
         try:
             self._check = self._check or RegistryCheck(self._settings)
             if use.reads:
-                return self._check.reading_problem(serde.kind, use.subject, serde.schema)
+                return self._check.reading_problem(
+                    serde.kind, use.subject, serde.schema, serde.version
+                )
             return self._check.writing_problem(
-                serde.kind, use.subject, serde.schema, serde.register
+                serde.kind, use.subject, serde.schema, serde.register, serde.version
             )
         except (ConfigError, UnavailableError) as error:
             self._settings = None

@@ -14,6 +14,7 @@ from benchmarks.peers.streams_java import JARS as KAFKA_STREAMS
 from kafka_pipeline.admin.broker.jars import BROKER, digests_of, retrieve, write_digests
 from kafka_pipeline.common.process.cli import run_command
 from kafka_pipeline.common.process.java import find_java
+from tests.apicurio.registry import JARS as APICURIO
 from tests.change_data.connector import JARS as DEBEZIUM
 
 _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
@@ -22,7 +23,7 @@ _COMMENT = "The jars that ivy.xml asks for. ./scripts/lock.sh writes this list."
 def main() -> None:
     """Fetch all sets of jars, and write their lists. Takes a minute or two and a network."""
     java = find_java()
-    for jar_set in (BROKER, KAFKA_STREAMS, FLINK, DEBEZIUM):
+    for jar_set in (BROKER, KAFKA_STREAMS, FLINK, DEBEZIUM, APICURIO):
         with tempfile.TemporaryDirectory() as scratch:
             jars = Path(scratch, "jars")
             jars.mkdir()

@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from kafka_pipeline.streams import connect_values
-from kafka_pipeline.streams.connect_values import Convert
+from kafka_pipeline.common.kafka import connect_values
+from kafka_pipeline.common.kafka.connect_values import Convert
 
 UNAVAILABLE = ("__debezium_unavailable_value", "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ==")
 """What Debezium writes for a column that the database did not log, as text and as bytes.

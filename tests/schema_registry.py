@@ -73,16 +73,17 @@ class StandIn:
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
-        """Answer `/schemas/ids/<id>`, with ids from 1, and `/subjects/<name>/versions/latest`."""
+        """Answer `/schemas/ids/<id>`, ids from 1, and `/subjects/<name>/versions/<version>`."""
         place = path.partition("?")[0]
         if self.status:
             return self.status, {"error_code": self.status, "message": "told to"}
-        if place.endswith("/versions/latest"):
-            subject = place.split("/")[2]
-            id_ = max((id_ for (of, _), id_ in self.ids.items() if of == subject), default=0)
-            if not id_:
+        if place.startswith("/subjects/"):
+            _, _, subject, _, version = place.split("/")
+            ids = [id_ for (of, _), id_ in self.ids.items() if of == subject]
+            index = -1 if version == "latest" else int(version) - 1
+            if not ids or index >= len(ids):
                 return 404, {"error_code": 40401, "message": "Schema not found"}
-            return 200, self.registered(subject, id_)
+            return 200, self.registered(subject, ids[index])
         id_ = int(place.rpartition("/")[2])
         if not 1 <= id_ <= len(self.schemas):
             return 404, {"error_code": 40403, "message": "Schema not found"}

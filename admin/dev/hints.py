@@ -11,8 +11,8 @@ from typing import Any
 from kafka_pipeline.common.code.user_code import UserCode
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde
 from kafka_pipeline.common.pipelines.specs import (
-    AnySerde,
     ClassSpec,
     Serdes,
     SparkSpec,
@@ -79,9 +79,10 @@ def _inputs(processor: PipelineProcessor, pipeline: Pipeline) -> Iterator[tuple[
 
 def _outputs(processor: PipelineProcessor, pipeline: Pipeline) -> Iterator[tuple[str, str, str]]:
     """Yield the topics that a processor writes, with the serdes of keys and values."""
-    serdes = _serdes(processor)
-    for topic in pipeline.out_topics(processor):
-        yield topic, _known(serdes.out_key), _known(serdes.out_value)
+    serdes, spec = _serdes(processor), processor.spec
+    for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
+        is_avro = isinstance(spec, SparkSpec) and name in spec.schema_sinks
+        yield topic, _known(serdes.out_key), "avro" if is_avro else _known(serdes.out_value)
 
 
 def _read(group: NodeGroup) -> Iterator[tuple[str, str, str]]:

@@ -33,14 +33,20 @@ class JavaProgram:
     jars: Path
     classes: Path
     main_class: str
+    more_jars: tuple[Path, ...] = ()
+    """Folders of jars that come after the `jars`."""
 
     def command(self, *options: str) -> list[str]:
         """Return the command that runs it with these options of the JVM; arguments follow."""
         return [
             *(str(self.java.executable), *options),
             f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
-            *("-cp", f"{self.jars}/*:{self.classes}", self.main_class),
+            *("-cp", self._class_path(), self.main_class),
         ]
+
+    def _class_path(self) -> str:
+        jars = [f"{folder}/*" for folder in (self.jars, *self.more_jars)]
+        return ":".join([*jars, str(self.classes)])
 
 
 def build_program(sources: Sequence[Path], classes: Path, jar_set: JarSet = JARS) -> JavaProgram:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from confluent_kafka.schema_registry import Schema
@@ -32,13 +32,17 @@ _PROMOTED = {
 """What else reads a type, by the Avro specification."""
 
 
-class _Written(NamedTuple):
-    """How data of one schema is read; `reader` is `None` if it is read as it was written."""
+class Written(NamedTuple):
+    """How data of one schema is read; `reader` is `None` if it is read as it was written.
+
+    What was read goes through `convert`, if that is given.
+    """
 
     schema: Schema
     writer: Any
     reader: Any
     is_plain: bool
+    convert: Callable[[Any], Any] | None = None
 
 
 class AvroReader:
@@ -46,13 +50,17 @@ class AvroReader:
 
     _decode: Callable[[BytesIO, Any, Any], Any] = staticmethod(schemaless_reader)
 
-    def __init__(self, client: Any, subject: str, schema: str | None) -> None:
-        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema."""
+    def __init__(self, client: Any, subject: str, schema: str | None, version: int = 0) -> None:
+        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema.
+
+        With a `version`, data is converted to that version of the subject.
+        """
         self._client = client
         self._subject = subject
+        self._version = version
         self._schema = None if schema is None else Schema(schema, "AVRO")
         self._reader = None if self._schema is None else parsed(self._schema, client)
-        self._written: dict[bytes, _Written] = {}
+        self._written: dict[bytes, Written] = {}
 
     def __call__(self, data: bytes) -> Any:
         """Return the value of `data`, whose first byte is 0 or 1.
@@ -69,11 +77,14 @@ class AvroReader:
         stream = BytesIO(data)
         stream.seek(start)
         try:
-            return self._decode(stream, written.writer, written.reader)
+            value = self._decode(stream, written.writer, written.reader)
+            return value if written.convert is None else written.convert(value)
+        except MisfitError:
+            raise
         except Exception as error:
             raise MisfitError(self._problem(frame, written, error)) from None
 
-    def _find(self, frame: bytes) -> _Written:
+    def _find(self, frame: bytes) -> Written:
         if len(frame) < FRAME_BYTES[frame[0]]:
             raise MisfitError("they do not fit the schema, as they end before its id does")
         if frame[0]:
@@ -84,31 +95,47 @@ class AvroReader:
             raise MisfitError(f"they have the id of a schema in {schema.schema_type}, not Avro")
         _require_no_rules(schema, self._subject)
         writer = parsed(schema, self._client)
+        if self._version and self._schema is None:
+            self._schema = self._client.get_version(self._subject, self._version).schema
+            self._reader = parsed(self._schema, self._client)
         reader = None if self._reader == writer else self._reader
-        return _Written(schema, writer, reader, _is_plain(writer))
+        written = Written(schema, writer, reader, _is_plain(writer))
+        if reader is not None and (fault := unit_mismatch(writer, reader)):
+            raise MisfitError(self._other_version(frame, written, fault))
+        return written
 
-    def _problem(self, frame: bytes, written: _Written, error: Exception) -> str:
+    def _problem(self, frame: bytes, written: Written, error: Exception) -> str:
         """Say which versions do not fit, and in which field."""
+        if written.reader is not None and (fault := mismatch(written.writer, written.reader)):
+            return self._other_version(frame, written, fault)
+        wrote = self._wrote(frame, written)
+        return f"they do not fit the schema that wrote them, {wrote}: {type(error).__name__}"
+
+    def _other_version(self, frame: bytes, written: Written, fault: str) -> str:
+        version = _version(self._client, self._subject, self._schema)
+        reads = f"version {version}" if version else "the schema of the pipeline"
+        wrote = self._wrote(frame, written)
+        return f"they do not fit the schema: {wrote} wrote them, {reads} reads them: {fault}"
+
+    def _wrote(self, frame: bytes, written: Written) -> str:
         id_ = UUID(bytes=frame[1:]) if frame[0] else int.from_bytes(frame[1:])
         version = _version(self._client, self._subject, written.schema)
-        wrote = f"version {version} (id {id_})" if version else f"id {id_}"
-        if self._schema is not None and written.reader is not None:
-            version = _version(self._client, self._subject, self._schema)
-            reads = f"version {version}" if version else "the schema of the pipeline"
-            if fault := mismatch(written.writer, written.reader):
-                return (
-                    f"they do not fit the schema: {wrote} wrote them, {reads} reads them: {fault}"
-                )
-        return f"they do not fit the schema that wrote them, {wrote}: {type(error).__name__}"
+        return f"version {version} (id {id_})" if version else f"id {id_}"
 
 
 class AvroWriter:
     """Writes values by the given schema, or else by a subject's latest one."""
 
-    def __init__(self, client: Any, subject: str, schema: str | None, *, register: bool) -> None:
-        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema."""
+    def __init__(
+        self, client: Any, subject: str, schema: str | None, version: int = 0, *, register: bool
+    ) -> None:
+        """Prepare; raises an exception of fastavro or `ValueError` for an invalid schema.
+
+        With a `version`, that one of the subject writes in place of the latest one.
+        """
         self._client = client
         self._subject = subject
+        self._version: int | Literal["latest"] = version or "latest"
         self._schema = None if schema is None else Schema(schema, "AVRO")
         self._given = None if self._schema is None else parsed(self._schema, client)
         self._register = register
@@ -137,7 +164,7 @@ class AvroWriter:
         """Ask for the bytes before the data, the schema, and its name in errors; keep them."""
         client, subject = self._client, self._subject
         if self._schema is None:
-            found = client.get_version(subject, "latest")
+            found = client.get_version(subject, self._version)
         elif self._register:
             found = client.register_schema_full_response(subject, self._schema)
         else:
@@ -156,49 +183,85 @@ def mismatch(writer: Any, reader: Any) -> str:
     """Say in which field data of one schema cannot be read by another one; "" if none is found.
 
     Both are as fastavro's `parse_schema` returns them. What depends on the data is not found: which
-    symbols and which types of a union it has.
+    symbols it has, whether it is null, and which types of a union.
     """
-    return next(
-        _mismatches(writer, reader, named_types(writer), named_types(reader), "", set()), ""
-    )
+    return next(_Comparing(writer, reader).faults(writer, reader), "")
 
 
-def _mismatches(
-    writer: Any,
-    reader: Any,
-    written: Mapping[str, Any],
-    read: Mapping[str, Any],
-    path: str,
-    seen: set[tuple[str, str]],
-) -> Iterator[str]:
-    writer, reader = resolved_type(writer, written), resolved_type(reader, read)
-    kinds = (_type_name(writer), _type_name(reader))
-    match base_type(writer), base_type(reader):
-        case "union", _:
+def unit_mismatch(writer: Any, reader: Any) -> str:
+    """Say which field would be read with another scale or unit; "" if none is found.
+
+    Readers do not find that out: they would take 1.50 for 150.
+    """
+    comparing = _Comparing(writer, reader)
+    for _ in comparing.faults(writer, reader):
+        pass
+    return next(iter(comparing.of_units), "")
+
+
+class _Comparing:
+    """Compares a schema that has written data with one that is to read it."""
+
+    def __init__(self, writer: Any, reader: Any) -> None:
+        self._written, self._read = named_types(writer), named_types(reader)
+        self._seen: set[tuple[str, str]] = set()
+        self.of_units: list[str] = []
+
+    def faults(self, writer: Any, reader: Any, path: str = "") -> Iterator[str]:
+        """Yield what is wrong, with the field's `path`; keep those about units in `of_units`."""
+        writer = resolved_type(writer, self._written)
+        reader = resolved_type(reader, self._read)
+        match base_type(writer), base_type(reader):
+            case ("union", _) | (_, "union"):
+                one, other = _not_null(writer), _not_null(reader)
+                if one is not None and other is not None:
+                    yield from self.faults(one, other, path)
+            case "record", "record":
+                yield from self._of_records(writer, reader, path)
+            case ("array", "array") | ("map", "map"):
+                inner = "items" if "items" in writer else "values"
+                yield from self.faults(writer[inner], reader[inner], path)
+            case one, other if one != other and other not in _PROMOTED.get(one, ()):
+                yield _differ(writer, reader, path)
+            case _ if _unit(writer) != _unit(reader) and _unit(writer) and _unit(reader):
+                self.of_units.append(_differ(writer, reader, path))
+                yield self.of_units[-1]
+
+    def _of_records(self, writer: Any, reader: Any, path: str) -> Iterator[str]:
+        names = (writer["name"], reader["name"])
+        if names in self._seen:
             return
-        case _, "union":
-            return
-        case "record", "record":
-            if kinds in seen:
-                return
-            seen.add(kinds)
-            fields = {field["name"]: field for field in writer["fields"]}
-            for field in reader["fields"]:
-                place = f"{path}.{field['name']}".lstrip(".")
-                names = (field["name"], *field.get("aliases", ()))
-                there = next((fields[name] for name in names if name in fields), None)
-                if there is not None:
-                    types = there["type"], field["type"]
-                    yield from _mismatches(*types, written, read, place, seen)
-                elif "default" not in field:
-                    yield f'field "{place}" is missing, and has no default'
-        case "array", "array":
-            yield from _mismatches(writer["items"], reader["items"], written, read, path, seen)
-        case "map", "map":
-            yield from _mismatches(writer["values"], reader["values"], written, read, path, seen)
-        case one, other if one != other and other not in _PROMOTED.get(one, ()):
-            place = f'field "{path}"' if path else "the value"
-            yield f"{place} is {kinds[0]}, not {kinds[1]}"
+        self._seen.add(names)
+        fields = {field["name"]: field for field in writer["fields"]}
+        for field in reader["fields"]:
+            place = f"{path}.{field['name']}".lstrip(".")
+            known = (field["name"], *field.get("aliases", ()))
+            there = next((fields[name] for name in known if name in fields), None)
+            if there is not None:
+                yield from self.faults(there["type"], field["type"], place)
+            elif "default" not in field:
+                yield f'field "{place}" is missing, and has no default'
+
+
+def _not_null(schema: Any) -> Any:
+    """Return the only type of a schema that is not null, `None` if it is a union of several."""
+    if not isinstance(schema, list):
+        return None if schema == "null" else schema
+    others = [each for each in schema if each != "null"]
+    return others[0] if len(others) == 1 else None
+
+
+def _unit(schema: Any) -> str:
+    """Return what one is in numbers of a type, "" if that is not said."""
+    logical = str(schema.get("logicalType", "")) if isinstance(schema, dict) else ""
+    if logical == "decimal":
+        return f"scale {schema.get('scale', 0)}"
+    return logical if "time" in logical else ""
+
+
+def _differ(writer: Any, reader: Any, path: str) -> str:
+    place = f'field "{path}"' if path else "the value"
+    return f"{place} is {_type_name(writer)}, not {_type_name(reader)}"
 
 
 def named_types(schema: Any) -> Mapping[str, Any]:
@@ -234,6 +297,8 @@ def _type_name(schema: Any) -> str:
         return " or ".join(map(_type_name, schema))
     if not isinstance(schema, dict):
         return str(schema)
+    if schema.get("logicalType") == "decimal":
+        return f"decimal({schema.get('precision')}, {schema.get('scale', 0)})"
     if "logicalType" in schema:
         return str(schema["logicalType"])
     return f"{schema['type']} {schema['name']}" if "name" in schema else str(schema["type"])
@@ -266,6 +331,11 @@ def parsed(schema: Schema, client: Any) -> Any:
     text = schema.schema_str or ""
     if schema.references:
         return parse_schema_with_repo(text, _referenced(schema, client))
+    return parse_text(text)
+
+
+def parse_text(text: str) -> Any:
+    """Parse a schema without references. Raises exceptions of fastavro and `ValueError`."""
     return parse_schema(json.loads(text))
 
 
@@ -294,7 +364,7 @@ def _require_no_rules(schema: Schema, subject: str) -> None:
         )
 
 
-def _version(client: Any, subject: str, schema: Schema) -> int | None:
+def _version(client: Any, subject: str, schema: Schema | None) -> int | None:
     """Return which version of a subject a schema is, `None` if the registry does not say."""
     try:
         found: int | None = client.lookup_schema(subject, schema).version

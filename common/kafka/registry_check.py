@@ -12,8 +12,8 @@ from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import UnavailableError
 from kafka_pipeline.common.kafka.schema_registry import (
     SchemaRegistry,
-    client_of,
     registry_error,
+    shared_client,
 )
 
 _LANGUAGES: Mapping[str, str] = {
@@ -34,7 +34,7 @@ class RegistryCheck:
         """Prepare; raises ConfigError without the extra, and for files that cannot be read."""
         of = SchemaRegistry.of(settings, register=False)
         self._registry = SchemaRegistry(of.url, {**of.settings, "max.retries": 0}, register=False)
-        self._client = client_of(self._registry)
+        self._client = shared_client(self._registry)
 
     def writing_problem(
         self,
@@ -42,8 +42,12 @@ class RegistryCheck:
         subject: str,
         schema: str,
         register: bool,
+        version: int = 0,
     ) -> str:
-        """Say why a serde could not write; `schema` is its text, or "" for the latest one."""
+        """Say why a serde could not write.
+
+        `schema` is its text, or "" for a `version` of the subject, or for the latest one.
+        """
         try:
             latest = self._latest(subject)
             if latest is not None and (problem := _other_language(kind, subject, latest)):
@@ -52,6 +56,8 @@ class RegistryCheck:
                 return self._compatibility_problem(kind, subject, schema, latest)
             if latest is None:
                 return f'the schema registry has no subject "{subject}": register its schema'
+            if version and self._version(subject, version) is None:
+                return f'subject "{subject}" has no version {version}'
             if schema and not self._is_registered(kind, subject, schema):
                 return (
                     f'the schema is not registered in subject "{subject}": register it, or say '
@@ -61,10 +67,17 @@ class RegistryCheck:
             return self._refusal(subject, error)
         return ""
 
-    def reading_problem(self, kind: str, subject: str, schema: str) -> str:
-        """Say why data of the subject's latest schema could not be read by another one."""
+    def reading_problem(self, kind: str, subject: str, schema: str, version: int = 0) -> str:
+        """Say why data of the subject's latest schema could not be read by another one.
+
+        That is given by its text or, as a `version`, by its number.
+        """
         try:
             latest = self._latest(subject)
+            if version:
+                if (found := self._version(subject, version)) is None:
+                    return f'subject "{subject}" has no version {version}'
+                schema = found.schema.schema_str
             if latest is None or not schema:
                 return ""
             if problem := _other_language(kind, subject, latest):
@@ -78,7 +91,10 @@ class RegistryCheck:
 
     def _latest(self, subject: str) -> Any:
         """Return the latest version of a subject, `None` if the registry has no such subject."""
-        return _unless_not_found(lambda: self._client.get_latest_version(subject))
+        return _unless_not_found(lambda: self._client.get_version(subject, "latest"))
+
+    def _version(self, subject: str, version: int) -> Any:
+        return _unless_not_found(lambda: self._client.get_version(subject, version))
 
     def _is_registered(self, kind: str, subject: str, schema: str) -> bool:
         found = _unless_not_found(

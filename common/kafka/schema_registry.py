@@ -26,6 +26,8 @@ _PASSING = {408, 425, 429}
 _MOCK = "mock://"
 _mocks: dict[str, Any] = {}
 """The registries in the memory of this process, by URL, as in Confluent's Java clients."""
+_shared: dict[str, Any] = {}
+"""The clients of this process for Avro, by their settings. They keep schemas by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +74,87 @@ class SerdeFunctions(NamedTuple):
 
 
 def avro(
-    registry: SchemaRegistry, subject: str, schema: str | None, *, as_json: bool = False
+    registry: SchemaRegistry,
+    subject: str,
+    schema: str | None,
+    version: int = 0,
+    *,
+    as_json: bool = False,
 ) -> SerdeFunctions:
     """Write dicts and other values by an Avro schema, given in JSON; read data of any version.
 
     Reading converts data that another version of the schema has written to this one. Without a
-    schema, the subject's latest one writes, and data is read as it was written. With `as_json`,
-    values are those of Avro's JSON encoding, see `avro_json`.
+    schema, that `version` of the subject takes its place. Without both, the subject's latest one
+    writes, and data is read as it was written. With `as_json`, values are those of Avro's JSON
+    encoding, see `avro_json`.
     """
     with _extra_needed():
         from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter
         from kafka_pipeline.common.kafka.avro_json import AvroJsonReader, AvroJsonWriter
-    client = client_of(registry)
+    client = shared_client(registry)
     with _schema_of(subject, "Avro"):
         writes, reads = (AvroJsonWriter, AvroJsonReader) if as_json else (AvroWriter, AvroReader)
-        writer = writes(client, subject, schema, register=registry.register)
-        reader = reads(client, subject, schema)
+        writer = writes(client, subject, schema, version, register=registry.register)
+        reader = reads(client, subject, schema, version)
     return _guarded(registry, subject, writer, reader)
+
+
+def avro_rows(
+    registry: SchemaRegistry,
+    subject: str,
+    schema: str | None,
+    version: int = 0,
+    *,
+    is_key: bool = False,
+) -> SerdeFunctions:
+    """Write and read records as the bytes of JSON objects, whose values are as in `avro_values`.
+
+    Else as `avro`. A key that `is_key` may be something else than a record.
+    """
+    with _extra_needed():
+        from kafka_pipeline.common.kafka.avro_rows import AvroRowReader, AvroRowWriter
+    client = shared_client(registry)
+    with _schema_of(subject, "Avro"):
+        writer = AvroRowWriter(client, subject, schema, version, register=registry.register)
+        reader = AvroRowReader(client, subject, schema, version, is_key=is_key)
+    return _guarded(registry, subject, writer, reader)
+
+
+def avro_schema(registry: SchemaRegistry, subject: str, version: int = 0) -> tuple[int, Any]:
+    """Return the latest version of a subject, or that `version`, and its schema as fastavro has it.
+
+    Raises `UnavailableError` if the registry does not answer, and `ConfigError` if it refuses.
+    """
+    with _extra_needed():
+        from kafka_pipeline.common.kafka.avro_codec import parsed
+    client = shared_client(registry)
+    try:
+        found = client.get_version(subject, version or "latest")
+        if (found.schema.schema_type or "AVRO") == "AVRO":
+            return found.version, parsed(found.schema, client)
+    except Exception as error:
+        raise registry_error(registry, subject, error) or error from error
+    raise ConfigError(f"subject {subject} has a schema in {found.schema.schema_type}, not Avro")
+
+
+def parsed_avro(text: str) -> Any:
+    """Return a schema as fastavro has it. Raises `ValueError` for one that is none."""
+    with _extra_needed():
+        from kafka_pipeline.common.kafka.avro_codec import parse_text
+    try:
+        return parse_text(text)
+    except Exception as error:
+        raise ValueError(f"it is no Avro schema: {error}") from None
+
+
+def avro_columns(schema: Any, field: str = "") -> str:
+    """Return the columns of a record, or of the record in a field, as DDL of Spark.
+
+    Raises `ValueError` for a schema without columns.
+    """
+    with _extra_needed():
+        from kafka_pipeline.common.kafka.avro_values import columns_of, ddl
+    return ddl(columns_of(schema, field))
 
 
 def json_schema(
@@ -169,6 +235,17 @@ def client_of(registry: SchemaRegistry) -> Any:
         return client
     except (TypeError, ValueError, OSError) as error:
         raise ConfigError(f"the settings of the schema registry are wrong: {error}") from error
+
+
+def shared_client(registry: SchemaRegistry) -> Any:
+    """Return the client of this process for a registry; it is made when it is first needed.
+
+    It asks anew for the latest version of a subject, each time. Raises ConfigError.
+    """
+    name = repr((registry.url, sorted(registry.settings.items())))
+    if name not in _shared:
+        _shared[name] = client_of(registry)
+    return _shared[name]
 
 
 def _writing(registry: SchemaRegistry, subject: str, *, by_latest: bool) -> dict[str, Any]:

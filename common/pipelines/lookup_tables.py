@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict
 
 
@@ -23,7 +25,8 @@ class TopicTableSpec(Strict, frozen=True, kw_only=True):
     `topic` is one of the processor's names in `from`. If the table `is_global`, all tasks have the
     whole table, and `topic` is the name in Kafka. With a `schema`, in Spark's DDL, values are JSON;
     otherwise, they form one column. With `history_ms`, former records of each key are kept for so
-    long, in a versioned store. The topic `has_changes` if its records are change events.
+    long, in a versioned store. The topic `has_changes` if its records are change events. `key` and
+    `value` say how those of a global table are written.
     """
 
     topic: Name
@@ -31,6 +34,8 @@ class TopicTableSpec(Strict, frozen=True, kw_only=True):
     is_global: bool = False
     history_ms: Positive | None = None
     has_changes: bool = False
+    key: AnySerde = BYTES
+    value: AnySerde = BYTES
 
     @property
     def has_history(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast, get_args
 from msgspec import Meta
 
 from kafka_pipeline.common.pipelines.lookup_tables import TableSpec, TopicTableSpec
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde
 from kafka_pipeline.common.pipelines.store_specs import BYTES, StoreSpec
 from kafka_pipeline.common.typed_json import Count, Name, Positive, Strict, from_json
 
@@ -44,7 +45,6 @@ RecordPart = Literal["key", "timestamp", "partition", "offset"]
 OffsetReset = Literal["earliest", "latest"]
 TimeUnit = Literal["ms", "s", "us", "iso8601"]
 OnInvalid = Literal["fail", "skip", "partition_time"]
-SchemaKind = Literal["avro", "json_schema", "protobuf"]
 EmitTime = Literal["on_update", "on_close"]
 GroupStage = Literal["whole", "rows", "groups"]
 JoinSide = Literal["left", "right"]
@@ -65,30 +65,6 @@ class FieldTime(Strict, frozen=True, kw_only=True):
     on_invalid: OnInvalid = "fail"
     format: str = ""
     zone: str = "UTC"
-
-
-class SchemaSerde(Strict, frozen=True, kw_only=True):
-    """A serde whose schemas are in the schema registry.
-
-    Without a `subject`, it is that of the topic, `<topic>-key` or `<topic>-value`. Without a
-    `schema`, its text, records are written by the subject's latest one and read by their own.
-    `message` is a reference to the class of protobuf messages. Schemas are registered only if
-    `register` says so.
-    """
-
-    kind: SchemaKind
-    subject: str = ""
-    schema: str = ""
-    message: str = ""
-    register: bool = False
-
-    def __str__(self) -> str:
-        """Return the name for messages."""
-        return f"{self.kind} of {self.subject}" if self.subject else self.kind
-
-
-AnySerde = str | SchemaSerde
-"""The name of a serde of the engine, or a serde with schemas."""
 
 
 class SourceSpec(Strict, frozen=True, kw_only=True):
@@ -185,6 +161,11 @@ class ProcessorSpec(Strict, frozen=True, kw_only=True):
     def change_stores(self) -> frozenset[str]:
         """Those of the global stores whose topics have change events."""
         return frozenset()
+
+    @property
+    def global_serdes(self) -> Mapping[str, tuple[AnySerde, AnySerde]]:
+        """How keys and values of topics of global stores are written that do not have bytes."""
+        return {}
 
     @property
     def topic_patterns(self) -> tuple[PatternSpec, ...]:
@@ -365,7 +346,9 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
 
     With `lenient`, values may be any JSON that Spark accepts. Spark reads `tables`; `topic_tables`
     follow topics. A query that groups records has a `grouping`. One that `reads_changes` has an
-    input of change events, of which it gets the rows.
+    input of change events, of which it gets the rows. `value` says how the records of sources are
+    written that do not say it, and `out_value` how results go to the `schema_sinks`. Bytes are as
+    `format` says.
     """
 
     format: Format = "string"
@@ -375,6 +358,9 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
     topic_tables: Mapping[str, TopicTableSpec] = {}
     grouping: GroupingSpec | None = None
     reads_changes: bool = False
+    value: AnySerde = BYTES
+    out_value: AnySerde = BYTES
+    schema_sinks: tuple[Name, ...] = ()
     # A batch has up to 100,000 records: while Spark computes, the next one can be read.
     buffered_records: Positive = 50_000
 
@@ -403,6 +389,15 @@ class SparkSpec(ProcessorSpec, frozen=True, kw_only=True):
         return frozenset(
             table.store_of(name) for name, table in tables if table.is_global and table.has_changes
         )
+
+    @property
+    def global_serdes(self) -> Mapping[str, tuple[AnySerde, AnySerde]]:
+        """See `ProcessorSpec`."""
+        return {
+            table.store_of(name): (table.key, table.value)
+            for name, table in self.topic_tables.items()
+            if table.is_global and (table.key, table.value) != (BYTES, BYTES)
+        }
 
     @property
     def _of_groups(self) -> Mapping[str, Any]:

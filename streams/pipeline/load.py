@@ -13,6 +13,7 @@ from kafka_pipeline.common.errors import ConfigError
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
 from kafka_pipeline.streams.pipeline.arc_kinds import ArcKinds, with_changelogs
+from kafka_pipeline.streams.pipeline.avro_columns import with_columns
 from kafka_pipeline.streams.pipeline.change_sources import with_change_events
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
@@ -39,7 +40,8 @@ def load_pipeline(
 ) -> Pipeline:
     """Return the checked content of a pipeline.yaml.
 
-    Imports and calls the users' functions that build topologies. With `queries`, lets Spark check
+    Imports and calls the users' functions that build topologies. Asks the schema registry for the
+    columns of queries over Avro. With `queries`, lets Spark check
     the queries that it will run. `with_classes` imports users' classes and checks that they accept
     their config. If all that is right, `start_problem` is called for each one that runs users'
     processors, then `schema_problem` for each serde with schemas. Raises ConfigError with every
@@ -51,6 +53,7 @@ def load_pipeline(
     check_graph(file, problems)
     kinds = ArcKinds(file)
     file = with_change_events(with_changelogs(file, kinds, problems), kinds, problems)
+    file = with_columns(file, config, problems)
     means = Means(config, queries, with_classes)
     made: dict[str, Made] = {}
     for entry in topological_order(file.entries):

@@ -8,7 +8,9 @@ from typing import NamedTuple
 from kafka_pipeline.common.config.yaml_positions import Items, Located, Map, Scalar, Value
 from kafka_pipeline.common.pipelines.pipeline import Pipeline
 from kafka_pipeline.common.pipelines.processors import PipelineProcessor
-from kafka_pipeline.common.pipelines.specs import AnySerde, ClassSpec, SchemaSerde, SourceSpec
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde, SchemaSerde
+from kafka_pipeline.common.pipelines.specs import ClassSpec, SourceSpec, SparkSpec
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 
 
@@ -32,9 +34,11 @@ SchemaProblem = Callable[[SchemaUse], str]
 def schema_uses(
     file: PipelineFile, pipeline: Pipeline, made: Iterable[tuple[Entry, PipelineProcessor]]
 ) -> Iterator[SchemaUse]:
-    """Yield the uses of schemas by classes and their sources."""
+    """Yield the uses of schemas by classes, queries and their sources."""
     for entry, processor in made:
         spec = processor.spec
+        if isinstance(spec, SparkSpec):
+            yield from _of_query(file, pipeline, entry, processor, spec)
         if not isinstance(spec, ClassSpec):
             continue
         serdes = spec.serdes
@@ -45,12 +49,30 @@ def schema_uses(
                 ("key", source.key, serdes.key),
                 ("value", source.value, serdes.value),
             ):
-                at = _serde_place(file, entry, part) if own is None else place
+                at = _place(file, entry, ("serdes", part)) if own is None else place
                 yield from _use(entry.id, own or default, f"{topic}-{part}", True, at)
         for topic in pipeline.out_topics(processor):
             for part, serde in (("key", serdes.out_key), ("value", serdes.out_value)):
-                at = _serde_place(file, entry, f"out_{part}", part)
+                at = _place(file, entry, ("serdes", f"out_{part}"), ("serdes", part))
                 yield from _use(entry.id, serde, f"{topic}-{part}", False, at)
+
+
+def _of_query(
+    file: PipelineFile,
+    pipeline: Pipeline,
+    entry: Entry,
+    processor: PipelineProcessor,
+    spec: SparkSpec,
+) -> Iterator[SchemaUse]:
+    for name, topic in zip(processor.from_, pipeline.in_topics(processor), strict=True):
+        source = processor.sources.get(name, SourceSpec())
+        at = file.places.get(name, entry.at)
+        yield from _use(entry.id, source.key or BYTES, f"{topic}-key", True, at)
+        yield from _use(entry.id, source.value or BYTES, f"{topic}-value", True, at)
+    for name, topic in zip(processor.to, pipeline.out_topics(processor), strict=True):
+        if name in spec.schema_sinks:
+            at = _place(file, entry, ("out_value",), ("format",))
+            yield from _use(entry.id, spec.out_value, f"{topic}-value", False, at)
 
 
 def _use(
@@ -60,15 +82,22 @@ def _use(
         yield SchemaUse(processor, serde, serde.subject or default, reads, at)
 
 
-def _serde_place(file: PipelineFile, entry: Entry, *names: str) -> Located:
-    """Return the place of the first of some keys in `serdes`, or else that of the entry."""
+def _place(file: PipelineFile, entry: Entry, *paths: tuple[str, ...]) -> Located:
+    """Return the place of the first of some keys that is given, or else that of the entry."""
     items = file.root.items if isinstance(file.root, Items) else ()
     for item in items:
         id_ = _child(item, "id")
-        if isinstance(id_, Scalar) and id_.value == entry.id:
-            given = (_child(_child(item, "serdes"), name) for name in names)
+        if isinstance(id_, Scalar) and id_.value == (entry.part_of or entry.id):
+            given = (_at_path(item, path) for path in paths)
             return next((value for value in given if value is not None), entry.at)
     return entry.at
+
+
+def _at_path(item: Value, path: Iterable[str]) -> Value | None:
+    found: Value | None = item
+    for key in path:
+        found = _child(found, key)
+    return found
 
 
 def _child(value: Value | None, key: str) -> Value | None:

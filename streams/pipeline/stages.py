@@ -9,6 +9,7 @@ from msgspec import structs
 
 from kafka_pipeline.common.config.yaml_positions import Problems
 from kafka_pipeline.common.pipelines.processors import SOURCE
+from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
 from kafka_pipeline.common.pipelines.specs import DEFAULT_MAX_PROCESS_TIME_MS, SqlSpec
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.spark import require_sink_of_its_own
@@ -78,7 +79,10 @@ class _Cutting:
         assert isinstance(entry.spec, SqlSpec), "only queries have stages"
         self._entry = entry
         schemas = entry.spec.schemas
-        if schemas and set(schemas) != set(inputs):
+        # Those of inputs in Avro are found later, as is that others lack one.
+        is_avro = isinstance(entry.spec.value, SchemaSerde)
+        known = set(schemas) & set(inputs) if is_avro else set(inputs)
+        if schemas and set(schemas) != known:
             problems.add(
                 entry.at,
                 f'"{entry.id}": schema has {" and ".join(schemas)}, but the inputs are '

@@ -53,7 +53,8 @@ def valued(
 def sharing_key(unit: Unit) -> str:
     """Return a string that is the same for units that have the same global stores."""
     spec = unit.spec
-    stores = [dict(spec.global_stores), sorted(spec.change_stores)]
+    serdes = {name: [*map(repr, both)] for name, both in spec.global_serdes.items()}
+    stores = [dict(spec.global_stores), sorted(spec.change_stores), serdes]
     content = [spec.what, dict(spec.parameters), stores]
     return json.dumps(content, sort_keys=True)
 

@@ -96,12 +96,13 @@ def json_of(frame: DataFrame, names: Sequence[str], spec: QuerySpec) -> Column:
     """Return columns of a result as a JSON object, which is the value of a record or a part of it.
 
     A number that JSON does not have raises an error when it is computed, unless the record goes to
-    another stage of the query.
+    another stage of the query, or the sink has its own form for it.
     """
     types = {name: frame.schema[name].dataType for name in names}
-    checked = {} if spec.is_inner else finite(frame, names, _NOT_FINITE)
+    keeps_all = spec.is_inner or spec.is_exact
+    checked = {} if keeps_all else finite(frame, names, _NOT_FINITE)
     columns = {name: checked.get(name, F.col(f"`{name}`")) for name in names}
-    return _as_json(columns, types, WRITING if spec.is_inner else _WRITING)
+    return _as_json(columns, types, WRITING if keeps_all else _WRITING)
 
 
 def key_of(frame: DataFrame, name: str) -> Column:

@@ -96,7 +96,8 @@ class QuerySpec:
     `changelog`, the records are upserts by their key: a query with GROUP BY takes former ones out
     of their groups again. `joined_by` says by what a join of inputs without bounds of time brings
     rows together; `None` for other queries. `stages` has the queries whose results are inputs of
-    this one, by their names in `inputs`; an `is_inner` one is such a query.
+    this one, by their names in `inputs`; an `is_inner` one is such a query. The JSON of the results
+    of an `is_exact` one has microseconds, and NaN and infinite numbers as text.
     """
 
     query: str = ""
@@ -120,6 +121,7 @@ class QuerySpec:
     joined_by: JoinedBy | None = None
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False
+    is_exact: bool = False
 
     @property
     def all_tables(self) -> dict[str, Mapping[str, Any]]:

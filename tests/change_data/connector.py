@@ -54,7 +54,7 @@ class Connector:
     """A connector for the table `orders` of a PostgreSQL, which keeps its position in `folder`.
 
     It makes a snapshot, and then reads changes. It writes its position after the snapshot, and then
-    not for an hour.
+    not for an hour. Records are JSON or Avro, whose converter needs `settings` and its jars.
     """
 
     def __init__(
@@ -63,6 +63,8 @@ class Connector:
         folder: Path,
         database: Database,
         settings: Mapping[str, str] = {},
+        *,
+        in_avro: bool = False,
     ) -> None:
         folder.mkdir(exist_ok=True)
         properties = {
@@ -87,7 +89,10 @@ class Connector:
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
         with (folder / "connector.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*program.command("-Xmx512m", "-XX:TieredStopAtLevel=1"), str(file)],
+                [
+                    *program.command("-Xmx512m", "-XX:TieredStopAtLevel=1"),
+                    *(str(file), "avro" if in_avro else "json"),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -97,6 +97,7 @@ QUERY = {
     "format": "json",
     "schema": "name STRING",
     "lenient": True,
+    "out_value": {"avro": {"subject": "totals", "version": 2, "register": False}},
     "tables": {
         "stock": {
             "format": "csv",

@@ -7,7 +7,7 @@ from typing import Any
 from kafka_pipeline.common.code.user_code import UserCode, form_problem
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.errors import ConfigError
-from kafka_pipeline.common.pipelines.specs import AnySerde, SchemaSerde
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde, SchemaSerde
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.pipeline.kinds.schema_serdes import serde_of
 from kafka_pipeline.streams.serdes import Serde

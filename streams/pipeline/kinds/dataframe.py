@@ -28,11 +28,11 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
 from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
     LENIENT,
+    OUT_VALUE,
     SCHEMA,
     Spark,
     query_of,
-    read_lenient,
-    read_schema,
+    read_written,
 )
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, read_tables
 from kafka_pipeline.streams.sql.spec import QuerySpec
@@ -56,6 +56,7 @@ class DataFrame(Spark[DataFrameSpec]):
         FORMAT,
         SCHEMA,
         LENIENT,
+        OUT_VALUE,
         TABLES,
         GROUP_BY,
         *GROUP_KEYS,
@@ -66,15 +67,17 @@ class DataFrame(Spark[DataFrameSpec]):
 
     def read(self, fields: Fields, problems: Problems) -> DataFrameSpec:
         """See `Kind`."""
-        format_ = fields.choice(FORMAT)
+        written = read_written(fields, problems)
         tables = read_tables(fields, problems)
         return DataFrameSpec(
             code=read_reference(fields, _FUNCTION, problems),
             config=read_arguments(fields.pairs(ARGUMENTS), problems),
             grouping=grouping_of_function(fields, problems),
-            format=format_,
-            schema=read_schema(fields, format_, problems),
-            lenient=read_lenient(fields, format_, problems),
+            format=written.format,
+            schema=written.schema,
+            lenient=written.lenient,
+            value=written.value,
+            out_value=written.out_value,
             tables=tables.by_spark,
             topic_tables=tables.of_topics,
             max_task_idle_ms=fields.number(MAX_TASK_IDLE),

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from kafka_pipeline.common.config.yaml_positions import Items, Located, Value
 from kafka_pipeline.common.pipelines.processors import SOURCE, OnError
-from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec
+from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
+from kafka_pipeline.common.pipelines.specs import ProcessorSpec, SourceSpec, SparkSpec
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.streams.sql.stage import Stage
 
 
@@ -46,7 +50,8 @@ class PipelineFile:
 
     `sources` and `sinks` map the names that the file defines to topics, without those of
     config.yaml; "" replaces a topic that is wrong. `source_specs` says how sources are read that
-    have settings. `places` has the positions of the names in the file.
+    have settings. `places` has the positions of the names in the file. `pinned` says by which Avro
+    schemas queries read sources, by name.
     """
 
     root: Value
@@ -55,6 +60,7 @@ class PipelineFile:
     sinks: Mapping[str, str] = field(default_factory=dict)
     source_specs: Mapping[str, SourceSpec] = field(default_factory=dict)
     places: Mapping[str, Located] = field(default_factory=dict)
+    pinned: Mapping[str, SchemaSerde] = field(default_factory=dict)
 
     @property
     def topics(self) -> Mapping[str, str]:
@@ -67,6 +73,24 @@ class PipelineFile:
         items = self.root.items if isinstance(self.root, Items) else ()
         found = {entry.part_of or entry.id for entry in self.entries}
         return 0 < len(found) == len(items)
+
+    def read_as(self, name: str, spec: SparkSpec) -> SourceSpec:
+        """Return how a query reads a source; JSON and text are bytes to it.
+
+        Keys of change events are written as the values are, unless the source says how.
+        """
+        given = self.source_specs.get(name, SourceSpec())
+        value = given.value or spec.value
+        key = given.key or (value if given.format is not None else BYTES)
+        if isinstance(value, SchemaSerde):
+            value = self.pinned.get(name, value)
+        if isinstance(key, SchemaSerde) and given.key is None:
+            key = SchemaSerde(kind=key.kind)
+        return structs.replace(
+            given,
+            key=key if isinstance(key, SchemaSerde) else None,
+            value=value if isinstance(value, SchemaSerde) else None,
+        )
 
     def inputs(self, entry: Entry) -> tuple[str, ...]:
         """Return the names of the inputs of an entry: sources, and processors that send to it."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from kafka_pipeline.common.code.user_code import UserCode, form_problem
 from kafka_pipeline.common.config.config import Config
@@ -31,6 +31,7 @@ from kafka_pipeline.common.pipelines.processors import (
     OnError,
     PipelineProcessor,
 )
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde
 from kafka_pipeline.common.pipelines.specs import (
     DEFAULT_BUFFERED_RECORDS,
     DEFAULT_MAX_PROCESS_TIME_MS,
@@ -38,6 +39,7 @@ from kafka_pipeline.common.pipelines.specs import (
     Serdes,
     SourceSpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.streams import serdes
 from kafka_pipeline.streams.dsl.global_table import GlobalFiller
 from kafka_pipeline.streams.engine.builder import TopologyBuilder
@@ -45,8 +47,9 @@ from kafka_pipeline.streams.engine.node_group import NodeGroup
 from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile, Target
 from kafka_pipeline.streams.pipeline.kinds.references import check_value
-from kafka_pipeline.streams.pipeline.kinds.schema_serdes import serde_of
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import Rows, serde_of
 from kafka_pipeline.streams.pipeline.kinds.sources import extractor_of
+from kafka_pipeline.streams.serdes import Serde
 from kafka_pipeline.streams.sql.change_rows import GlobalChanges
 from kafka_pipeline.streams.sql.spec import Queries
 from kafka_pipeline.streams.sql.stage import Stage
@@ -326,6 +329,10 @@ class Kind(Generic[S]):
         """Return the serdes of its records."""
         return Serdes()
 
+    def out_value(self, spec: S, target: str) -> AnySerde:
+        """Return the serde of values that go to a target."""
+        return self.serdes(spec).out_value
+
     def located(self, spec: S, settings: TableSettings) -> S:
         """Return the spec with the places on this host that it names. Raises ConfigError."""
         return spec
@@ -349,7 +356,11 @@ class Kind(Generic[S]):
         fails, and TopologyError if it builds an invalid topology.
         """
         builder = TopologyBuilder()
-        made = partial(serde_of, registry=registry, code=code)
+
+        def made(serde: AnySerde, topic: str, part: Literal["key", "value"]) -> Serde[Any]:
+            rows: Rows = part if self.takes_records_as_they_are else ""
+            return serde_of(serde, f"{topic}-{part}", registry=registry, code=code, rows=rows)
+
         of_unit = self.serdes(spec)
         sources = []
         tables = self.table_inputs(spec)
@@ -359,8 +370,8 @@ class Kind(Generic[S]):
             builder.add_source(
                 f"{from_} of {unit.name}",
                 topic,
-                key_serde=made(source.key or of_unit.key, f"{topic}-key"),
-                value_serde=made(source.value or of_unit.value, f"{topic}-value"),
+                key_serde=made(source.key or of_unit.key, topic, "key"),
+                value_serde=made(source.value or of_unit.value, topic, "value"),
                 timestamp_extractor=extractor_of(source, from_bytes=self.takes_records_as_they_are),
                 auto_offset_reset=source.auto_offset_reset,
                 feedback=source.feedback,
@@ -383,15 +394,33 @@ class Kind(Generic[S]):
                 target,
                 topic,
                 [unit.name],
-                key_serde=made(of_unit.out_key, f"{topic}-key"),
-                value_serde=made(of_unit.out_value, f"{topic}-value"),
+                key_serde=made(of_unit.out_key, topic, "key"),
+                value_serde=made(self.out_value(spec, target), topic, "value"),
             )
-        for name, topic in spec.global_stores.items():
-            store = timestamped_key_value(name, serdes.bytes, serdes.bytes)
-            supplier = partial(GlobalChanges if name in spec.change_stores else GlobalFiller, name)
-            builder.add_global_store(store, f"{name}-source", topic, name, supplier)
+        _add_global_stores(builder, spec, made)
         (group,) = builder.build().groups
         return group
+
+
+def _add_global_stores(
+    builder: TopologyBuilder,
+    spec: ProcessorSpec,
+    made: Callable[[AnySerde, str, Literal["key", "value"]], Serde[Any]],
+) -> None:
+    """Add the stores of tables that every task has as a whole; `made` makes the serdes."""
+    for name, topic in spec.global_stores.items():
+        store = timestamped_key_value(name, serdes.bytes, serdes.bytes)
+        supplier = partial(GlobalChanges if name in spec.change_stores else GlobalFiller, name)
+        key, value = spec.global_serdes.get(name, (BYTES, BYTES))
+        builder.add_global_store(
+            store,
+            f"{name}-source",
+            topic,
+            name,
+            supplier,
+            key_serde=made(key, topic, "key"),
+            value_serde=made(value, topic, "value"),
+        )
 
 
 def logged(stores: Sequence[StoreBuilder[Any, Any]]) -> tuple[LoggedStore, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from msgspec import structs
 
@@ -24,6 +24,7 @@ from kafka_pipeline.common.pipelines.processors import (
     LoggedStore,
     PipelineProcessor,
 )
+from kafka_pipeline.common.pipelines.serde_specs import AnySerde, SchemaSerde
 from kafka_pipeline.common.pipelines.specs import (
     GROUPS_TOPIC,
     CalendarSpec,
@@ -35,6 +36,7 @@ from kafka_pipeline.common.pipelines.specs import (
     SparkSpec,
     WindowSpec,
 )
+from kafka_pipeline.common.pipelines.store_specs import BYTES
 from kafka_pipeline.common.suggest import did_you_mean
 from kafka_pipeline.common.topic_names import TopicNames
 from kafka_pipeline.streams.engine.nodes import Supplier
@@ -49,6 +51,7 @@ from kafka_pipeline.streams.pipeline.kinds.kind import (
     logged,
     refuse_settings,
 )
+from kafka_pipeline.streams.pipeline.kinds.schema_serdes import RowSerdeKey, read_serde
 from kafka_pipeline.streams.pipeline.kinds.tables import check_topic
 from kafka_pipeline.streams.processor import BatchProcessor
 from kafka_pipeline.streams.sql.access import table_problems
@@ -74,13 +77,21 @@ Q = TypeVar("Q", bound=SparkSpec)
 _JSON: Format = "json"
 """The one format whose values have columns."""
 
-FORMAT: Choice[Format] = Choice(
-    name="format", doc="what the values are", choices=FORMATS, default="string"
+_AVRO: Literal["avro"] = "avro"
+"""Values whose columns are those of a schema in the registry. Between processors, they are JSON."""
+
+FORMAT: Choice[Format | Literal["avro"]] = Choice(
+    name="format", doc="what the values are", choices=(*FORMATS, _AVRO), default="string"
+)
+OUT_VALUE = RowSerdeKey(
+    name="out_value",
+    doc="how results are written to sinks, if not as `format` says: `json`, `avro`, or a map such "
+    "as `{avro: {subject: …}}`",
 )
 SCHEMA = Text(
     name="schema",
     doc="the columns of the values of `format: json`, as in `name STRING, price DOUBLE`; required "
-    "there",
+    "there. With `format: avro`, those of inputs that are not Avro",
     about='the columns of the values, such as "name STRING, price DOUBLE"',
     default="",
 )
@@ -97,12 +108,19 @@ class Spark(Kind[Q]):
 
     needs_spark = True
     takes_records_as_they_are = True
-    refused_settings = ("key", "value")
+    refused_settings = ()
     rules: ClassVar[Sequence[Schema]] = (
         {
             "if": {"properties": {FORMAT.name: {"const": _JSON}}, "required": [FORMAT.name]},
             "then": {"required": [SCHEMA.name]},
-            "else": {"properties": {SCHEMA.name: False, LENIENT.name: False}},
+            "else": {"properties": {LENIENT.name: False}},
+        },
+        {
+            "if": {
+                "properties": {FORMAT.name: {"enum": [_JSON, _AVRO]}},
+                "required": [FORMAT.name],
+            },
+            "else": {"properties": {SCHEMA.name: False, OUT_VALUE.name: False}},
         },
         *GROUP_RULES,
     )
@@ -126,8 +144,10 @@ class Spark(Kind[Q]):
                     f'source "{source.id}": the time is in a field, which only values of format: '
                     f"{_JSON} have, not {spec.format}",
                 )
-        topics = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
-        refuse_settings(entry, topics, file, problems)
+        tables = [Target(table.topic, entry.at) for table in spec.topic_tables.values()]
+        refuse_settings(entry, tables, file, problems, ("timestamp",))
+        for source in (*entry.sources, *tables):
+            _check_serdes(source, entry, spec, file, problems)
         for name, table in spec.topic_tables.items():
             check_topic(name, table, entry, file, problems)
         if spec.grouping is not None:
@@ -148,6 +168,10 @@ class Spark(Kind[Q]):
         """
         has_no_windows = spec.grouping is None or spec.grouping.window is None
         return has_no_windows and not _keyed(spec)
+
+    def out_value(self, spec: Q, target: str) -> AnySerde:
+        """See `Kind`: other processors get JSON."""
+        return spec.out_value if target in spec.schema_sinks else BYTES
 
     def input_stores(self, spec: Q) -> tuple[StoreBuilder[Any, Any], ...]:
         """Return the stores by which records are understood: of tables, and of change events."""
@@ -205,13 +229,22 @@ class Spark(Kind[Q]):
         """
         known = {SOURCE: config.topic_names.source, **file.topics}
         tables = {
-            name: structs.replace(table, topic=known.get(table.topic, table.topic))
+            name: _located(table, known, file.read_as(table.topic, spec))
             if table.is_global
             else table
             for name, table in spec.topic_tables.items()
         }
-        spec = structs.replace(spec, topic_tables=tables)
+        sinks = tuple(target.id for target in entry.targets if target.id in (SINK, *file.sinks))
+        is_written = isinstance(spec.out_value, SchemaSerde)
+        spec = structs.replace(spec, topic_tables=tables, schema_sinks=sinks if is_written else ())
         (found,) = super().processors(entry, spec, file, config, problems)
+        sources = {
+            name: read
+            for name in found.from_
+            if name in (SOURCE, *file.sources)
+            and (read := file.read_as(name, spec)) != SourceSpec()
+        }
+        found = replace(found, sources=sources)
         if spec.grouping is None:
             return [found]
         names, front_stores = config.topic_names, logged(self.input_stores(spec))
@@ -322,28 +355,78 @@ def query_of(spec: SparkSpec) -> QuerySpec:
         versioned_tables=_versioned(spec),
         max_collected=grouping.max_collected,
         keeps_distinct=grouping.keeps_distinct,
+        is_exact=isinstance(spec.out_value, SchemaSerde),
         calendar=_calendar(grouping),
     )
 
 
-def read_schema(
-    fields: Fields, format_: Format, problems: Problems, schemas: Mapping[str, str] | None = None
-) -> str:
-    """Return the schema of all inputs; "" if each one has its own in `schemas`."""
-    schema = "" if schemas else fields.text(SCHEMA)
-    is_given = fields.get(SCHEMA.name) is not None
-    if format_ == _JSON and not is_given:
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How the values of a query are written: `value` in sources that do not say it."""
+
+    format: Format
+    schema: str
+    lenient: bool
+    value: AnySerde
+    out_value: AnySerde
+
+
+def read_written(
+    fields: Fields, problems: Problems, schemas: Mapping[str, str] | None = None
+) -> Written:
+    """Return how values are written; the schema is "" if each input has its own in `schemas`.
+
+    With `format: avro`, it is also "" if it is not given: then `with_columns` finds it.
+    """
+    format_ = fields.choice(FORMAT)
+    has_columns = format_ in (_JSON, _AVRO)
+    if format_ == _JSON and fields.get(SCHEMA.name) is None:
         fields.require(SCHEMA)
-    elif format_ != _JSON and is_given:
-        problems.add(fields.at(SCHEMA.name), "schema belongs to format: json")
-    return schema
-
-
-def read_lenient(fields: Fields, format_: Format, problems: Problems) -> bool:
-    """Return whether JSON is read as Spark does; a key without JSON is a mistake."""
+    for key in (SCHEMA, OUT_VALUE):
+        if not has_columns and fields.get(key.name) is not None:
+            problems.add(fields.at(key.name), f"{key.name} belongs to format: json or avro")
     if format_ != _JSON and fields.get(LENIENT.name) is not None:
         problems.add(fields.at(LENIENT.name), "lenient belongs to format: json")
-    return fields.boolean(LENIENT)
+    value: AnySerde = SchemaSerde(kind=_AVRO) if format_ == _AVRO else BYTES
+    out_value = read_serde(fields, OUT_VALUE, problems) or value
+    return Written(
+        format=_JSON if format_ == _AVRO else format_,
+        schema="" if schemas or not has_columns else fields.text(SCHEMA),
+        lenient=fields.boolean(LENIENT),
+        value=value,
+        out_value=out_value if isinstance(out_value, SchemaSerde) else BYTES,
+    )
+
+
+def _check_serdes(
+    source: Target, entry: Entry, spec: SparkSpec, file: PipelineFile, problems: Problems
+) -> None:
+    """Report a source whose records are not as a query reads them."""
+    found = file.source_specs.get(source.id, SourceSpec())
+    for part, serde in (("key", found.key), ("value", found.value)):
+        is_avro = isinstance(serde, SchemaSerde) and serde.kind == _AVRO and not serde.events
+        if serde is None or serde == _JSON or is_avro:
+            if is_avro and spec.value == BYTES:
+                problems.add(
+                    source.at,
+                    f'source "{source.id}" has {part}: avro, so "{entry.id}" must say format: avro',
+                )
+            continue
+        problems.add(
+            source.at,
+            f'a query takes records as they are: source "{source.id}" may say {part}: avro or '
+            f"json, and it says {serde}",
+        )
+
+
+def _located(table: TopicTableSpec, topics: Mapping[str, str], read: SourceSpec) -> TopicTableSpec:
+    """Return a global table with the name of its topic in Kafka, and how it is written."""
+    return structs.replace(
+        table,
+        topic=topics.get(table.topic, table.topic),
+        key=read.key or BYTES,
+        value=read.value or BYTES,
+    )
 
 
 def _of_groups(

@@ -47,12 +47,12 @@ from kafka_pipeline.streams.pipeline.kinds.regular_joins import (
 from kafka_pipeline.streams.pipeline.kinds.spark import (
     FORMAT,
     LENIENT,
+    OUT_VALUE,
     SCHEMA,
     Spark,
     check_late,
     query_of,
-    read_lenient,
-    read_schema,
+    read_written,
 )
 from kafka_pipeline.streams.pipeline.kinds.stage_keys import fields_of_stages
 from kafka_pipeline.streams.pipeline.kinds.tables import TABLES, VIEW, read_tables
@@ -98,7 +98,7 @@ class Sql(Spark[SqlSpec]):
     spec = SqlSpec
     doc = "a query on Spark"
     own_keys = (
-        *(_QUERY, FORMAT, _SCHEMAS, LENIENT, TABLES),
+        *(_QUERY, FORMAT, _SCHEMAS, LENIENT, OUT_VALUE, TABLES),
         *(*GROUP_KEYS, TTL, MAX_TASK_IDLE, MAX_PROCESS_TIME),
     )
 
@@ -113,14 +113,12 @@ class Sql(Spark[SqlSpec]):
     def read(self, fields: Fields, problems: Problems) -> SqlSpec:
         """See `Kind`."""
         refuse_config(self.spec.type, fields, problems)
-        format_ = fields.choice(FORMAT)
         tables = read_tables(fields, problems)
         for pair in fields.pairs(TABLES):
             if pair.key.lower() in self._views:
                 problems.add(pair.at, f'table "{pair.key}" has the name of a view: rename one')
         schemas = _read_schemas(fields, problems)
-        schema = read_schema(fields, format_, problems, schemas)
-        is_lenient = read_lenient(fields, format_, problems)
+        written = read_written(fields, problems, schemas)
         stages = self._stages(fields, problems)
         is_cut = not problems.found_at(fields.at(_QUERY.name))
         of_stages = fields_of_stages(fields, stages, tables, fields.text(ID))
@@ -141,11 +139,13 @@ class Sql(Spark[SqlSpec]):
                 grouping=grouping,
                 join=join,
                 over=over,
-                format=format_,
-                schema=schema,
+                format=written.format,
+                schema=written.schema,
                 # Of a query with a mistake, it is not known whether it joins inputs.
                 schemas={} if problems.found_at(fields.at(_QUERY.name)) else schemas,
-                lenient=is_lenient,
+                lenient=written.lenient,
+                value=written.value,
+                out_value=written.out_value,
                 tables=its_tables.by_spark,
                 topic_tables=its_tables.of_topics,
                 max_task_idle_ms=own.number(MAX_TASK_IDLE),

@@ -34,6 +34,6 @@ def test_type_given_by_its_name_is_the_one_that_was_defined() -> None:
 def test_fault_inside_of_a_type_given_by_its_name_is_found() -> None:
     more = {**MONEY, "fields": [*MONEY["fields"], {"name": "currency", "type": "string"}]}
     items = {"type": "array", "items": "Money"}
-    assert mismatch(schema(["null", MONEY], items), schema(["null", more], items)) == (
+    assert mismatch(schema(["null", MONEY, "int"], items), schema(["null", more], items)) == (
         'field "f1.currency" is missing, and has no default'
     )

@@ -13,7 +13,8 @@ from kafka_pipeline.admin.files import load_files
 from kafka_pipeline.common.config.config import load_config
 from kafka_pipeline.common.config.registry_settings import RegistrySettings
 from kafka_pipeline.common.errors import ConfigError, UnavailableError
-from kafka_pipeline.common.pipelines.specs import ClassSpec, SchemaSerde, Serdes, SourceSpec
+from kafka_pipeline.common.pipelines.serde_specs import SchemaSerde
+from kafka_pipeline.common.pipelines.specs import ClassSpec, Serdes, SourceSpec
 from kafka_pipeline.common.typed_json import as_json, from_json
 from kafka_pipeline.streams.pipeline.load import load_pipeline
 from kafka_pipeline.streams.schema_registry import SchemaRegistry, avro
@@ -125,6 +126,8 @@ def test_source_may_have_fields_with_the_time(tmp_path: Path) -> None:
         ("protobuf", "or a map such as {avro: {subject: …}}"),
         ("{avro: orders}", 'avro must be a map, got the text "orders"'),
         ("{avro: {subjects: orders}}", 'unknown key "subjects", did you mean "subject"?'),
+        ("{debezium_changes: json}", 'debezium_changes must be "avro", got the text "json"'),
+        ("{avro: {version: 1, schema: a.avsc}}", "version takes the place of schema: leave out"),
         ("{avro: {schema: gone.avsc}}", "schema: gone.avsc cannot be read: No such file"),
         ("{protobuf: {}}", 'missing key "message" (the class of the messages)'),
         ("{protobuf: {message: shop.Order}}", 'did you mean "shop:Order"?'),

@@ -1,7 +1,8 @@
-"""Values of Kafka Connect as JSON has them: decimals, dates and times, by the schema of a struct.
+"""Values of Kafka Connect as JSON has them: decimals, dates and times, by the names of their types.
 
 Connect's JsonConverter writes such a value as a number or as base64, and says in the schema what it
-is. Debezium has types of its own in addition (`io.debezium.time`, `io.debezium.data`).
+is; AvroConverter says it in the property `connect.name`. Debezium has types of its own in addition
+(`io.debezium.time`, `io.debezium.data`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ Convert = Callable[[Any], Any]
 
 _EPOCH = datetime(1970, 1, 1)
 _CONNECT, _DEBEZIUM = "org.apache.kafka.connect.data.", "io.debezium.time."
+DECIMAL = f"{_CONNECT}Decimal"
+VARIABLE_DECIMAL = "io.debezium.data.VariableScaleDecimal"
 
 
 def converters(struct: Mapping[str, Any]) -> dict[str, Convert]:
@@ -54,12 +57,12 @@ def _converter(schema: Any) -> Convert | None:
     if not isinstance(schema, Mapping):
         raise ValueError("the schema of a field is not an object")
     name = schema.get("name") or ""
-    if name == f"{_CONNECT}Decimal":
+    if name == DECIMAL:
         scale = int((schema.get("parameters") or {}).get("scale", 0))
         return lambda value: _decimal(value, scale)
-    if name == "io.debezium.data.VariableScaleDecimal":
+    if name == VARIABLE_DECIMAL:
         return lambda value: _decimal(value["value"], value["scale"])
-    if convert := _BY_NAME.get(name):
+    if convert := BY_NAME.get(name):
         return convert
     if schema.get("type") == "array":
         of_items = _converter(schema.get("items"))
@@ -76,19 +79,27 @@ def _decimal(value: Any, scale: int) -> Any:
         data = b64decode(value, validate=True)
     except binascii.Error:
         raise ValueError("the decimal is not in base64") from None
+    return decimal_of(data, scale)
+
+
+def decimal_of(data: bytes, scale: int) -> Decimal:
+    """Return a decimal of its unscaled bytes: big-endian, in two's complement."""
     unscaled = int.from_bytes(data, "big", signed=True)
     digits = tuple(map(int, str(abs(unscaled))))
     return Decimal((int(unscaled < 0), digits, -scale))
 
 
-def _date(days: int) -> str:
+def date_of(days: int) -> str:
+    """Return the date that is so many days after 1970-01-01, as ISO 8601 has it."""
     try:
         return (_EPOCH.date() + timedelta(days=days)).isoformat()
     except OverflowError:
         raise ValueError(_OUT_OF_RANGE) from None
 
 
-def _moment(per_second: int) -> Convert:
+def moment(per_second: int) -> Convert:
+    """Return what makes ISO 8601 of a count of units since 1970, of which a second has so many."""
+
     def convert(count: int) -> str:
         seconds, rest = divmod(count, per_second)
         try:
@@ -100,7 +111,9 @@ def _moment(per_second: int) -> Convert:
     return convert
 
 
-def _time_of_day(per_second: int) -> Convert:
+def time_of_day(per_second: int) -> Convert:
+    """Return what makes ISO 8601 of a count of units since midnight."""
+
     def convert(count: int) -> str:
         # MySQL's TIME may have more hours than a day, or be negative; 24:00:00 is PostgreSQL's.
         seconds, rest = divmod(abs(count), per_second)
@@ -121,11 +134,12 @@ def _fraction(rest: int, per_second: int) -> str:
 
 _OUT_OF_RANGE = f"the time is not between the years {date.min.year} and {date.max.year}"
 _UNITS = {"": 1_000, "Micro": 1_000_000, "Nano": 1_000_000_000}
-_BY_NAME: Mapping[str, Convert] = {
-    f"{_CONNECT}Date": _date,
-    f"{_CONNECT}Time": _time_of_day(1_000),
-    f"{_CONNECT}Timestamp": _moment(1_000),
-    f"{_DEBEZIUM}Date": _date,
-    **{f"{_DEBEZIUM}{unit}Time": _time_of_day(count) for unit, count in _UNITS.items()},
-    **{f"{_DEBEZIUM}{unit}Timestamp": _moment(count) for unit, count in _UNITS.items()},
+BY_NAME: Mapping[str, Convert] = {
+    f"{_CONNECT}Date": date_of,
+    f"{_CONNECT}Time": time_of_day(1_000),
+    f"{_CONNECT}Timestamp": moment(1_000),
+    f"{_DEBEZIUM}Date": date_of,
+    **{f"{_DEBEZIUM}{unit}Time": time_of_day(count) for unit, count in _UNITS.items()},
+    **{f"{_DEBEZIUM}{unit}Timestamp": moment(count) for unit, count in _UNITS.items()},
 }
+"""The functions of integers, by the names of Connect's types."""

@@ -1,0 +1,89 @@
+"""Avro as rows: JSON whose values have the forms of `avro_values`, as queries read and write them.
+
+Needs the extra `schemaregistry`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from fastavro import schemaless_reader
+
+from kafka_pipeline.common import json_text
+from kafka_pipeline.common.kafka.avro_codec import AvroReader, AvroWriter, Written
+from kafka_pipeline.common.kafka.avro_values import (
+    UnfitError,
+    reader_of,
+    without_logical_types,
+    writer_of,
+)
+from kafka_pipeline.common.kafka.misfit import MisfitError
+
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+class AvroRowReader(AvroReader):
+    """Reads records as the bytes of a JSON object.
+
+    Of a key that `is_key`, a value that is not a record is its own text, as in keys of queries.
+    """
+
+    _decode = staticmethod(partial(schemaless_reader, return_named_type=True))
+
+    def __init__(
+        self,
+        client: Any,
+        subject: str,
+        schema: str | None,
+        version: int = 0,
+        *,
+        is_key: bool = False,
+    ) -> None:
+        super().__init__(client, subject, schema, version)
+        self._is_key = is_key
+
+    def __call__(self, data: bytes) -> bytes:
+        """See `AvroReader`."""
+        value = super().__call__(data)
+        if self._is_key and isinstance(value, str | bytes):
+            return value.encode() if isinstance(value, str) else value
+        if not (self._is_key or isinstance(value, dict)):
+            raise MisfitError("they are not a record, and only a record has columns")
+        return _encode(value)
+
+    def _find(self, frame: bytes) -> Written:
+        found = super()._find(frame)
+        convert = reader_of(found.writer if found.reader is None else found.reader)
+
+        def row(value: Any) -> Any:
+            try:
+                return convert(value)
+            except UnfitError as error:
+                raise MisfitError(f"they cannot be a row: {error}") from None
+
+        return found._replace(
+            writer=without_logical_types(found.writer),
+            reader=without_logical_types(found.reader),
+            convert=row,
+        )
+
+
+class AvroRowWriter(AvroWriter):
+    """Writes records, given as the bytes of a JSON object."""
+
+    def __call__(self, value: bytes) -> bytes:
+        """See `AvroWriter`."""
+        _, _, name = self._found or self._find()
+        try:
+            row = self._convert(json_text.decode_exactly(value.decode()))
+        except UnfitError as error:
+            raise MisfitError(f"it does not fit {name}: {error}") from None
+        return super().__call__(row)
+
+    def _find(self) -> tuple[bytes, Any, str]:
+        frame, schema, name = super()._find()
+        self._convert = writer_of(schema)
+        self._found = frame, without_logical_types(schema), name
+        return self._found

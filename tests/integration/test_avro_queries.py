@@ -1,0 +1,274 @@
+"""Queries over Avro: columns from the registry, what Spark makes of values, and results in Avro."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from kafka_pipeline import schema_registry
+from kafka_pipeline.common.errors import UnavailableError
+from kafka_pipeline.streams.errors import StreamsError
+from kafka_pipeline.streams.schema_registry import SchemaRegistry
+from kafka_pipeline.streams.serdes import Serde
+from kafka_pipeline.streams.testing.driver import TopologyTestDriver
+from tests.schema_registry import require_packages, standing_in
+
+pytestmark = pytest.mark.integration
+
+CONFIG = """
+server_ip: "127.0.0.1"
+server_port: 9092
+tm_number: 1
+parallelism: 1
+replication_factor: 1
+source_topic: in
+sink_topic: out
+schema_registry: {{url: "{url}"}}
+"""
+
+
+class Job:
+    """A registry, its subjects, and the files of a job that uses it."""
+
+    def __init__(self, folder: Path, pipeline: str, url: str = "") -> None:
+        require_packages()
+        self.registry = SchemaRegistry(url or f"mock://{uuid4()}", {"max.retries": 0})
+        self._files = folder / "config.yaml", folder / "pipeline.yaml"
+        self._files[0].write_text(CONFIG.format(url=self.registry.url))
+        self._files[1].write_text(pipeline)
+
+    def serde(self, subject: str, schema: Any) -> Serde[Any]:
+        """Return a serde whose schema is registered."""
+        serde = schema_registry.avro(self.registry, subject, json.dumps(schema))
+        client = schema_registry.schema_registry.shared_client(self.registry)  # type: ignore[attr-defined]
+        from confluent_kafka.schema_registry import Schema
+
+        client.register_schema(subject, Schema(json.dumps(schema), "AVRO"))
+        return serde
+
+    def driver(self) -> TopologyTestDriver:
+        return TopologyTestDriver.of_pipeline(*self._files)
+
+
+def record(name_: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "type": "record",
+        "name": name_,
+        "fields": [{"name": field, "type": type_} for field, type_ in fields.items()],
+    }
+
+
+def nullable(type_: Any) -> list[Any]:
+    return ["null", type_]
+
+
+MONEY = {"type": "bytes", "logicalType": "decimal", "precision": 20, "scale": 4}
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
+LOCAL = {"type": "long", "logicalType": "local-timestamp-millis"}
+DATE = {"type": "int", "logicalType": "date"}
+ROW = record(
+    "Order",
+    id="long",
+    price=nullable(MONEY),
+    at=nullable(MICROS),
+    local=nullable(LOCAL),
+    day=nullable(DATE),
+    ratio=nullable("double"),
+    small=nullable("float"),
+    raw=nullable("bytes"),
+    paid=nullable("boolean"),
+    tags=nullable({"type": "array", "items": nullable("string")}),
+    prices=nullable({"type": "map", "values": MONEY}),
+    buyer=nullable(record("Buyer", name=nullable("string"), since=nullable(DATE))),
+    either=["null", "long", "string", record("Other", x="int")],
+    kind={"type": "enum", "name": "Kind", "symbols": ["A", "B"]},
+)
+
+
+def test_each_value_goes_through_a_query_as_it_is(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "processors:\n- {id: Q, type: sql, format: avro, to: [sink], query: 'SELECT "
+        f"{', '.join(each['name'] for each in ROW['fields'])} FROM input'}}\n",
+    )
+    rows = job.serde("in-value", ROW)
+    copies = job.serde("out-value", ROW)
+    nothing = dict.fromkeys([each["name"] for each in ROW["fields"]])
+    full: dict[str, Any] = {
+        "id": 2**63 - 1,
+        "price": Decimal("-9999999999999999.9999"),
+        "ratio": 0.1,
+        "small": 0.10000000149011612,
+        "raw": b"\xff\0",
+        "paid": False,
+        "kind": "B",
+        "tags": ["x", None, 'ä"\n'],
+        "prices": {"a": Decimal("0.0001")},
+        "buyer": {"name": None, "since": None},
+        "either": ("Other", {"x": 7}),
+    }
+    sent: list[dict[str, Any]] = [
+        {**nothing, **full},
+        {**nothing, "id": 1, "kind": "A", "either": 5, "ratio": float("inf")},
+        {**nothing, "id": 2, "kind": "A", "either": "text", "buyer": {"name": "ann"}},
+    ]
+    with job.driver() as driver:
+        given = driver.create_input_topic("in", value_serde=rows)
+        output = driver.create_output_topic("out", value_serde=copies)
+        for row in sent:
+            given.pipe_input(None, row)
+            wanted = {**row, "either": row["either"][1] if row["id"] > 9 else row["either"]}
+            if row["buyer"]:
+                wanted["buyer"] = {"since": None, **row["buyer"]}
+            ((_, found),) = output.read_key_values()
+            assert found == wanted
+
+
+@pytest.mark.parametrize("text", ["2024-02-29T23:59:59.999999Z", "0001-01-01T00:00:00Z"])
+def test_times_keep_their_microseconds(text: str, tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        "processors:\n- {id: Q, type: sql, format: avro, to: [sink], query: "
+        "'SELECT at, local, day, CAST(at AS STRING) AS shown FROM input'}\n",
+    )
+    from datetime import date, datetime
+
+    at = datetime.fromisoformat(text)
+    fields = {"at": MICROS, "local": LOCAL, "day": DATE}
+    rows = job.serde("in-value", record("T", **fields))
+    copies = job.serde("out-value", record("T", **fields, shown="string"))
+    row = {
+        "at": at,
+        "local": at.replace(tzinfo=None, microsecond=at.microsecond // 1000 * 1000),
+        "day": date(at.year, at.month, at.day),
+    }
+    with job.driver() as driver:
+        driver.create_input_topic("in", value_serde=rows).pipe_input(None, row)
+        output = driver.create_output_topic("out", value_serde=copies)
+        ((_, found),) = output.read_key_values()
+    shown = found.pop("shown")
+    assert found == row
+    assert shown == text.replace("T", " ").removesuffix("Z")
+
+
+SHOP = """
+sources:
+  orders: {topic: orders}
+  plain: {topic: plain, value: json}
+  people: {topic: people, key: avro}
+  changes: {topic: shop.public.prices, format: debezium}
+sinks: {named: named, totals: totals, rows: rows}
+processors:
+- id: Named
+  type: sql
+  format: avro
+  from: [orders]
+  tables: {people: {topic: people, global: true}}
+  query: SELECT o.key, o.id, p.name, price * 2 AS twice FROM orders o JOIN people p ON o.who = p.id
+  to: [named, Again]
+- id: Again
+  type: sql
+  format: json
+  schema: "id INT, name STRING, twice DECIMAL(22, 4)"
+  query: SELECT CAST(twice AS STRING) AS key, name FROM input
+  to: [rows]
+- id: Totals
+  type: sql
+  format: avro
+  from: [changes]
+  query: SELECT who AS key, who, sum(price) AS price, count(*) AS n FROM changes GROUP BY who
+  out_value: {avro: {subject: of-totals}}
+  to: [totals]
+"""
+
+
+def test_sources_tables_and_changes_are_read_and_sinks_written(tmp_path: Path) -> None:
+    job = Job(tmp_path, SHOP)
+    orders = job.serde("orders-value", record("O", id="int", who="int", price=MONEY))
+    ids = job.serde("people-key", record("Key", id="int"))
+    people = job.serde("people-value", record("P", id="int", name="string"))
+    named = job.serde("named-value", record("N", id="int", name="string", twice={**MONEY,
+        "precision": 24}))  # fmt: skip
+    totals = job.serde("of-totals", record("T", who="string", price=MONEY, n="long"))
+    key = job.serde("shop.public.prices-key", record("Key", id="int"))
+    value = record("Value", id="int", who="string", price=MONEY)
+    changes = job.serde(
+        "shop.public.prices-value",
+        record("Envelope", op="string", before=nullable(value), after=nullable("Value"),
+               source=record("Source", connector="string", lsn="long")),
+    )  # fmt: skip
+    with job.driver() as driver:
+        given = driver.create_input_topic("people", ids, people)
+        given.pipe_input({"id": 1}, {"id": 1, "name": "ann"})
+        order = {"id": 7, "who": 1, "price": Decimal("0.0001")}
+        driver.create_input_topic("orders", value_serde=orders).pipe_input(b"k", order)
+        assert driver.create_output_topic("named", value_serde=named).read_key_values() == [
+            (b"k", {"id": 7, "name": "ann", "twice": Decimal("0.0002")})
+        ]
+        assert driver.create_output_topic("rows").read_key_values() == [
+            (b"0.0002", b'{"name":"ann"}')
+        ]
+        topic = driver.create_input_topic("shop.public.prices", key, changes)
+        row = {"id": 1, "who": "ann", "price": Decimal("1.5000")}
+        for number, (op, after) in enumerate(
+            [("c", row), ("u", {**row, "price": Decimal("2.2500")}), ("u", {**row, "who": "bob"})]
+        ):
+            source = {"connector": "postgresql", "lsn": number}
+            topic.pipe_input(
+                {"id": 1}, {"op": op, "before": None, "after": after, "source": source}
+            )
+        topic.pipe_input({"id": 1}, None)
+        output = driver.create_output_topic("totals", value_serde=totals)
+        money = Decimal
+        assert output.read_key_values() == [
+            (b"ann", {"who": "ann", "price": money("1.5000"), "n": 1}),
+            (b"ann", {"who": "ann", "price": money("2.2500"), "n": 1}),
+            (b"ann", None),
+            (b"bob", {"who": "bob", "price": money("1.5000"), "n": 1}),
+            (b"bob", None),
+        ]
+
+
+def test_misfits_are_dead_letters_and_a_registry_that_is_away_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    pipeline = (
+        "processors:\n- {id: Q, type: sql, format: avro, on_error: dead_letter, to: [sink],\n"
+        '   query: "SELECT amount / part AS share, part FROM input"}\n'
+    )
+    with standing_in() as stand_in:
+        job = Job(tmp_path, pipeline, stand_in.url)
+        rows = job.serde("in-value", record("R", amount="int", part="int"))
+        shares = job.serde("out-value", record("S", share="double", part="int"))
+        other = job.serde("other-value", record("R", amount="string", part="int"))
+        newer = record("R", amount="int", part="int", more="string")
+        with job.driver() as driver:
+            topic = driver.create_input_topic("in")
+            output = driver.create_output_topic("out", value_serde=shares)
+            letters = driver.create_output_topic("Q_dead_letter")
+            topic.pipe_input(None, rows.serialize({"amount": 1, "part": 2}))
+            wrong = other.serialize({"amount": "x", "part": 2})
+            topic.pipe_input(b"k", wrong)
+            topic.pipe_input(None, rows.serialize({"amount": 1, "part": 4}))
+            assert [value for _, value in output.read_key_values()] == [
+                {"share": 0.5, "part": 2},
+                {"share": 0.25, "part": 4},
+            ]
+            (letter,) = letters.read_records()
+            assert (letter.key, letter.value) == (b"k", wrong)
+            reason = str(dict(letter.headers)["__streams.errors.message"])
+            assert 'id 3 wrote them, version 1 reads them: field "amount" is string' in reason
+            data = job.serde("in-value", newer).serialize({"amount": 1, "part": 8, "more": ""})
+            stand_in.status = 503
+            with pytest.raises((UnavailableError, StreamsError), match="HTTP status 503"):
+                topic.pipe_input(None, data)
+            stand_in.status = 0
+            topic.pipe_input(None, data)
+            values = [value for _, value in output.read_key_values()]
+            assert {"share": 0.125, "part": 8} in values
+            assert letters.read_records() == []
