@@ -179,5 +179,6 @@ class PreparedJoin(Prepared, Protocol):
     def results(self, pairs: pa.Table) -> pa.Table:
         """Return what `SparkQuery.run` returns, and the `PAIR` that each result stems from.
 
-        The columns of a side are null for a row that has no partner there.
+        A query that `gives_columns` returns the columns of the next stage instead, unless Arrow
+        lacks one of their types. The columns of a side are null for a row without a partner there.
         """

@@ -47,6 +47,7 @@ from kafka_pipeline.streams.sql.regular_join_state import (
     Meeting,
     RegularJoinState,
 )
+from kafka_pipeline.streams.sql.result_rows import ResultRows
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
@@ -171,7 +172,11 @@ class JoinsRows(RegularJoin, FollowsTime):
         matched = self._find_first_partners(candidates)
         entries = self._entries(meeting, candidates, matched, batch.timestamps)
         results = self._results_of(entries, is_alone=is_alone)
-        found = self._with_deletions(entries, results, matched, batch.timestamps)
+        found: Batch
+        if results is None or PAIR in results.column_names:
+            found = self._with_deletions(entries, results, matched, batch.timestamps)
+        else:
+            found = ResultRows.of_table(results, is_alone=is_alone)
         self.state.keep(meeting, matched, batch)
         self.forward(found)
 

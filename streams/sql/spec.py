@@ -96,7 +96,8 @@ class QuerySpec:
     `changelog`, the records are upserts by their key: a query with GROUP BY takes former ones out
     of their groups again. `joined_by` says by what a join of inputs without bounds of time brings
     rows together; `None` for other queries. `stages` has the queries whose results are inputs of
-    this one, by their names in `inputs`; an `is_inner` one is such a query.
+    this one, by their names in `inputs`; an `is_inner` one is such a query. With `gives_columns`,
+    the next one runs in the same task, and `takes_columns`: see `columns_of_stage`.
     """
 
     query: str = ""
@@ -120,6 +121,8 @@ class QuerySpec:
     joined_by: JoinedBy | None = None
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False
+    gives_columns: bool = False
+    takes_columns: bool = False
 
     @property
     def all_tables(self) -> dict[str, Mapping[str, Any]]:
