@@ -179,6 +179,7 @@ class PreparedJoin(Prepared, Protocol):
     def results(self, pairs: pa.Table) -> pa.Table:
         """Return what `SparkQuery.run` returns, and the `PAIR` that each result stems from.
 
-        A query that `gives_columns` returns the columns of the next stage instead, unless Arrow
-        lacks one of their types. The columns of a side are null for a row without a partner there.
+        A query that `gives_columns` returns those of the next stage instead, with a time as its
+        `timestamp`, unless they must be JSON. The columns of a side are null for a row without a
+        partner there.
         """

@@ -97,13 +97,15 @@ def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataF
     return frame.select(*output, *also)
 
 
-def as_columns(frame: DataFrame, spec: QuerySpec) -> DataFrame:
+def as_columns(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataFrame:
     """Return the result of a stage as the next one sees it: see `QuerySession.columns_of_stage`.
 
-    `timestamp` is a whole number of milliseconds, as it is in records. Raises as `shaped` does.
+    `timestamp` is a whole number of milliseconds, as it is in records. For `also`, and what is
+    raised, see `shaped`.
     """
-    names = _by_small_letters(frame.columns)
-    require_lossless(frame.schema, spec.format)
+    visible = frame.columns[: len(frame.columns) - len(also)]
+    names = _by_small_letters(visible)
+    require_lossless(frame.select(*map(quoted, visible)).schema, spec.format)
     output = [F.col(quoted(name)) for low, name in names.items() if low not in OF_RECORDS]
     time = F.timestamp_millis(F.unix_millis(F.col(names["timestamp"])))
     output.append(time.alias("timestamp"))
@@ -113,7 +115,7 @@ def as_columns(frame: DataFrame, spec: QuerySpec) -> DataFrame:
         headers = F.col(names["headers"]).cast(_HEADERS)
         # A record without headers has none, rather than an empty list.
         output.append(F.when(F.size(headers) > 0, headers).alias("headers"))
-    return frame.select(*output)
+    return frame.select(*output, *also)
 
 
 def _by_small_letters(names: Sequence[str]) -> dict[str, str]:

@@ -282,7 +282,7 @@ class QuerySession:
     def columns_of_stage(self, result: StructType) -> Records | None:
         """Return the rows of a stage in the same task: its columns, and those of its records.
 
-        They have the types that they would have in JSON. `None` if Arrow lacks one of them.
+        They have the types that they would have in JSON. `None` if they must be JSON.
         """
         fields = fields_of(result)
         if fields.fields:

@@ -128,19 +128,17 @@ class RunningJoin(Running[_Plan]):
     def _results(
         self, top: Any, rdd_id: int, leaves: Mapping[int, tuple[str, pa.Schema]]
     ) -> CompiledPlan:
-        work, frame = self.work, self.work.frame(top)
-        columns = work.columns_of_stage(frame.schema) if work.spec.gives_columns else None
-        if columns is None:
-            top = with_column(top, PAIR, rdd_id, work.make)
-            frame = shaped(work.frame(top), work.spec, [PAIR])
-        else:
-            frame = as_columns(frame, work.spec)
+        work, columns = self.work, None
+        if work.spec.gives_columns:
+            columns = work.columns_of_stage(work.frame(top).schema)
+        frame = work.frame(with_column(top, PAIR, rdd_id, work.make))
+        frame = (shaped if columns is None else as_columns)(frame, work.spec, [PAIR])
         compiled = work.compiled(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
         if columns is None:
             return compiled
         # As the next stage has them, where all may be null.
-        output = pa.schema([columns.rows.field(name) for name in frame.columns])
-        return replace(compiled, output=output)
+        given = [columns.rows.field(name) for name in frame.columns if name != PAIR]
+        return replace(compiled, output=pa.schema([*given, compiled.output.field(PAIR)]))
 
     def _side(self, query: JoinedQuery, found: Analyzed, side: int) -> CompiledPlan:
         work, rdd_id = self.work, query.rdd_ids[side]

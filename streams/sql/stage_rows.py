@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_pipeline.common.pipelines.specs import Format
-from kafka_pipeline.streams.sql.spec import COLUMNS, QueryError, quoted
+from kafka_pipeline.streams.sql.spec import QueryError, quoted
 
 _FORMATS: Mapping[str, str] = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSX",
@@ -68,16 +68,17 @@ def seen(raw: DataFrame, value: Column | None, result: StructType) -> DataFrame:
 
 
 def rows_of_columns(columns: StructType, records: pa.Schema) -> pa.Schema | None:
-    """Return these columns and those of records that a stage sees; `None` if Arrow lacks a type.
+    """Return the columns of records with these in place of the value.
 
-    `records` are all columns of records, and then the hidden ones.
+    `None` if Arrow lacks one of their types, or if two columns would have one name.
     """
     try:
         types = to_arrow_schema(columns, timezone="UTC")
     except PySparkTypeError:
         return None
-    hidden = [*records][len(COLUMNS) :]
-    return pa.schema([*types, *(records.field(name) for name in OF_RECORDS), *hidden])
+    key, _, *others = records
+    rows = pa.schema([key, *types, *others])
+    return rows if len({name.casefold() for name in rows.names}) == len(rows) else None
 
 
 def restored(rows: DataFrame, columns: StructType) -> DataFrame:

@@ -255,8 +255,8 @@ APART = {
         "",
     ),
     "a table that tasks keep": (
-        "SELECT t.name AS key, sum(j.paid) AS paid FROM (SELECT o.product, p.paid FROM orders o JOIN "
-        "payments p ON o.n = p.n) j JOIN names t ON j.product = t.key GROUP BY t.name",
+        "SELECT t.name AS key, sum(j.paid) AS paid FROM (SELECT o.product, p.paid FROM orders o "
+        "JOIN payments p ON o.n = p.n) j JOIN names t ON j.product = t.key GROUP BY t.name",
         "tables: {names: {topic: c, global: true, schema: name STRING}}",
         "",
     ),

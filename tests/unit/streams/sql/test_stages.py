@@ -203,6 +203,21 @@ def test_stage_within_a_task_sees_the_records_of_a_join_as_they_would_be_sent(
     ]
 
 
+@pytest.mark.parametrize("order", ["lzy", "zyl", "zly"])
+def test_first_of_the_rows_of_a_join_that_tie_is_the_one_that_came_first(
+    order: str, tmp_path: Path
+) -> None:
+    """Also of those that one record brings, though their values would sort the other way."""
+    query = (
+        "SELECT a AS key, b FROM (SELECT l.a, r.b, row_number() OVER (PARTITION BY l.a ORDER BY "
+        "r.n) AS place FROM source l JOIN source r ON l.a = r.a WHERE l.b = 'l' AND r.b <> 'l') "
+        "WHERE place = 1"
+    )
+    records: list[tuple[object, int]] = [({"a": "x", "n": 1, "b": each}, 5) for each in order]
+    text = pipeline(query, "ttl: 1 h", "a STRING, n INT, b STRING")
+    assert results(tmp_path, text, records) == [("x", {"b": "z"}, 5)]
+
+
 def loaded(folder: Path, text: str, queries: LocalQueries | None = None) -> Pipeline:
     """Load a pipeline; Spark checks its `queries`."""
     (folder / "pipeline.yaml").write_text(text, "utf-8")
