@@ -112,7 +112,7 @@ def _written(processor: PipelineProcessor, name: str, part: str) -> Form | None:
             return Form(str(serde), code if serde == BYTES else "")
         case TopologySpec(serdes=of_topics):
             return Form(getattr(of_topics[name], part)) if name in of_topics else None
-        case SparkSpec() as spec:
+        case SqlSpec(front=SqlSpec() as spec) | (SparkSpec() as spec):
             return Form(f"rows of a query as {spec.format}", _shape(spec))
         case ForwardSpec():
             return Form("")

@@ -423,7 +423,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     input, of which a null value deletes the key; without groups, it passes deletions on. One with
     `OVER (…)` over the stream has an `over`. `stages` has the queries whose results this one reads,
     by the names of its inputs. Results that only another stage of the same query reads are those of
-    an `is_inner` one.
+    an `is_inner` one. If that stage groups them, a join has its `front`: what makes rows of groups.
+    It runs in the tasks of the join, and these send its rows.
     """
 
     type = "sql"
@@ -435,6 +436,7 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
     stages: Mapping[Name, SqlSpec] = {}
     is_inner: bool = False
     changelog: bool = False
+    front: SqlSpec | None = None
 
     @property
     def parameters(self) -> Mapping[str, Any]:
@@ -446,7 +448,8 @@ class SqlSpec(SparkSpec, frozen=True, kw_only=True):
             return {**reads, **self._of_groups}
         if self._join_stage == "rows":
             return {"gives": "rows to join"}
-        return {"joins": f"{self.join.left} and {self.join.right}"}
+        joins = {"joins": f"{self.join.left} and {self.join.right}"}
+        return joins if self.front is None else {**joins, **self.front.parameters}
 
     @property
     def internal_topics(self) -> Mapping[str, int | None]:

@@ -42,8 +42,8 @@ class MixedProcessor(BatchProcessor):
     """A processor of the engine's own that takes the records of several sources as one batch.
 
     It gets a `MixedBatch` of bytes if its task has several partitions that must be put in order. It
-    is the only child of each source, but for those of a `LookupTable`. A call may take as long as
-    one of Spark, so the records were accumulated.
+    is the only child of each source, but for those of a `LookupTable`, or the child of another one.
+    A call may take as long as one of Spark, so the records were accumulated.
     """
 
 

@@ -71,11 +71,15 @@ class RunningGroup:
 
     @property
     def mixed(self) -> RunningProcessor | None:
-        """The processor that takes the records of all sources together, if there is one."""
+        """The processor that takes the records of all sources together, if there is one.
+
+        Others of its kind may get what it forwards.
+        """
+        found = None
         for node in self._processors:
             if isinstance(node, RunningProcessor) and isinstance(node.processor, MixedProcessor):
-                return node
-        return None
+                found = node
+        return found
 
     @property
     def lookup_tables(self) -> dict[str, LookupTable]:

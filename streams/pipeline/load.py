@@ -17,6 +17,7 @@ from kafka_pipeline.streams.pipeline.avro_columns import with_columns
 from kafka_pipeline.streams.pipeline.change_sources import with_change_events
 from kafka_pipeline.streams.pipeline.feedback import check_feedback
 from kafka_pipeline.streams.pipeline.file import read_pipeline
+from kafka_pipeline.streams.pipeline.fronts import with_fronts_in_joins
 from kafka_pipeline.streams.pipeline.graph import check_graph, topological_order
 from kafka_pipeline.streams.pipeline.kinds.kind import Means
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
@@ -70,6 +71,7 @@ def load_pipeline(
                     f'two processors have the id "{processor.id}", as those of a topology are '
                     "called <id>-<first source>: rename one",
                 )
+    made = with_fronts_in_joins(made)
     processors = tuple(processor for _, processor in made.values())
     pipeline = Pipeline(
         processors,

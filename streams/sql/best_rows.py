@@ -1,7 +1,7 @@
 """Rewrites the n best rows of groups as an aggregate, on Spark's analyzed plans.
 
 `row_number() OVER (PARTITION BY … ORDER BY …) AS place` with `WHERE place <= n` becomes an
-Aggregate by the columns of PARTITION BY. Its function is Spark's CollectTopK, a queue of n rows.
+Aggregate by the columns of PARTITION BY. Its function is a CollectTopK of Spark, a queue of n rows.
 The array that it gives is exploded, so the operators above see the columns that they saw before.
 With `rank()` and `dense_rank()`, rows that tie have one place, so the function is CollectList; see
 `ranked_rows`.
@@ -231,8 +231,7 @@ def _with_ties(child: Any, function: str, rdd_id: int, make: Catalyst) -> _Ties:
 
 def _aggregate(child: Any, groups: Sequence[Any], row: Any, size: int, make: Catalyst) -> Any:
     """Return an Aggregate that gives groups, and an array of their best rows."""
-    # Reversed, the queue keeps the smallest rows and gives them in ascending order.
-    best = make.aggregates.CollectTopK(row, size, True).toAggregateExpression()
+    best = make.smallest(row, size).toAggregateExpression()
     return make.aggregate(groups, [*groups, make.alias(best, "__best")], child)
 
 

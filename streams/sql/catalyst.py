@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kafka_pipeline.streams.sql.java_class import java_class
 from kafka_pipeline.streams.sql.plan_questions import PlanQuestions
 
 
@@ -22,6 +23,7 @@ class Catalyst:
         self.aggregates = self.expressions.aggregate
         self.logical = self.catalyst.plans.logical
         self.questions = PlanQuestions(jvm)
+        self._top_rows = java_class(jvm, "TopRows").newInstance()
         self.none = jvm.scala.Option.empty()
         self._new_list, self._to_seq = jvm.java.util.ArrayList, jvm.PythonUtils.toSeq
 
@@ -84,6 +86,10 @@ class Catalyst:
     def field(self, struct: Any, place: int) -> Any:
         """Return a field of a struct."""
         return self.expressions.GetStructField(struct, place, self.none)
+
+    def smallest(self, row: Any, size: int) -> Any:
+        """Return the aggregate function that gives an array of the `size` smallest rows, sorted."""
+        return self._top_rows.function(row, size)
 
     # Operators of logical plans
 

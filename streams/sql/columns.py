@@ -116,6 +116,13 @@ def times_of(timestamps: pa.ChunkedArray) -> list[int]:
     return times
 
 
+def has_items(type_: pa.DataType) -> bool:
+    """Whether values have arrays or maps."""
+    if pa.types.is_struct(type_):
+        return any(has_items(field.type) for field in type_)
+    return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
+
+
 def completed(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Return a table with all columns of a schema, and no others; missing ones are null."""
     columns = [

@@ -39,6 +39,7 @@ from kafka_pipeline.streams.sql.late_records import (
     late_by,
 )
 from kafka_pipeline.streams.sql.processor import other_rows, run_carefully
+from kafka_pipeline.streams.sql.result_rows import ResultRows
 from kafka_pipeline.streams.sql.retraction import CHANGE, CHANGE_TIME
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.state_shape import (
@@ -141,7 +142,8 @@ class GroupProcessor(MixedProcessor, FollowsTime):
     def rows(self, batch: Batch, table: pa.Table) -> pa.Table:
         """Return the rows of records. Raises as `run_carefully` does."""
         run = partial(self._query.partial, lookups=self._lookup.rows(batch))
-        return run_carefully(run, table, is_alone=len(batch) == 1)
+        is_alone = batch.is_alone if isinstance(batch, ResultRows) else len(batch) == 1
+        return run_carefully(run, table, is_alone=is_alone)
 
     def send(self, rows: Groups, times: Sequence[int]) -> None:
         """Send rows to the topic where those of a group meet."""
@@ -217,6 +219,8 @@ class GroupProcessor(MixedProcessor, FollowsTime):
 
     def _read(self, batch: Batch, *, as_fields: bool = True) -> tuple[pa.Table, str]:
         """Return records as `table_of` does; unless `as_fields`, Spark is to read their JSON."""
+        if isinstance(batch, ResultRows):
+            return batch.table, ""
         # A table without columns would have no rows.
         columns = [name for name in self._query.columns if name not in _HIDDEN] or ["timestamp"]
         return table_of(

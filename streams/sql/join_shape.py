@@ -179,5 +179,7 @@ class PreparedJoin(Prepared, Protocol):
     def results(self, pairs: pa.Table) -> pa.Table:
         """Return what `SparkQuery.run` returns, and the `PAIR` that each result stems from.
 
-        The columns of a side are null for a row that has no partner there.
+        A query that `gives_columns` returns those of the next stage instead, with a time as its
+        `timestamp`, unless they must be JSON. The columns of a side are null for a row without a
+        partner there.
         """

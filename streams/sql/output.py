@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec
+from kafka_pipeline.streams.sql.spec import QueryError, QuerySpec, quoted
 from kafka_pipeline.streams.sql.split_results import ESCAPED
 from kafka_pipeline.streams.sql.stage_rows import (
     OF_RECORDS,
@@ -65,10 +65,8 @@ def shaped(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataF
     `QueryError` that lists the columns if they are not those of a record.
     """
     visible = frame.columns[: len(frame.columns) - len(also)]
-    names = {name.lower(): name for name in visible}
+    names = _by_small_letters(visible)
     given = ", ".join(visible)
-    if len(names) < len(visible):
-        raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
     others = [name for low, name in names.items() if low not in OF_RECORDS]
     if spec.is_inner:
         require_lossless(frame.select(*visible).schema, spec.format)
@@ -113,6 +111,36 @@ def key_of(frame: DataFrame, name: str) -> Column:
 def headers_of(name: str) -> Column:
     """Return a column of a result as the headers of records."""
     return F.col(name).cast(_HEADERS).alias("headers")
+
+
+def as_columns(frame: DataFrame, spec: QuerySpec, also: Sequence[str] = ()) -> DataFrame:
+    """Return the result of a stage as the next one sees it: see `QuerySession.columns_of_stage`.
+
+    `timestamp` is a whole number of milliseconds, as it is in records. For `also`, and what is
+    raised, see `shaped`.
+    """
+    visible = frame.columns[: len(frame.columns) - len(also)]
+    names = _by_small_letters(visible)
+    require_lossless(frame.select(*map(quoted, visible)).schema, spec.format)
+    output = [F.col(quoted(name)) for low, name in names.items() if low not in OF_RECORDS]
+    time = F.timestamp_millis(F.unix_millis(F.col(names["timestamp"])))
+    output.append(time.alias("timestamp"))
+    if "key" in names:
+        output.append(F.col(names["key"]).alias("key"))
+    if "headers" in names:
+        headers = F.col(names["headers"]).cast(_HEADERS)
+        # A record without headers has none, rather than an empty list.
+        output.append(F.when(F.size(headers) > 0, headers).alias("headers"))
+    return frame.select(*output, *also)
+
+
+def _by_small_letters(names: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a result by their names in small letters."""
+    found = {name.lower(): name for name in names}
+    if len(found) < len(names):
+        given = ", ".join(names)
+        raise QueryError(f"the query gives two columns of one name ({given}): rename one with AS")
+    return found
 
 
 def _as_json(

@@ -28,7 +28,12 @@ from kafka_pipeline.common.code.user_frames import place_of
 from kafka_pipeline.common.errors import ConfigError, as_exception
 from kafka_pipeline.streams.spark.zone import new_session
 from kafka_pipeline.streams.sql.catalyst import Catalyst, scala_object
-from kafka_pipeline.streams.sql.columns import lookup_schema, schema_of, versions_schema
+from kafka_pipeline.streams.sql.columns import (
+    has_items,
+    lookup_schema,
+    schema_of,
+    versions_schema,
+)
 from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.forbidden_functions import forbid_functions, require_known_options
 from kafka_pipeline.streams.sql.json_fields import TYPES, JsonFields
@@ -56,7 +61,13 @@ from kafka_pipeline.streams.sql.spec import (
     QuerySpec,
     SparkLostError,
 )
-from kafka_pipeline.streams.sql.stage_rows import READING, fields_of, seen
+from kafka_pipeline.streams.sql.stage_rows import (
+    READING,
+    fields_of,
+    restored,
+    rows_of_columns,
+    seen,
+)
 from kafka_pipeline.streams.sql.state_shape import OPEN_FROM
 from kafka_pipeline.streams.sql.table_joins import HASH_JOIN, joined_in_place, require_planned_joins
 from kafka_pipeline.streams.sql.tables import STRICT, GlobalRows, Rows, parsed_table
@@ -106,12 +117,14 @@ Schema = str | StructType
 class Records:
     """The `rows` that the RDD of an input has: all columns of records, hidden ones too.
 
-    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these.
+    If they have all `fields` of JSON in place of `value`, `parse` has Spark read these. Rows of
+    another stage may have its `columns`.
     """
 
     rows: pa.Schema
     fields: pa.Schema | None = None
     parse: Callable[[pa.Table], pa.Table] | None = None
+    columns: StructType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +258,38 @@ class QuerySession:
         """
         result = next((self._results[name] for name in names if name in self._results), None)
         schema: Schema = self.spec.schemas.get(names[0], self.spec.schema)
+        given = None
         if result is not None:
             schema = fields_of(result)
-        records = self._records_of(schema)
+            given = self.columns_of_stage(result) if self.spec.takes_columns else None
+        records = given or self._records_of(schema)
         raw = self.empty(records.rows)
         hidden = len(self.records) - len(COLUMNS)
-        view = raw.select(*raw.columns[:-hidden]) if hidden else raw
+        if records.columns is not None:
+            view = restored(raw, records.columns)
+        else:
+            view = raw.select(*raw.columns[:-hidden]) if hidden else raw
         if result is not None:
-            value = None if records.fields is not None else self._value(schema)
-            view = seen(view, value, result)
+            is_parsed = records.fields is not None or records.columns is not None
+            view = seen(view, None if is_parsed else self._value(schema), result)
         elif schema and records.fields is None:
             view = self._parsed(view, schema)
         require_plain_types(view)
         for name in names:
             view.createOrReplaceTempView(f"`{name}`")
         return _rdd_id(raw), records, view
+
+    def columns_of_stage(self, result: StructType) -> Records | None:
+        """Return the rows of a stage in the same task: its columns, and those of its records.
+
+        They have the types that they would have in JSON. `None` if they must be JSON.
+        """
+        fields = fields_of(result)
+        if fields.fields:
+            parsed = self._parsed(self.empty(self.records), fields)
+            fields = StructType(parsed.schema.fields[1 : len(fields) + 1])
+        rows = rows_of_columns(fields, self.records)
+        return None if rows is None else Records(rows, columns=fields)
 
     def _records_of(self, schema: Schema) -> Records:
         """Return the rows of an input whose JSON has this schema, if any."""
@@ -439,7 +469,9 @@ class QuerySession:
         types = from_arrow_schema(schema).json()
         frame = self.jvm.PythonSQLUtils.toDataFrame(batches, types, self.java)
         execution = frame.queryExecution()
-        if any(_has_items(field.type) for field in schema):
+        # Spark's lambda functions take an item as `ColumnarArray` has it, which fails for a null in
+        # Arrow's memory. So rows with such values are copied into Spark's own format first.
+        if any(has_items(field.type) for field in schema):
             return execution.toRdd()
         return execution.analyzed().rdd()
 
@@ -549,17 +581,6 @@ def _finite(records: DataFrame, others: int) -> DataFrame:
     names = [name for name in fields if counts[name.casefold()] == 1]
     words = "{name} has a number beyond the range of its type"
     return records.withColumns(finite(records, names, words))
-
-
-def _has_items(type_: pa.DataType) -> bool:
-    """Whether values have arrays or maps, whose nulls Spark's lambda functions cannot read there.
-
-    They take an item as Spark's `ColumnarArray` has it, which fails for a null in Arrow's memory.
-    So rows with such values are copied into Spark's own format first.
-    """
-    if pa.types.is_struct(type_):
-        return any(_has_items(field.type) for field in type_)
-    return bool(pa.types.is_list(type_) or pa.types.is_map(type_))
 
 
 def _rdd_id(raw: DataFrame) -> int:

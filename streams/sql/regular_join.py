@@ -47,6 +47,7 @@ from kafka_pipeline.streams.sql.regular_join_state import (
     Meeting,
     RegularJoinState,
 )
+from kafka_pipeline.streams.sql.result_rows import ResultRows
 from kafka_pipeline.streams.sql.spec import QuerySpec
 from kafka_pipeline.streams.sql.topic_tables import TopicTableLookup
 from kafka_pipeline.streams.windowed import Window
@@ -99,8 +100,8 @@ class RegularJoin(MixedProcessor):
         self.query = self._open(self._spec)
         self.shape = self.query.shape
         require_join_as_planned(self.shape.join, self.join)
-        partition = TaskId.parse(context.task_id).partition
-        self.records = JoinRecords(self._spec, self.query, partition, self._right_topic)
+        self._partition = TaskId.parse(context.task_id).partition
+        self.records = JoinRecords(self._spec, self.query, self._partition, self._right_topic)
         self.lookup = TopicTableLookup(self._spec, self.query, context)
         self.late = LateRecords(self.join.late_to, context)
 
@@ -171,7 +172,11 @@ class JoinsRows(RegularJoin, FollowsTime):
         matched = self._find_first_partners(candidates)
         entries = self._entries(meeting, candidates, matched, batch.timestamps)
         results = self._results_of(entries, is_alone=is_alone)
-        found = self._with_deletions(entries, results, matched, batch.timestamps)
+        found: Batch
+        if results is not None and pa.types.is_timestamp(results["timestamp"].type):
+            found = self._rows_of_next_stage(entries, results, batch, is_alone=is_alone)
+        else:
+            found = self._with_deletions(entries, results, matched, batch.timestamps)
         self.state.keep(meeting, matched, batch)
         self.forward(found)
 
@@ -245,6 +250,14 @@ class JoinsRows(RegularJoin, FollowsTime):
         if results["timestamp"].null_count:
             raise StreamsError("the query gives a record whose timestamp is null")
         return results
+
+    def _rows_of_next_stage(
+        self, entries: Sequence[JoinEntry], results: pa.Table, batch: Batch, *, is_alone: bool
+    ) -> ResultRows:
+        assert batch.offsets is not None, "its records were read from a topic"
+        records = np.array([entry.record for entry in entries], np.int64)[np.asarray(results[PAIR])]
+        read_at = np.asarray(batch.offsets, np.int64)[records]
+        return ResultRows.of_table(results, self._partition, records, read_at, is_alone=is_alone)
 
     def _with_deletions(
         self,

@@ -6,7 +6,7 @@ The caller keeps the rows, and finds the pairs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from kafka_pipeline.streams.sql.compiled_plan import INPUT, CompiledPlan
 from kafka_pipeline.streams.sql.join_bounds import EXAMPLE
 from kafka_pipeline.streams.sql.join_shape import EQUAL, PAIR, RECORD, JoinShape
 from kafka_pipeline.streams.sql.json_fields import JsonFields
-from kafka_pipeline.streams.sql.output import shaped
+from kafka_pipeline.streams.sql.output import as_columns, shaped
 from kafka_pipeline.streams.sql.plan import items, require_narrow, with_column, with_time
 from kafka_pipeline.streams.sql.query_session import Analyzed
 from kafka_pipeline.streams.sql.row_codec import RowCodec
@@ -118,14 +118,27 @@ class RunningJoin(Running[_Plan]):
                 "query give a key, such as coalesce(o.key, p.key) AS key, or join with bounds of "
                 f"time, as in {EXAMPLE}"
             )
-        top = with_column(with_time(top, rdd_id, work.make), PAIR, rdd_id, work.make)
-        results = shaped(work.frame(top), work.spec, [PAIR])
         return _Plan(
             shape,
             (left, right),
             work.compiled(matches, matches._jdf.queryExecution().sparkPlan(), leaves),
-            work.compiled(results, results._jdf.queryExecution().sparkPlan(), leaves),
+            self._results(with_time(top, rdd_id, work.make), rdd_id, leaves),
         )
+
+    def _results(
+        self, top: Any, rdd_id: int, leaves: Mapping[int, tuple[str, pa.Schema]]
+    ) -> CompiledPlan:
+        work, columns = self.work, None
+        if work.spec.gives_columns:
+            columns = work.columns_of_stage(work.frame(top).schema)
+        frame = work.frame(with_column(top, PAIR, rdd_id, work.make))
+        frame = (shaped if columns is None else as_columns)(frame, work.spec, [PAIR])
+        compiled = work.compiled(frame, frame._jdf.queryExecution().sparkPlan(), leaves)
+        if columns is None:
+            return compiled
+        # As the next stage has them, where all may be null.
+        given = [columns.rows.field(name) for name in frame.columns if name != PAIR]
+        return replace(compiled, output=pa.schema([*given, compiled.output.field(PAIR)]))
 
     def _side(self, query: JoinedQuery, found: Analyzed, side: int) -> CompiledPlan:
         work, rdd_id = self.work, query.rdd_ids[side]

@@ -97,7 +97,9 @@ class QuerySpec:
     of their groups again. `joined_by` says by what a join of inputs without bounds of time brings
     rows together; `None` for other queries. `stages` has the queries whose results are inputs of
     this one, by their names in `inputs`; an `is_inner` one is such a query. The JSON of the results
-    of an `is_exact` one has microseconds, and NaN and infinite numbers as text.
+    of an `is_exact` one has microseconds, and NaN and infinite numbers as text. With
+    `gives_columns`, the next one runs in the same task, and `takes_columns`: see
+    `columns_of_stage`.
     """
 
     query: str = ""
@@ -122,6 +124,8 @@ class QuerySpec:
     stages: Mapping[str, QuerySpec] = field(default_factory=dict, hash=False)
     is_inner: bool = False
     is_exact: bool = False
+    gives_columns: bool = False
+    takes_columns: bool = False
 
     @property
     def all_tables(self) -> dict[str, Mapping[str, Any]]:

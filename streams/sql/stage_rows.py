@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -62,6 +65,36 @@ def seen(raw: DataFrame, value: Column | None, result: StructType) -> DataFrame:
             column = F.col("value").getField(field.name)
         columns.append(column.alias(field.name))
     return parsed.select(*columns)
+
+
+def rows_of_columns(columns: StructType, records: pa.Schema) -> pa.Schema | None:
+    """Return the columns of records with these in place of the value.
+
+    `None` if Arrow lacks one of their types, or if two columns would have one name.
+    """
+    try:
+        types = to_arrow_schema(columns, timezone="UTC")
+    except PySparkTypeError:
+        return None
+    key, _, *others = records
+    rows = pa.schema([key, *types, *others])
+    return rows if len({name.casefold() for name in rows.names}) == len(rows) else None
+
+
+def restored(rows: DataFrame, columns: StructType) -> DataFrame:
+    """Return rows with these columns and those of records.
+
+    The columns get the types that they have, where Arrow knows less: collations, and the fields of
+    intervals.
+    """
+    had = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+    found = []
+    for field in columns.fields:
+        column = F.col(quoted(field.name))
+        if had[field.name] != field.dataType.simpleString():
+            column = column.cast(field.dataType).alias(field.name)
+        found.append(column)
+    return rows.select(*found, *OF_RECORDS)
 
 
 def require_lossless(result: StructType, format_: Format) -> None:

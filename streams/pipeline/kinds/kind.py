@@ -341,6 +341,13 @@ class Kind(Generic[S]):
         """Return what makes its processors. Raises ConfigError if user code is not found."""
         raise NotImplementedError
 
+    def follower(self, unit: Unit, spec: S, queries: Queries | None) -> Supplier | None:
+        """Return what makes a second processor of its tasks, which gets what the first one sends.
+
+        `None` if there is no second one.
+        """
+        return None
+
     def group(
         self,
         unit: Unit,
@@ -351,9 +358,10 @@ class Kind(Generic[S]):
     ) -> NodeGroup:
         """Return its nodes: one processor between a source for each input and a sink for each `to`.
 
-        An input that is kept as a table has a processor of its own, which fills its store. Global
-        stores hold the last record of each key. Raises ConfigError if user code is not found or
-        fails, and TopologyError if it builds an invalid topology.
+        It may have a `follower` ahead of the sinks. An input that is kept as a table has a
+        processor of its own, which fills its store. Global stores hold the last record of each key.
+        Raises ConfigError if user code is not found or fails, and TopologyError if it builds an
+        invalid topology.
         """
         builder = TopologyBuilder()
 
@@ -387,13 +395,17 @@ class Kind(Generic[S]):
         builder.add_processor(
             unit.name, supplier, sources, holds_ms=self.holds_ms(spec), looks_up=bool(tables)
         )
+        last = unit.name
+        if (follower := self.follower(unit, spec, queries)) is not None:
+            last = f"follower of {unit.name}"
+            builder.add_processor(last, follower, [unit.name])
         for store in self.loaded_stores(spec, code):
             builder.add_state_store(store, [*users.get(store.name, []), unit.name])
         for target, topic in zip(unit.to, unit.out_topics, strict=True):
             builder.add_sink(
                 target,
                 topic,
-                [unit.name],
+                [last],
                 key_serde=made(of_unit.out_key, topic, "key"),
                 value_serde=made(self.out_value(spec, target), topic, "value"),
             )

@@ -335,7 +335,7 @@ class Spark(Kind[Q]):
     ) -> Callable[[], BatchProcessor]:
         """Return what makes its processors, which take records of rows."""
         if spec.grouping is not None:
-            return _of_groups(unit, query, spec.grouping, queries)
+            return of_groups(unit, query, spec.grouping, queries)
         # Imported late: Arrow takes a while to import, and most tasks do not need it.
         from kafka_pipeline.streams.sql.processor import SparkProcessor
 
@@ -429,7 +429,7 @@ def _located(table: TopicTableSpec, topics: Mapping[str, str], read: SourceSpec)
     )
 
 
-def _of_groups(
+def of_groups(
     unit: Unit, query: QuerySpec, grouping: GroupingSpec, queries: Queries
 ) -> Callable[[], BatchProcessor]:
     """Return what makes the processor of a stage of a grouping."""

@@ -18,6 +18,7 @@ from kafka_pipeline.common.pipelines.specs import (
     JoinSpec,
     SqlSpec,
 )
+from kafka_pipeline.streams.engine.nodes import Supplier
 from kafka_pipeline.streams.pipeline.kinds.entry import Entry, PipelineFile
 from kafka_pipeline.streams.pipeline.kinds.group_keys import (
     DEFAULT_GRACE_MS,
@@ -51,6 +52,7 @@ from kafka_pipeline.streams.pipeline.kinds.spark import (
     SCHEMA,
     Spark,
     check_late,
+    of_groups,
     query_of,
     read_written,
 )
@@ -283,6 +285,7 @@ class Sql(Spark[SqlSpec]):
     ) -> Callable[[], BatchProcessor]:
         """See `Spark`."""
         form, is_passing = form_of(spec), spec.changelog and spec.grouping is None
+        query = replace(query, gives_columns=spec.front is not None)
         if form is None and not is_passing:
             return super().running(unit, spec, query, queries)
         if form is not None:
@@ -291,6 +294,14 @@ class Sql(Spark[SqlSpec]):
         from kafka_pipeline.streams.sql.changelog import PassingProcessor
 
         return partial(PassingProcessor, query, queries.open)
+
+    def follower(self, unit: Unit, spec: SqlSpec, queries: Queries | None) -> Supplier | None:
+        """See `Kind`: after a join, what makes rows of groups."""
+        if spec.front is None or spec.front.grouping is None:
+            return None
+        assert queries is not None, "only hosts with a Spark run such a processor"
+        query = replace(self.query(spec.front), processor=unit.name, takes_columns=True)
+        return of_groups(unit, query, spec.front.grouping, queries)
 
     def query(self, spec: SqlSpec) -> QuerySpec:
         """See `Spark`."""

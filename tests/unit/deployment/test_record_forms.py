@@ -39,6 +39,13 @@ FRAMES = """
 - {id: P, type: sql, query: "SELECT value AS key, %s OVER (PARTITION BY value ORDER BY timestamp
    ROWS 9 PRECEDING) AS value FROM input", to: [sink], grace: %s}
 """
+TOTALS = """
+sources: {a: a, b: b}
+processors:
+- {id: T, type: sql, query: "SELECT a.x AS key, %s(b.y) AS value FROM a JOIN b ON a.n = b.n GROUP BY
+   a.x", from: [a, b], format: json, schema: {a: "n INT, x STRING", b: "n INT, y INT"}, ttl: none,
+   to: [sink], on_error: %s}
+"""
 TOPOLOGY = "- {id: W, type: topology, builder: 'tests.user_code.topologies:%s', config: {%s}}"
 WORDS = load(TOPOLOGY % ("counted_words", "lines: a, words: b"))
 
@@ -72,6 +79,18 @@ def test_arcs_of_a_changed_serde_are_drained_also_where_records_are_passed_on() 
         "its values were string, and now are json. B reads keys by bytes and values by json"
     )
     assert plan(before, before, ()).arcs == ()
+
+
+def test_what_makes_rows_of_groups_goes_into_the_tasks_of_a_join_once_its_arc_is_drained() -> None:
+    """As it does if an earlier engine has written the version that runs."""
+    apart, within = load(TOTALS % ("sum", "skip")), load(TOTALS % ("sum", "fail"))
+    (arc,) = plan(apart, within, ()).arcs
+    assert arc == Arc("T.a_b_T", ("T.a_b",), "T-rows")
+    assert plan(within, apart, ()).arcs == ()
+    # Rows of other groups do not meet those that wait.
+    (arc,) = plan(within, load(TOTALS % ("max", "fail")), ()).arcs
+    assert (arc.topic, arc.writers, arc.reader) == ("T_groups-repartition", ("T.a_b",), "T")
+    assert "rows of a query as json, written in another way" in arc.change
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,61 @@ def test_join_in_the_select_that_groups_is_a_stage() -> None:
     assert spec_of(loaded, "Final.o_p").join is not None
 
 
+TOTALS = (
+    "SELECT o.product AS key, sum(p.paid) AS paid FROM orders o JOIN payments p ON o.n = p.n "
+    "GROUP BY o.product"
+)
+OF_TOTALS = "from: [orders, payments]\n  ttl: 1 h"
+TOPICS = "sources: {orders: o, payments: p, c: c}\nsinks: {late: late_records}"
+
+
+def test_rows_of_groups_are_made_in_the_tasks_of_the_join_that_they_are_of() -> None:
+    made = load(pipeline(TOTALS, f"{OF_TOTALS}\n  late_to: late", TOPICS))
+    assert [*found(made)] == ["Final.o_p-rows", "Final.o_p", "Final"]
+    join, last = found(made)["Final.o_p"], found(made)["Final"]
+    assert made.out_topics(join) == made.in_topics(last) == ("Final_groups-repartition",)
+    spec = spec_of(made, "Final.o_p")
+    assert spec.parameters == {"joins": "orders and payments", "gives": "rows of groups"}
+    assert found(made)["Final.o_p-rows"].to == ("join-repartition", "late")
+    assert spec.join is not None
+    assert spec.join.late_to is None
+    assert (made.query_of_stage(join), join.entry) == ("Final", "Final.o_p")
+    assert from_json(SqlSpec, as_json(spec), "spec") == spec
+
+
+APART = {
+    "a rejected result is not a whole row": (TOTALS, "on_error: skip", ""),
+    "windows": (
+        "SELECT o.product AS key, sum(p.paid) AS paid FROM orders o JOIN payments p ON o.n = p.n "
+        "GROUP BY o.product, window(o.timestamp, '1 hour')",
+        "emit: on_update\n  grace: 1 h",
+        "",
+    ),
+    "a table that tasks keep": (
+        "SELECT t.name AS key, sum(j.paid) AS paid FROM (SELECT o.product, p.paid FROM orders o "
+        "JOIN payments p ON o.n = p.n) j JOIN names t ON j.product = t.key GROUP BY t.name",
+        "tables: {names: {topic: c, global: true, schema: name STRING}}",
+        "",
+    ),
+    "a join of two readers": (
+        "WITH j AS (SELECT o.product, p.paid FROM orders o JOIN payments p ON o.n = p.n) SELECT "
+        "a.n AS key, count(*) AS c FROM (SELECT DISTINCT product AS n FROM j) a JOIN (SELECT "
+        "DISTINCT paid AS n FROM j) b ON a.n = b.n GROUP BY a.n",
+        "",
+        "Final.a-rows",
+    ),
+}
+
+
+@pytest.mark.parametrize(("query", "more", "front"), APART.values(), ids=APART)
+def test_rows_of_groups_are_made_apart_from_a_join(query: str, more: str, front: str) -> None:
+    made = load(pipeline(query, f"{OF_TOTALS}\n  {more}", TOPICS))
+    front = front or "Final-rows"
+    assert spec_of(made, front).gives_rows
+    (sender,) = (each for each in made.processors if front.removesuffix("-rows") in each.to)
+    assert spec_of(made, sender.id).front is None
+
+
 def test_wrong_join_is_the_only_thing_reported() -> None:
     query = "SELECT o.key FROM orders o JOIN payments p ON o.key = p.key"
     text = pipeline(

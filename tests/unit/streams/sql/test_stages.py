@@ -148,26 +148,74 @@ VALUES = {
         "named_struct('t', TIMESTAMP '1969-12-31 23:59:59.999999', 's', '\"\\n')"
     ),
     "STRING": "CAST(NULL AS STRING)",
+    "STRING COLLATE": "'aB' COLLATE UTF8_LCASE",
+    "INTERVAL HOUR TO MINUTE": "INTERVAL '1:02' HOUR TO MINUTE",
+    "ARRAY<STRUCT<d: DECIMAL>>": "array(named_struct('d', 1.25BD), NULL)",
 }
+YEARS = {"INTERVAL YEAR TO MONTH": "INTERVAL '1-2' YEAR TO MONTH"}
+"""Arrow does not know them, so they are JSON even within a task."""
 
 
-def test_values_arrive_as_they_were(tmp_path: Path) -> None:
+@pytest.mark.parametrize("values", [VALUES, VALUES | YEARS], ids=["all", "with years"])
+@pytest.mark.parametrize("is_join", [False, True], ids=["to another task", "within a task"])
+def test_values_arrive_as_they_were(values: dict[str, str], is_join: bool, tmp_path: Path) -> None:
     """The last stage compares what arrives with what was sent, type by type."""
     inner, same = [], []
-    for type_, value in VALUES.items():
+    for type_, value in values.items():
         name, compared = f"`v {type_}`", "map_entries({})" if "map(" in value else "{}"
         inner.append(f"{value} AS {name}")
         arrived, sent = compared.format(name), compared.format(value)
         same.append(f"'{type_}', {arrived} <=> {sent} AND typeof({name}) = typeof({value})")
+    within = (
+        f"SELECT a, window.start AS timestamp, {', '.join(inner)} FROM input "
+        "GROUP BY a, window(timestamp, '1 hour')"
+    )
+    more = "emit: on_close\n  grace: 1 min"
+    if is_join:
+        within = f"SELECT l.a, {', '.join(inner)} FROM source l JOIN source r ON l.n = r.n"
+        more = "ttl: 1 h"
     query = (
         f"SELECT a AS key, count(*) AS c, first(named_struct({', '.join(same)})) AS same FROM ("
-        f"SELECT a, window.start AS timestamp, {', '.join(inner)} FROM input "
-        "GROUP BY a, window(timestamp, '1 hour')) rows GROUP BY a"
+        f"{within}) rows GROUP BY a"
     )
-    text = pipeline(query, "emit: on_close\n  grace: 1 min")
-    records: list[tuple[object, int]] = [({"a": "x", "n": 1}, 0), ({"a": "y", "n": 1}, 2 * HOUR_MS)]
-    expected = {"c": 1, "same": dict.fromkeys(VALUES, True)}
-    assert results(tmp_path, text, records) == [("x", expected, 0)]
+    records: list[tuple[object, int]] = [({"a": "x", "n": 1}, 0), ({"a": "y", "n": 2}, 2 * HOUR_MS)]
+    found = results(tmp_path, pipeline(query, more), records)
+    assert found[0] == ("x", {"c": 1, "same": dict.fromkeys(values, True)}, 0)
+
+
+def test_stage_within_a_task_sees_the_records_of_a_join_as_they_would_be_sent(
+    tmp_path: Path,
+) -> None:
+    """Times in whole milliseconds, the key, and headers, of which an empty list is none."""
+    inner = (
+        "SELECT l.a, concat(l.a, r.a) AS key, l.timestamp + INTERVAL '0.0015' SECOND AS timestamp, "
+        "CASE WHEN l.n = 1 THEN array() ELSE array(named_struct('key', 'h', 'value', X'01')) END "
+        "AS headers FROM source l JOIN source r ON l.n = r.n"
+    )
+    query = (
+        "SELECT a AS key, max(key) AS k, max(unix_micros(timestamp)) AS t, "
+        f"max(size(headers)) AS h FROM ({inner}) rows GROUP BY a"
+    )
+    records: list[tuple[object, int]] = [({"a": "x", "n": 1}, 5), ({"a": "y", "n": 2}, 7)]
+    assert results(tmp_path, pipeline(query, "ttl: 1 h"), records) == [
+        ("x", {"k": "xx", "t": 6000, "h": None}, 6),
+        ("y", {"k": "yy", "t": 8000, "h": 1}, 8),
+    ]
+
+
+@pytest.mark.parametrize("order", ["lzy", "zyl", "zly"])
+def test_first_of_the_rows_of_a_join_that_tie_is_the_one_that_came_first(
+    order: str, tmp_path: Path
+) -> None:
+    """Also of those that one record brings, though their values would sort the other way."""
+    query = (
+        "SELECT a AS key, b FROM (SELECT l.a, r.b, row_number() OVER (PARTITION BY l.a ORDER BY "
+        "r.n) AS place FROM source l JOIN source r ON l.a = r.a WHERE l.b = 'l' AND r.b <> 'l') "
+        "WHERE place = 1"
+    )
+    records: list[tuple[object, int]] = [({"a": "x", "n": 1, "b": each}, 5) for each in order]
+    text = pipeline(query, "ttl: 1 h", "a STRING, n INT, b STRING")
+    assert results(tmp_path, text, records) == [("x", {"b": "z"}, 5)]
 
 
 def loaded(folder: Path, text: str, queries: LocalQueries | None = None) -> Pipeline:
