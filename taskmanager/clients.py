@@ -94,6 +94,9 @@ class Clients(Protocol):
     def brokers(self) -> Brokers:
         """The client that all tasks share; any number of threads may use it."""
 
+    def new_brokers(self) -> Brokers:
+        """Connect a client that knows no leader of any partition yet."""
+
     def reader(self, group: str, *, is_watched: bool = False) -> Reader:
         """Connect a reader that uses the consumer group `group`.
 
@@ -124,6 +127,11 @@ class KafkaClients:
     def brokers(self) -> Admin:
         """See `Clients.brokers`."""
         return self._admin
+
+    def new_brokers(self) -> Admin:
+        """See `Clients.new_brokers`."""
+        with _repeated_without_token():
+            return Admin(self._config)
 
     def reader(self, group: str, *, is_watched: bool = False) -> PartitionReader:
         """See `Clients.reader`."""

@@ -194,8 +194,8 @@ class PipelineThread:
                         running.add(batch)
                     case End(partition=partition, offset=offset):
                         running.reached_end(partition, offset)
-                    case Lost(reason=reason):
-                        raise running.loss_of_input(reason)
+                    case Lost(error=error):
+                        raise running.loss_of_input(error)
                 fed[task_id] = running
             except BaseException as raised:
                 self._dependency_failed(task_id, as_exception(raised))

@@ -40,6 +40,9 @@ from kafka_pipeline.taskmanager.task_stores import TaskStores, store_identity, t
 from kafka_pipeline.taskmanager.user_errors import UserCodeError, log_context
 
 START_TIMEOUT_S = 60
+_COORDINATOR_TIMEOUT_S = 20
+"""How long one client waits for a group's coordinator. The next one may find another: the broker
+that this one has found may be cut off from the others."""
 
 
 class StartCancelledError(Exception):
@@ -185,6 +188,7 @@ class ProcessorStart(TaskStart):
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
                 positions = self._find_positions(group, committed)
+                self._resolve_doubt(offsets_of(positions))
                 self._warn_of_times(positions)
                 self._context.lag_watch.done_up_to(replica.task, offsets_of(positions))
                 stores = TaskStores(
@@ -376,7 +380,7 @@ class ProcessorStart(TaskStart):
         partitions = [(topic, self._replica.task.partition) for topic in self._replica.in_topics]
         self.wait = StartWait(f"the coordinator of group {self._group}", time.monotonic())
         try:
-            committed = reader.committed(partitions, START_TIMEOUT_S)
+            committed = reader.committed(partitions, _COORDINATOR_TIMEOUT_S)
         finally:
             self.wait = None
         require_not_rewound(self._memory, offsets_of(committed))
@@ -395,6 +399,14 @@ class ProcessorStart(TaskStart):
         offsets = brokers.stable_ends(at_end) | brokers.oldest_offsets(at_start)
         known = {**committed, **{place: Committed(offset) for place, offset in offsets.items()}}
         return {partition: known[partition] for partition in partitions}
+
+    def _resolve_doubt(self, positions: Mapping[Partition, int]) -> None:
+        """Ask about positions that a leader did not have. Raises as `OffsetDoubt.weigh` does."""
+        doubt = self._memory.doubt
+        if partitions := doubt.partitions:
+            brokers = self._context.clients.new_brokers()
+            oldest, ends = brokers.oldest_offsets(partitions), brokers.high_watermarks(partitions)
+            doubt.weigh(positions, oldest, ends)
 
     def _warn_of_times(self, positions: Mapping[Partition, Committed]) -> None:
         """Log committed times that are too far in the future: all records since may be late."""

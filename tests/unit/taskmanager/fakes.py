@@ -10,7 +10,7 @@ import pytest
 
 from kafka_pipeline.common.config.config import Config
 from kafka_pipeline.common.kafka.clients import NonRetriableError, Partition, TransactionFailedError
-from kafka_pipeline.common.kafka.data import Fetched
+from kafka_pipeline.common.kafka.data import Fetched, ReadError
 from kafka_pipeline.common.kafka.offsets import FirstRecord
 from kafka_pipeline.common.kafka.task_producer import TaskProducer
 from kafka_pipeline.common.pipelines.specs import ForwardSpec, ProcessorSpec
@@ -111,6 +111,9 @@ class FakeClients:
     def __init__(self, brokers: object, make_reader: Callable[[], object]) -> None:
         self.brokers: Any = brokers
         self._make_reader: Callable[[], Any] = make_reader
+
+    def new_brokers(self) -> Any:
+        return self.brokers
 
     def reader(self, group: str, *, is_watched: bool = False) -> Any:
         return self._make_reader()
@@ -238,8 +241,8 @@ class FakeTask(RunningTask):
     def add(self, batch: RecordBatch) -> None:
         self.records.append(batch)
 
-    def loss_of_input(self, reason: str) -> NonRetriableError:
-        return NonRetriableError(reason)
+    def loss_of_input(self, error: ReadError) -> NonRetriableError:
+        return NonRetriableError(str(error))
 
     @property
     def has_records(self) -> bool:
