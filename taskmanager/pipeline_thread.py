@@ -94,6 +94,7 @@ class PipelineThread:
         self._report_at_s = self._check_at_s = self._update_at_s = 0.0
         self._reported: dict[TaskId, TaskStatus] = {}
         self._sent_times: dict[TaskId, channel_messages.TaskTimes] = {}
+        channel.on_ping = context.gate.set
         if config.state_port is not None:
             channel.on_ask = StateAnswers(self._tasks, self._lag_of, channel.send).take
 

@@ -30,6 +30,7 @@ from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.marks import Marks
 from kafka_pipeline.taskmanager.offset_doubt import OffsetDoubt
 from kafka_pipeline.taskmanager.query_channel import RemoteQueries
+from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
 from kafka_pipeline.taskmanager.user_errors import UserErrorLog
@@ -57,6 +58,8 @@ class TaskContext:
     """Key warnings that were logged: the tasks of a processor find the same ones."""
     marks: Marks = field(default_factory=Marks)
     """The calls of user code that are in progress."""
+    gate: StartGate = field(default_factory=StartGate)
+    """Closed while the tasks may belong to other TaskManagers."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ from kafka_pipeline.streams.event_time.progress import Progress
 from kafka_pipeline.streams.pipeline.kinds.registry import kind_of
 from kafka_pipeline.streams.pipeline.units import group_of, settings_of, sharing_key, valued
 from kafka_pipeline.streams.stores.bytes_store import StoreBytes
-from kafka_pipeline.taskmanager.clients import Reader
+from kafka_pipeline.taskmanager.clients import Reader, TransactionalProducer
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskContext, TaskMemory
 from kafka_pipeline.taskmanager.task import KafkaOutputTopics, Task
 from kafka_pipeline.taskmanager.task_rights import written_topics
@@ -183,8 +183,7 @@ class ProcessorStart(TaskStart):
             # start has its own reader, since only one thread may use each.
             with closing(clients.reader(self._group)) as reader:
                 reach("before-fence")
-                self._require_wanted()  # another TaskManager may run it by now
-                producer.fence(START_TIMEOUT_S)
+                self._fence(producer)
                 # Not before the fence: until then, the former owner could still commit.
                 committed = self._committed(reader)
                 positions = self._find_positions(group, committed)
@@ -231,6 +230,18 @@ class ProcessorStart(TaskStart):
             positions=positions,
             group_metadata=group_metadata,
         )
+
+    def _fence(self, producer: TransactionalProducer) -> None:
+        """Take the transactional id over, unless another TaskManager may run the task by now."""
+        gate = self._context.gate
+        place = "the JobManager's commands, as others may own the task"
+        self.wait = StartWait(place, time.monotonic()) if not gate.is_open else None
+        try:
+            gate.wait(self._require_wanted)
+        finally:
+            self.wait = None
+        self._require_wanted()
+        producer.fence(START_TIMEOUT_S, gate.require_open)
 
     def _resume_sinks(self, nodes: GroupTask, committed: Mapping[Partition, Committed]) -> None:
         """Let results outside of Kafka go on; if that fails, the nodes are closed."""

@@ -27,6 +27,7 @@ from kafka_pipeline.taskmanager.assigned_task import AssignedTask
 from kafka_pipeline.taskmanager.lag_watch import LagWatch
 from kafka_pipeline.taskmanager.pipeline_thread import PipelineThread
 from kafka_pipeline.taskmanager.running_task import RunningTask, TaskMemory, Turn
+from kafka_pipeline.taskmanager.start_gate import StartGate
 from kafka_pipeline.taskmanager.task_start import TaskStart
 from kafka_pipeline.taskmanager.task_stores import TaskStores
 from kafka_pipeline.taskmanager.time_watch import TimeWatch
@@ -135,6 +136,7 @@ class FakeChannel:
         self.sent: list[channel_messages.ToDriver] = []
         self.is_lost = False
         self.on_ask: Callable[[channel_messages.Ask], None] = lambda _: None
+        self.on_ping: Callable[[bool], None] = lambda _: None
         self._clock = clock
 
     @property
@@ -340,6 +342,7 @@ class Rig:
             global_stores=stores,
             new_event_loop=EventLoop,
             user_errors=UserErrorLog(self.clock.monotonic),
+            gate=StartGate(),
         )
         self.thread = PipelineThread(context, self.channel)  # type: ignore[arg-type]
 
