@@ -35,6 +35,7 @@ REVOKE_TIMEOUT_BEATS = 20
 MOST_MOVES = 32
 """How many tasks a TaskManager must give back at a time, to be moved to others."""
 MOST_PATIENCE_BEATS = 48
+"""The most heartbeats between two repetitions of a command that is not confirmed."""
 MOST_FORMER = 1000
 """How many former TaskManager processes are remembered, to ignore their late reports."""
 
